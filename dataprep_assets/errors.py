@@ -1,0 +1,80 @@
+"""Every error that this project raises on purpose, in one tree.
+
+Each message says what broke, the value, where (file, row, byte), and what to do next::
+
+    DataprepError
+    ├── ConfigError          a declaration (YAML, environment) that cannot work
+    ├── SourceError          the source of documents cannot be listed or read
+    │   ├── CorruptSourceError   bytes are there and wrong (truncated, flipped, undecodable)
+    │   └── TransferError        bytes could not be fetched within the retry budget
+    ├── BadRecordError       a record breaks the bad-record policy, or its budget
+    ├── TokenizerError       the tokenizer bundle or an engine cannot be used
+    │   └── CertificateError     a fast engine disagrees with the reference
+    ├── FormatError          an artifact's bytes do not follow their format
+    ├── IntegrityError       an artifact and its receipt disagree, or a ledger does not balance
+    │   └── MissingArtifactError  an input artifact is not there (or not complete)
+    └── WorkerDiedError      a worker process ended without an answer
+"""
+
+__all__ = [
+    "BadRecordError",
+    "CertificateError",
+    "ConfigError",
+    "CorruptSourceError",
+    "DataprepError",
+    "FormatError",
+    "IntegrityError",
+    "MissingArtifactError",
+    "SourceError",
+    "TokenizerError",
+    "TransferError",
+    "WorkerDiedError",
+]
+
+
+class DataprepError(Exception):
+    """The root: catch it to tell this project's refusals from bugs."""
+
+
+class ConfigError(DataprepError):
+    """A declaration that cannot work; names the file, the key, the value and what is allowed."""
+
+
+class SourceError(DataprepError):
+    """The source of documents cannot be listed or read."""
+
+
+class CorruptSourceError(SourceError):
+    """A source file whose bytes are wrong; names the file and the byte."""
+
+
+class TransferError(SourceError):
+    """Bytes could not be fetched within the retry budget; names the object and the last cause."""
+
+
+class BadRecordError(DataprepError):
+    """A record that the bad-record policy refuses; names file, row and byte."""
+
+
+class TokenizerError(DataprepError):
+    """A tokenizer bundle or engine that cannot be used."""
+
+
+class CertificateError(TokenizerError):
+    """A fast engine that disagrees with the reference engine."""
+
+
+class FormatError(DataprepError):
+    """Bytes that do not follow the format they are declared to have."""
+
+
+class IntegrityError(DataprepError):
+    """An artifact that its receipt does not describe, or a ledger that does not balance."""
+
+
+class MissingArtifactError(IntegrityError):
+    """An input artifact that is not there, or has no receipt."""
+
+
+class WorkerDiedError(DataprepError):
+    """A worker process that ended without an answer; names the work it held."""
