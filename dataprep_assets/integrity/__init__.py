@@ -1,0 +1,1 @@
+"""Proofs: digests, ledgers, receipts, atomic commits, and verification from receipts alone."""

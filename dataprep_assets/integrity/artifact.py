@@ -1,0 +1,35 @@
+"""Where an artifact lives: `<root>/<dataset>/<artifact>[/<partition>]`.
+
+The name of an artifact here is the name of its asset in the graph and of its module in `assets/`, so that a person
+who sees one finds the others.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataprep_assets.errors import ConfigError
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """One artifact of one dataset; `partition` is None for an unpartitioned one."""
+
+    dataset: str
+    name: str
+    partition: str | None = None
+
+    def __post_init__(self) -> None:
+        for part in filter(None, (self.dataset, self.name, self.partition)):
+            if not _NAME.fullmatch(part):
+                raise ConfigError(f"{part!r} cannot name an artifact: use letters, digits, '_', '-' and '.'")
+
+    def directory(self, root: Path) -> Path:
+        """The artifact's directory below the storage root."""
+        path = root / self.dataset / self.name
+        return path / self.partition if self.partition else path
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, (self.dataset, self.name, self.partition)))

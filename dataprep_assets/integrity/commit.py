@@ -1,0 +1,127 @@
+"""Atomic commit of an artifact directory on a local file system.
+
+An artifact is built in a staging directory on the same file system and appears under its name by one rename,
+with its receipt inside. What stood there before is exchanged in the same system call, so that a reader sees the
+old artifact or the new one, never a mixture and never nothing; a run that fails before the rename changes nothing.
+
+Staging is named after what it builds (`.staging/<name>-<key>`), so that a rerun after a kill finds the parts that
+were finished. A lock file beside it, held with `flock`, is released by the kernel when its process dies: there is no
+stale lock to clean.
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+STAGING = ".staging"
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+def fsync_directory(path: Path) -> None:
+    """Make the directory's entries durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def fsync_tree(path: Path) -> None:
+    """Make every regular file and directory below `path` durable, children first."""
+    for folder, _, names in os.walk(path, topdown=False):
+        for name in names:
+            handle = os.open(Path(folder, name), os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        fsync_directory(Path(folder))
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a small file by one rename; its old content stays until the new one is durable."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    fsync_directory(path.parent)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Swap two directory entries in one system call; False where the kernel or file system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        return False
+    result = renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE)
+    if result == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(second))
+
+
+def publish_directory(staged: Path, final: Path) -> None:
+    """Make `staged` appear as `final`, replacing what was there; durable on return.
+
+    Where the file system has no exchange, the old directory is set aside first and put back by
+    `recover_aside` if the process dies between the two renames.
+    """
+    fsync_tree(staged)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    if not final.exists():
+        os.rename(staged, final)
+    elif _exchange(staged, final):
+        fsync_directory(final.parent)
+        shutil.rmtree(staged)
+    else:
+        aside = final.with_name(f".aside-{final.name}")
+        os.rename(final, aside)
+        os.rename(staged, final)
+        fsync_directory(final.parent)
+        shutil.rmtree(aside)
+    fsync_directory(final.parent)
+
+
+def recover_aside(final: Path) -> None:
+    """Finish or undo a replacement that a kill cut between its two renames."""
+    aside = final.with_name(f".aside-{final.name}")
+    if not aside.exists():
+        return
+    if final.exists():
+        shutil.rmtree(aside)
+    else:
+        os.rename(aside, final)
+
+
+@contextmanager
+def staging(final: Path, key: str) -> Iterator[Path]:
+    """A locked staging directory for the artifact `final` with the wanted `key`.
+
+    Yields the directory, holding whatever an earlier run with the same key left in it. Waits while another
+    process builds the same artifact. Staging of the same artifact under other keys is swept: it can never be used.
+    The directory is kept on failure (that is what makes a rerun cheap) and is gone after `publish_directory`.
+    """
+    area = final.parent / STAGING
+    area.mkdir(parents=True, exist_ok=True)
+    with open(area / f"{final.name}.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        recover_aside(final)
+        wanted = area / f"{final.name}-{key[:16]}"
+        for other in area.iterdir():
+            if other.is_dir() and other != wanted and other.name[:-17] == final.name:
+                shutil.rmtree(other)
+        wanted.mkdir(exist_ok=True)
+        yield wanted

@@ -1,0 +1,39 @@
+"""Digests of files and of values.
+
+Everything that identifies content goes through here, so that the same content has the same digest in every
+process and on every machine: files by SHA-256 of their bytes, values by SHA-256 of canonical JSON.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+_BLOCK = 4 << 20
+
+
+def sha256_file(path: Path, start: int = 0, stop: int | None = None) -> str:
+    """SHA-256 (hex) of bytes `[start, stop)` of a file; all of it by default."""
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        file.seek(start)
+        left = (stop if stop is not None else 1 << 62) - start
+        buffer = bytearray(_BLOCK)
+        view = memoryview(buffer)
+        while left > 0 and (count := file.readinto(view[: min(left, _BLOCK)])):
+            digest.update(view[:count])
+            left -= count
+    return digest.hexdigest()
+
+
+def canonical_json(value: Any) -> bytes:
+    """The one JSON spelling of a value: sorted keys, no spaces, UTF-8, no NaN.
+
+    Raises TypeError or ValueError for values that have no such spelling, rather than guessing one.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def digest_value(value: Any) -> str:
+    """SHA-256 (hex) of a value's canonical JSON."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()

@@ -1,0 +1,81 @@
+"""The ledger: every row that went in is a document that came out, or a drop with a reason.
+
+`rows_in = documents + Σ dropped[reason]` must hold for each source file, each shard and each dataset.
+Ledgers add up, so that a shard's ledger is the sum of its files' and a dataset's the sum of its shards'.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from dataprep_assets.errors import IntegrityError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """Counts of one unit of work. Units: rows, documents and tokens are counts; bytes are bytes.
+
+    - `rows_in`: records found in the source; blank lines are not records and are counted beside them.
+    - `tokens`: ids written, separators and BOS included; `separators`: document-end ids appended.
+    - `literal_separators`: ids equal to the separator that came out of text (0 with the default policy).
+    - `special_literals`: documents that hold a literal special token of the tokenizer.
+    - `min_id`, `max_id`: range of the ids written; None for an empty stream.
+    """
+
+    rows_in: int = 0
+    documents: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    blank_lines: int = 0
+    empty_documents: int = 0
+    tokens: int = 0
+    separators: int = 0
+    literal_separators: int = 0
+    special_literals: int = 0
+    reference_documents: int = 0
+    sampled_documents: int = 0
+    source_bytes: int = 0
+    text_characters: int = 0
+    min_id: int | None = None
+    max_id: int | None = None
+
+    def balance(self, where: str) -> None:
+        """Raise IntegrityError unless every row is accounted for."""
+        accounted = self.documents + sum(self.dropped.values())
+        if self.rows_in != accounted:
+            raise IntegrityError(
+                f"{where}: the ledger does not balance: {self.rows_in} rows in, but {self.documents} documents "
+                f"+ {sum(self.dropped.values())} dropped = {accounted}. This is a bug or damage: rebuild the artifact"
+            )
+
+    def __add__(self, other: "Ledger") -> "Ledger":
+        sums: dict[str, Any] = {}
+        for name, value in asdict(self).items():
+            second = getattr(other, name)
+            if name == "dropped":
+                sums[name] = {k: value.get(k, 0) + second.get(k, 0) for k in sorted({*value, *second})}
+            elif name in ("min_id", "max_id"):
+                known = [v for v in (value, second) if v is not None]
+                sums[name] = (min if name == "min_id" else max)(known) if known else None
+            else:
+                sums[name] = value + second
+        return Ledger(**sums)
+
+    @classmethod
+    def total(cls, ledgers: Iterable["Ledger"]) -> "Ledger":
+        """The sum of many ledgers; the empty ledger for none."""
+        total = cls()
+        for ledger in ledgers:
+            total = total + ledger
+        return total
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain builtins, for a receipt."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`; unknown keys raise IntegrityError (a newer or damaged receipt)."""
+        try:
+            return cls(**value)
+        except TypeError as error:
+            raise IntegrityError(f"not a ledger of this version: {error}") from error

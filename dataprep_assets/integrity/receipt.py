@@ -1,0 +1,168 @@
+"""The receipt of an artifact: what went in, what came out, and how to check it again.
+
+A receipt is written last into the artifact's directory as `receipt.json`; without it the artifact is not there.
+It names no host, no absolute path and no worker count, so the same work gives the same receipt anywhere,
+but for the `measured` block (times, versions).
+
+Entry points: `Receipt`, `read_receipt`, `damage` (what is wrong with an artifact), `current` (resume).
+"""
+
+import json
+import platform
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from dataprep_assets.errors import IntegrityError, MissingArtifactError
+from dataprep_assets.integrity.digest import digest_value, sha256_file
+from dataprep_assets.integrity.ledger import Ledger
+
+NAME = "receipt.json"
+SCHEMA_VERSION = 1
+Verification = Literal["full", "size"]
+"""How much of an artifact is read before it is believed: every byte, or the sizes alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRecord:
+    """One data file of an artifact: path relative to its directory, size in bytes, SHA-256 hex."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """See the module. `key` identifies inputs + config + tokenizer + step version; `content` the data files."""
+
+    dataset: str
+    artifact: str
+    partition: str | None
+    key: str
+    inputs: Mapping[str, str]
+    files: tuple[FileRecord, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    ledger: Ledger | None = None
+    sources: tuple[Mapping[str, Any], ...] = ()
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def content(self) -> str:
+        """Digest of the data files' names and digests: equal content, equal value."""
+        return digest_value([[f.path, f.bytes, f.sha256] for f in self.files])
+
+    @property
+    def total_bytes(self) -> int:
+        """Size of all data files in bytes."""
+        return sum(f.bytes for f in self.files)
+
+    def file(self, path: str) -> FileRecord:
+        """The record of one data file; MissingArtifactError when the artifact has none of that name."""
+        for record in self.files:
+            if record.path == path:
+                return record
+        raise MissingArtifactError(f"{self.artifact} {self.partition or ''}: its receipt lists no file {path!r}")
+
+    def write(self, directory: Path) -> None:
+        """Write `receipt.json` into the staged directory. The commit makes it durable."""
+        value = asdict(self) | {"content": self.content, "ledger": self.ledger.to_json() if self.ledger else None}
+        text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        (directory / NAME).write_text(text + "\n", encoding="utf-8")
+
+
+def record_files(directory: Path, digests: Mapping[str, str] | None = None) -> tuple[FileRecord, ...]:
+    """Records of every file in a staged directory, in name order; `digests` spares a second read of known ones."""
+    known = digests or {}
+    return tuple(
+        FileRecord(path=name, bytes=path.stat().st_size, sha256=known.get(name) or sha256_file(path))
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and (name := path.relative_to(directory).as_posix()) != NAME
+    )
+
+
+def read_receipt(directory: Path) -> Receipt | None:
+    """The artifact's receipt; None when the artifact is not there.
+
+    Raises IntegrityError for a receipt that cannot be read as one: it is damage, not absence.
+    """
+    path = directory / NAME
+    try:
+        value = json.loads(path.read_bytes())
+        content = value.pop("content")
+        value["files"] = tuple(FileRecord(**f) for f in value["files"])
+        value["sources"] = tuple(value["sources"])
+        value["ledger"] = Ledger.from_json(value["ledger"]) if value["ledger"] else None
+        receipt = Receipt(**value)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise IntegrityError(f"{path}: not a receipt: {error}. Delete the artifact's directory and rebuild it") from error
+    if receipt.schema_version != SCHEMA_VERSION:
+        raise IntegrityError(f"{path}: receipt schema {receipt.schema_version}, this code reads {SCHEMA_VERSION}")
+    if receipt.content != content:
+        raise IntegrityError(f"{path}: the receipt's file list was altered (content {receipt.content} != {content})")
+    return receipt
+
+
+def require_receipt(directory: Path) -> Receipt:
+    """The artifact's receipt; MissingArtifactError when it is not there."""
+    receipt = read_receipt(directory)
+    if receipt is None:
+        raise MissingArtifactError(f"{directory}: no {NAME}: the artifact is missing or incomplete. Materialize it first")
+    return receipt
+
+
+def damage(directory: Path, receipt: Receipt, verification: Verification = "full") -> list[str]:
+    """What is wrong with an artifact's files, one sentence a defect; empty when it is whole.
+
+    Files that the receipt does not list are defects too: a reader would take them for part of the artifact.
+    """
+    found = []
+    for record in receipt.files:
+        path = directory / record.path
+        if not path.is_file():
+            found.append(f"{record.path}: missing")
+        elif (size := path.stat().st_size) != record.bytes:
+            found.append(f"{record.path}: {size} bytes, the receipt says {record.bytes}")
+        elif verification == "full" and (actual := sha256_file(path)) != record.sha256:
+            found.append(f"{record.path}: sha256 {actual}, the receipt says {record.sha256}")
+    listed = {record.path for record in receipt.files} | {NAME}
+    for path in sorted(directory.rglob("*")):
+        if path.is_file() and path.relative_to(directory).as_posix() not in listed:
+            found.append(f"{path.relative_to(directory).as_posix()}: not in the receipt")
+    return found
+
+
+def current(directory: Path, key: str, verification: Verification = "full") -> Receipt | None:
+    """The receipt of a finished artifact that has the wanted key and is whole; None when it must be (re)built."""
+    try:
+        receipt = read_receipt(directory)
+    except IntegrityError:
+        return None
+    if receipt is None or receipt.key != key or damage(directory, receipt, verification):
+        return None
+    return receipt
+
+
+@lru_cache(maxsize=1)
+def versions(packages: Iterable[str] = ("fastokens", "tokenizers", "numpy", "orjson", "pyarrow", "zstandard")) -> dict[str, str]:
+    """Versions of what shaped the bytes; recorded, but not part of any key."""
+    found = {"python": platform.python_version(), "unicode": unicodedata.unidata_version}
+    for name in (*packages, "dataprep-assets"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def now() -> str:
+    """The present moment as ISO 8601 in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

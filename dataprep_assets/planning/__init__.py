@@ -1,0 +1,1 @@
+"""Plans as pure functions: from file lists to manifests and shards."""

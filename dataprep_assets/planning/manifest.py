@@ -1,0 +1,176 @@
+"""The manifest: every source file, once, in an order that no file system or server decides.
+
+`manifest.jsonl` has one line a file, `manifest_summary.json` the totals per split (FORMATS B.3). Both depend only on
+what the source holds: paths are relative to the source or URLs pinned to a commit, order is the natural order of
+the paths (`chunk2` before `chunk10`), so every listing order and every machine give the same bytes.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import translate
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.errors import ConfigError, FormatError, SourceError
+from dataprep_assets.integrity.digest import canonical_json, digest_value
+
+MANIFEST = "manifest.jsonl"
+SUMMARY = "manifest_summary.json"
+
+_COMPRESSION = {".zst": "zstd", ".gz": "gzip"}
+_FORMATS = {".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFile:
+    """A file as its source lists it. `sha256` where the source knows it, `etag` what the source calls it."""
+
+    relpath: str
+    size_bytes: int
+    sha256: str | None = None
+    etag: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestEntry:
+    """One line of `manifest.jsonl`; see FORMATS B.3 for the seed's fields.
+
+    `ordinal` counts over the whole manifest, `file_index` within the split (it is not the number in the name);
+    `path` is `relpath` for local sources and a URL pinned to `commit` for remote ones.
+    """
+
+    ordinal: int
+    split: str
+    chunk: str
+    file_index: int
+    path: str
+    relpath: str
+    size_bytes: int
+    compression: str | None
+    format: str
+    sha256: str | None
+    etag: str | None
+    commit: str | None
+
+
+def natural_key(text: str) -> tuple[tuple[int, int | str], ...]:
+    """Sort key that compares runs of digits as numbers: `a2` before `a10`. Total: ties fall back to the text."""
+    parts = re.split(r"(\d+)", text)
+    key: list[tuple[int, int | str]] = [(1, int(p)) if p.isdecimal() and p.isascii() else (0, p) for p in parts if p]
+    return (*key, (2, text))
+
+
+def glob_pattern(glob: str) -> re.Pattern[str]:
+    """A compiled path glob: `*` and `?` stay inside one path component, `**/` spans any number of them."""
+    out, i = [], 0
+    while i < len(glob):
+        if glob.startswith("**/", i):
+            out.append("(?:[^/]+/)*")
+            i += 3
+        elif glob.startswith("**", i):
+            out.append(".*")
+            i += 2
+        elif glob[i] == "*":
+            out.append("[^/]*")
+            i += 1
+        elif glob[i] == "?":
+            out.append("[^/]")
+            i += 1
+        elif glob[i] == "[" and (end := glob.find("]", i + 2)) > 0:
+            out.append(translate(glob[i : end + 1]).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z"))
+            i = end + 1
+        else:
+            out.append(re.escape(glob[i]))
+            i += 1
+    return re.compile("".join(out), re.DOTALL)
+
+
+def file_format(relpath: str) -> tuple[str, str | None]:
+    """`(format, compression)` by the suffixes of a path; SourceError for an unknown one."""
+    suffixes = Path(relpath).suffixes
+    compression = _COMPRESSION.get(suffixes[-1].lower()) if suffixes else None
+    inner = suffixes[-2] if compression and len(suffixes) > 1 else (suffixes[-1] if suffixes else "")
+    if (found := _FORMATS.get(inner.lower())) is None or (found == "parquet" and compression):
+        raise SourceError(
+            f"{relpath}: cannot tell its format from its name; known are {', '.join(sorted(_FORMATS))}, "
+            "JSON lines also with .zst or .gz. Narrow `source.include` to the data files"
+        )
+    return found, compression
+
+
+def build_manifest(
+    files: Iterable[SourceFile], *, include: Sequence[str], splits: Mapping[str, Sequence[str]],
+    commit: str | None = None, url_prefix: str = "",
+) -> list[ManifestEntry]:
+    """Entries of all included files, splits in declared order and paths in natural order within each.
+
+    `splits` maps a split's name to globs over the path inside the source. Raises ConfigError when a split matches
+    nothing or a file matches two splits, SourceError when the same path is listed twice.
+    """
+    wanted = [glob_pattern(g) for g in include]
+    patterns = {name: [glob_pattern(g) for g in globs] for name, globs in splits.items()}
+    by_split: dict[str, list[SourceFile]] = {name: [] for name in splits}
+    seen: set[str] = set()
+    for file in files:
+        if file.relpath in seen:
+            raise SourceError(f"{file.relpath}: listed twice by the source")
+        seen.add(file.relpath)
+        if not any(p.fullmatch(file.relpath) for p in wanted):
+            continue
+        homes = [name for name, globs in patterns.items() if any(p.fullmatch(file.relpath) for p in globs)]
+        if len(homes) > 1:
+            raise ConfigError(f"splits: {file.relpath} matches {homes}: a file belongs to one split; narrow the globs")
+        if homes:
+            by_split[homes[0]].append(file)
+    for name, members in by_split.items():
+        if not members:
+            raise ConfigError(
+                f"splits.{name}: {list(splits[name])} matches none of the source's {len(seen)} files "
+                f"(include: {list(include)}). Seen, for example: {sorted(seen, key=natural_key)[:3]}"
+            )
+    entries: list[ManifestEntry] = []
+    for name, members in by_split.items():
+        for index, file in enumerate(sorted(members, key=lambda f: natural_key(f.relpath))):
+            kind, compression = file_format(file.relpath)
+            entries.append(
+                ManifestEntry(
+                    ordinal=len(entries), split=name, chunk=Path(file.relpath).parent.name, file_index=index,
+                    path=url_prefix + file.relpath, relpath=file.relpath, size_bytes=file.size_bytes,
+                    compression=compression, format=kind, sha256=file.sha256, etag=file.etag, commit=commit,
+                )
+            )
+    return entries
+
+
+def summarize(entries: Sequence[ManifestEntry], shards: Mapping[str, int]) -> dict[str, Any]:
+    """The content of `manifest_summary.json`: files, bytes and shards per split, commit, digest of the manifest."""
+    summary: dict[str, Any] = {}
+    for entry in entries:
+        split = summary.setdefault(entry.split, {"files": 0, "bytes": 0, "shards": shards[entry.split]})
+        split["files"] += 1
+        split["bytes"] += entry.size_bytes
+    return {
+        **summary,
+        "_manifest": {"commit": entries[0].commit if entries else None, "sha256": digest_value([asdict(e) for e in entries])},
+    }
+
+
+def write_manifest(directory: Path, entries: Sequence[ManifestEntry], shards: Mapping[str, int]) -> None:
+    """Write `manifest.jsonl` and `manifest_summary.json`."""
+    with open(directory / MANIFEST, "wb") as file:
+        file.writelines(canonical_json(asdict(entry)) + b"\n" for entry in entries)
+    (directory / SUMMARY).write_text(json.dumps(summarize(entries, shards), indent=1, sort_keys=True) + "\n")
+
+
+def read_manifest(directory: Path) -> list[ManifestEntry]:
+    """The entries of `manifest.jsonl`; FormatError names the line that is not one."""
+    entries = []
+    with open(directory / MANIFEST, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                entries.append(ManifestEntry(**json.loads(line)))
+            except (ValueError, TypeError) as error:
+                raise FormatError(f"{directory / MANIFEST}: line {number}: {error}") from error
+    return entries
