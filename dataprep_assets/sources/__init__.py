@@ -1,0 +1,1 @@
+"""Where documents come from: hubs, local trees and caches; JSON lines and Parquet."""

@@ -1,0 +1,109 @@
+"""Compressed source files as a stream of large decompressed blocks.
+
+The point of this module is to be unable to mistake a cut file for a short one. A zstd file must end exactly at the
+end of a frame (python-zstandard's own readers end silently inside one), every frame is read, a gzip file must end at
+a trailer, and what is read is digested on the way so that the caller can compare it with the manifest.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from dataprep_assets.errors import CorruptSourceError
+
+_READ = 256 << 10
+_BLOCK = 4 << 20
+_LARGEST_STEP = 16 << 20
+
+
+class _Decompressor(Protocol):
+    def decompress(self, data: bytes) -> bytes: ...
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+
+
+class BlockReader:
+    """Iterates over the decompressed blocks of one file; after the last, `sha256` is that of the file as stored.
+
+    `compression` is `"zstd"`, `"gzip"` or None. Blocks have no particular boundaries. Raises CorruptSourceError, naming
+    the file and the byte, for a truncated, damaged or foreign file.
+    """
+
+    def __init__(self, path: Path, compression: str | None, label: str | None = None) -> None:
+        self.path, self.compression = path, compression
+        self.label = label or str(path)
+        self.bytes_read = 0
+        self._digest = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 (hex) of the bytes read so far; of the whole file once iteration has ended."""
+        return self._digest.hexdigest()
+
+    def __iter__(self) -> Iterator[bytes]:
+        pieces: list[bytes] = []
+        size = 0
+        for piece in self._plain() if self.compression is None else self._decompressed():
+            pieces.append(piece)
+            size += len(piece)
+            if size >= _BLOCK:
+                yield b"".join(pieces)
+                pieces, size = [], 0
+        if pieces:
+            yield b"".join(pieces)
+
+    def _stored(self, file: "object", size: int) -> bytes:
+        data: bytes = file.read(size)  # type: ignore[attr-defined]
+        self._digest.update(data)
+        self.bytes_read += len(data)
+        return data
+
+    def _plain(self) -> Iterator[bytes]:
+        with open(self.path, "rb", buffering=0) as file:
+            while data := self._stored(file, _BLOCK):
+                yield data
+
+    def _frame(self) -> _Decompressor:
+        if self.compression == "zstd":
+            import zstandard
+
+            # 2 GiB is zstd's own limit for --long; the default of 128 MiB refuses some valid files
+            return zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+        return zlib.decompressobj(wbits=31)
+
+    def _decompressed(self) -> Iterator[bytes]:
+        import zstandard
+
+        step = _READ
+        frame, started = self._frame(), False
+        with open(self.path, "rb", buffering=0) as file:
+            while data := self._stored(file, step):
+                produced = 0
+                taken = len(data)
+                while data:
+                    try:
+                        out = frame.decompress(data)
+                    except (zstandard.ZstdError, zlib.error) as error:
+                        at = self.bytes_read - len(data)
+                        raise CorruptSourceError(
+                            f"{self.label}: {self.compression} data is damaged in the {taken} bytes from byte {at}: {error}. "
+                            "Fetch the file again and compare its sha256 with the source's"
+                        ) from error
+                    started = True
+                    produced += len(out)
+                    if out:
+                        yield out
+                    data = b""
+                    if frame.eof:
+                        data, frame, started = frame.unused_data, self._frame(), False
+                # highly compressible input: take smaller bites, so that memory stays bounded by the block
+                step = max(4096, min(_READ, int(taken * _LARGEST_STEP / max(produced, 1))))
+        if started or self.bytes_read == 0:
+            raise CorruptSourceError(
+                f"{self.label}: truncated: the file ends at byte {self.bytes_read}, inside a {self.compression} frame. "
+                "Fetch it again: what was read so far would pass for a shorter file"
+            )

@@ -1,0 +1,163 @@
+"""A tokenizer bundle: the files that decide the ids, their digest, and the facts a trainer needs.
+
+The digest is part of every key downstream, so it covers exactly what can change an id: `tokenizer.json` and
+`tokenizer_config.json` (added tokens, BOS and EOS). All values of `meta.pkl` are read from here, never from a README.
+"""
+
+import json
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.errors import TokenizerError
+from dataprep_assets.integrity.digest import digest_value, sha256_file
+
+_FILES = ("tokenizer.json", "tokenizer_config.json")
+CHAT_TURN_TOKENS = frozenset({"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|eom_id|>", "<|im_start|>"})
+"""End a turn of a conversation, not a document (QwenLM/Qwen3#1422): a model trained on them stops in mid-document."""
+_DOCUMENT_END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "<|end▁of▁sentence|>")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecialToken:
+    """A token by content and id."""
+
+    content: str
+    id: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerBundle:
+    """A tokenizer on disk. `name` is what people call it (`qwen3`); `revision` the hub commit, if any."""
+
+    directory: Path
+    name: str
+    revision: str | None = None
+    _config: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def load(cls, path: Path, *, name: str | None = None, revision: str | None = None) -> "TokenizerBundle":
+        """The bundle in a folder, or of a `tokenizer.json` named directly.
+
+        Raises TokenizerError when there is no readable `tokenizer.json`.
+        """
+        directory = path.parent if path.name == _FILES[0] else path
+        if not (directory / _FILES[0]).is_file():
+            raise TokenizerError(
+                f"{directory}: no {_FILES[0]}. Save one with transformers: "
+                "AutoTokenizer.from_pretrained(...).save_pretrained(folder)"
+            )
+        config_path = directory / _FILES[1]
+        try:
+            config = json.loads(config_path.read_bytes()) if config_path.is_file() else {}
+        except ValueError as error:
+            raise TokenizerError(f"{config_path}: not JSON: {error}") from error
+        return cls(directory=directory, name=name or directory.name, revision=revision, _config=config)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the names and digests of the files that decide ids."""
+        found = [(n, sha256_file(self.directory / n)) for n in _FILES if (self.directory / n).is_file()]
+        return digest_value(found)
+
+    @cached_property
+    def tokenizer_json(self) -> str:
+        """`tokenizer.json` with truncation and padding off: saved settings of either would silently alter documents."""
+        try:
+            value = json.loads((self.directory / _FILES[0]).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise TokenizerError(f"{self.directory / _FILES[0]}: not JSON: {error}") from error
+        if not isinstance(value, dict) or "model" not in value:
+            raise TokenizerError(f"{self.directory / _FILES[0]}: no `model`: not a tokenizer.json")
+        value["truncation"] = value["padding"] = None
+        return json.dumps(value, ensure_ascii=False)
+
+    @cached_property
+    def _reference(self) -> Any:
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_str(self.tokenizer_json)
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """`len(tokenizer)`: added tokens included; every id is below it."""
+        vocab = self._reference.get_vocab(with_added_tokens=True)
+        return max(len(vocab), max(vocab.values()) + 1)
+
+    @cached_property
+    def special_tokens(self) -> tuple[SpecialToken, ...]:
+        """Tokens flagged special in `tokenizer.json`, by id."""
+        added = json.loads(self.tokenizer_json).get("added_tokens") or []
+        found = [SpecialToken(content=t["content"], id=t["id"]) for t in added if t.get("special")]
+        return tuple(sorted(found, key=lambda t: t.id))
+
+    def token(self, content: str, *, key: str) -> SpecialToken:
+        """The token with exactly this content; TokenizerError names the configuration `key` that asked for it."""
+        if (found := self._reference.token_to_id(content)) is None:
+            raise TokenizerError(
+                f"{key}: {content!r} is not in the vocabulary of {self.name}. "
+                f"Its special tokens are {[t.content for t in self.special_tokens][:12]}"
+            )
+        return SpecialToken(content=content, id=found)
+
+    def _configured(self, name: str) -> str | None:
+        value = self._config.get(name)
+        return value.get("content") if isinstance(value, dict) else value
+
+    def separator(self, declared: str) -> SpecialToken:
+        """The token appended to every document: the declared one, or for `auto` the tokenizer's end of document.
+
+        `auto` refuses a chat-turn token and a tokenizer that has none, naming the candidates.
+        """
+        if declared != "auto":
+            return self.token(declared, key="document.separator")
+        configured = self._configured("eos_token")
+        if configured and configured not in CHAT_TURN_TOKENS:
+            return self.token(configured, key="document.separator (auto: eos_token)")
+        ours = [c for c in _DOCUMENT_END_TOKENS if self._reference.token_to_id(c) is not None]
+        because = f"its eos_token {configured!r} ends a chat turn, not a document" if configured else "it has no eos_token"
+        raise TokenizerError(
+            f"document.separator: auto cannot choose for {self.name}: {because}. Name one; in its vocabulary are {ours}"
+        )
+
+    def bos(self, declared: str) -> SpecialToken | None:
+        """The token put before every document: None for `none`, the tokenizer's own for `auto`, or the declared one."""
+        if declared == "none":
+            return None
+        if declared != "auto":
+            return self.token(declared, key="document.bos")
+        configured = self._configured("bos_token")
+        if not configured:
+            raise TokenizerError(f"document.bos: auto: {self.name} has no bos_token. Use none, or name the token")
+        return self.token(configured, key="document.bos (auto: bos_token)")
+
+    @cached_property
+    def special_literals(self) -> "LiteralFinder":
+        """Finds documents that hold a special token's content as literal text."""
+        return LiteralFinder(tuple(t.content for t in self.special_tokens))
+
+    def decode(self, ids: Any) -> str:
+        """Text of a sequence of ids, special tokens shown."""
+        return str(self._reference.decode([int(i) for i in ids], skip_special_tokens=False))
+
+
+class LiteralFinder:
+    """Tells which texts hold one of a set of literals.
+
+    Special tokens share their first characters (`<|`), so a search for those two characters, which the interpreter
+    does at memory speed, settles nearly every document; only the rest meet the full pattern.
+    """
+
+    def __init__(self, literals: tuple[str, ...]) -> None:
+        self._prefixes = tuple(sorted({literal[:2] for literal in literals if literal}))
+        self._pattern = re.compile("|".join(re.escape(x) for x in sorted(literals, key=len, reverse=True) if x) or r"(?!)")
+
+    def found_in(self, text: str) -> bool:
+        """Whether the text holds any of the literals."""
+        return any(prefix in text for prefix in self._prefixes) and self._pattern.search(text) is not None
+
+    def count(self, texts: list[str]) -> int:
+        """How many of the texts hold any of the literals."""
+        return sum(map(self.found_in, texts))

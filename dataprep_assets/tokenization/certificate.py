@@ -1,0 +1,251 @@
+"""The certificate that lets a fast engine stand in for the reference.
+
+An engine earns it by giving ids identical to the reference on a stratified sample of the corpus at hand and on an
+adversarial set. It is recorded with the tokenizer's digest, the mode and both versions, and is void when any of them
+changes. A *class* of documents in which one disagreement was seen is refused: its documents go to the reference, and
+the certificate says so. An engine that disagrees on ordinary text (`ascii`) is refused altogether.
+"""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from dataprep_assets.errors import CertificateError, TokenizerError
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.tokenization.adversarial import adversarial_documents
+from dataprep_assets.tokenization.bundle import LiteralFinder, TokenizerBundle
+from dataprep_assets.tokenization.engines import Encoded, Engine, ReferenceEngine, SpecialTokens, fast_engine
+
+LONG_DOCUMENT = 1_000_000
+"""Characters from which a document is in the class `long`."""
+CLASSES = ("long", "special_literal", "ascii", "unnormalized", "east_asian", "other_script")
+
+
+def document_class(text: str, literals: LiteralFinder) -> str:
+    """The one class of a document, by what engines are known to differ on; the first that fits of `CLASSES`."""
+    if len(text) >= LONG_DOCUMENT:
+        return "long"
+    if literals.found_in(text):
+        return "special_literal"
+    if text.isascii():
+        return "ascii"
+    if not unicodedata.is_normalized("NFC", text):
+        return "unnormalized"
+    if any("\u2e80" <= c <= "\ud7ff" or c >= "\U00020000" for c in text[:2000]):
+        return "east_asian"
+    return "other_script"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What was compared, and what follows. `refused` lists classes that go to the reference; `reason` says why."""
+
+    tokenizer_digest: str
+    special_tokens: str
+    engine: str
+    engine_version: str
+    reference_version: str
+    unicode_version: str
+    compared: dict[str, int]
+    refused: tuple[str, ...] = ()
+    reason: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Short digest of the certificate, for receipts."""
+        return digest_value(asdict(self))[:16]
+
+    @property
+    def engine_is_refused(self) -> bool:
+        """Whether every document goes to the reference."""
+        return set(self.refused) >= set(CLASSES)
+
+    def void_because(self, bundle: TokenizerBundle, special_tokens: str, engine: Engine, reference: Engine) -> str | None:
+        """Why the certificate does not hold for these; None when it does."""
+        pairs = {
+            "tokenizer": (self.tokenizer_digest, bundle.digest),
+            "special-token mode": (self.special_tokens, special_tokens),
+            "engine": (self.engine, engine.name),
+            f"version of {engine.name}": (self.engine_version, engine.version),
+            "version of tokenizers": (self.reference_version, reference.version),
+            "Unicode version": (self.unicode_version, unicodedata.unidata_version),
+        }
+        changed = [f"{what} changed from {old} to {new}" for what, (old, new) in pairs.items() if old != new]
+        return "; ".join(changed) or None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain builtins."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Certificate":
+        """The inverse of `to_json`."""
+        return cls(**{**value, "refused": tuple(value["refused"])})
+
+
+def disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[int]:
+    """Indexes of the documents whose ids differ. An engine that raises on a batch is tried document by document."""
+    expected, bounds = reference.encode(texts)
+    try:
+        actual, offsets = engine.encode(texts)
+    except Exception:  # whatever an engine raises on a document is a disagreement on it
+        if len(texts) == 1:
+            return [0]
+        return [i for i, text in enumerate(texts) if disagreements(engine, reference, [text])]
+    if np.array_equal(offsets, bounds) and np.array_equal(actual, expected):
+        return []
+    if len(offsets) != len(bounds):
+        return list(range(len(texts)))
+    return [
+        i
+        for i in range(len(texts))
+        if not np.array_equal(actual[offsets[i] : offsets[i + 1]], expected[bounds[i] : bounds[i + 1]])
+    ]
+
+
+def certify(
+    bundle: TokenizerBundle, special_tokens: SpecialTokens, engine: Engine, corpus_sample: Iterable[str],
+    *, reference: Engine | None = None,
+) -> Certificate:
+    """Compare an engine with the reference on the corpus sample and the adversarial set."""
+    judge = reference or ReferenceEngine(bundle, special_tokens)
+    compared: Counter[str] = Counter()
+    differing: Counter[str] = Counter()
+    literals = bundle.special_literals
+    adversarial = adversarial_documents([t.content for t in bundle.special_tokens])
+    for origin, documents in (("adversarial", adversarial), ("corpus", corpus_sample)):
+        for batch in _batches(documents):
+            wrong = set(disagreements(engine, judge, batch))
+            for index, text in enumerate(batch):
+                kind = document_class(text, literals)
+                compared[f"{origin}:{kind}"] += 1
+                differing[kind] += index in wrong
+    refused: tuple[str, ...] = tuple(kind for kind in CLASSES if differing[kind])
+    reason = None
+    if refused:
+        seen = ", ".join(f"{differing[k]} of class {k}" for k in refused)
+        reason = f"{engine.name} {engine.version} differs from the reference on {seen} (of {sum(compared.values())} documents)"
+        if "ascii" in refused:
+            refused = CLASSES
+            reason += "; it differs on plain ASCII text, so it is refused for this tokenizer"
+    return Certificate(
+        tokenizer_digest=bundle.digest, special_tokens=special_tokens, engine=engine.name,
+        engine_version=engine.version, reference_version=judge.version,
+        unicode_version=unicodedata.unidata_version, compared=dict(sorted(compared.items())),
+        refused=refused, reason=reason,
+    )
+
+
+def refused_outright(bundle: TokenizerBundle, special_tokens: str, engine: str, reason: str) -> Certificate:
+    """The certificate of an engine that cannot load the tokenizer, or that the user ruled out: all goes to the reference."""
+    from importlib import metadata
+
+    version = metadata.version("tokenizers")
+    return Certificate(
+        tokenizer_digest=bundle.digest, special_tokens=special_tokens, engine=engine,
+        engine_version=version if engine == ReferenceEngine.name else metadata.version(engine),
+        reference_version=version, unicode_version=unicodedata.unidata_version,
+        compared={}, refused=CLASSES, reason=reason,
+    )
+
+
+def _batches(documents: Iterable[str], characters: int = 2_000_000) -> Iterable[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for text in documents:
+        batch.append(text)
+        size += len(text)
+        if size >= characters:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class CertifiedEncoder:
+    """Encodes with the certified engine, sends refused classes to the reference, and re-checks a sample as it goes.
+
+    Not for several threads at once. The reference is loaded when the first document needs it.
+    """
+
+    def __init__(
+        self, bundle: TokenizerBundle, special_tokens: SpecialTokens, certificate: Certificate,
+        load_fast: Callable[[str, TokenizerBundle, SpecialTokens], Engine] = fast_engine,
+    ) -> None:
+        self._bundle, self._mode, self.certificate = bundle, special_tokens, certificate
+        self._reference_engine: Engine | None = None
+        self._fast = None if certificate.engine_is_refused else load_fast(certificate.engine, bundle, special_tokens)
+        if self._fast is not None:
+            if why := certificate.void_because(bundle, special_tokens, self._fast, self.reference_identity):
+                raise CertificateError(f"the engine certificate is void: {why}. Materialize `engine_certificate` again")
+        self.reference_documents = 0
+        self.sampled_documents = 0
+
+    @property
+    def reference_identity(self) -> Engine:
+        """Name and version of the reference, without loading its vocabulary."""
+        return _ReferenceIdentity()
+
+    @property
+    def reference(self) -> Engine:
+        """The reference engine, loaded on first use."""
+        if self._reference_engine is None:
+            self._reference_engine = ReferenceEngine(self._bundle, self._mode)
+        return self._reference_engine
+
+    def encode(self, texts: list[str]) -> Encoded:
+        """Ids of a block of documents; see `Engine.encode`."""
+        if self._fast is None:
+            self.reference_documents += len(texts)
+            return self.reference.encode(texts)
+        if not self.certificate.refused:
+            return self._fast.encode(texts)
+        literals = self._bundle.special_literals
+        slow = [document_class(t, literals) in self.certificate.refused for t in texts]
+        self.reference_documents += sum(slow)
+        parts = {
+            True: iter(_split(self.reference.encode([t for t, s in zip(texts, slow, strict=True) if s]))) if any(slow) else iter(()),
+            False: iter(_split(self._fast.encode([t for t, s in zip(texts, slow, strict=True) if not s]))),
+        }
+        rows = [next(parts[s]) for s in slow]
+        offsets = np.zeros(len(rows) + 1, np.uint64)
+        np.cumsum([len(r) for r in rows], out=offsets[1:])
+        return (np.concatenate(rows) if rows else np.zeros(0, np.uint32)), offsets
+
+    def recheck(self, text: str, ids: Any, where: str) -> None:
+        """Re-encode one document with the reference; CertificateError, without its text, when the ids differ."""
+        if self._fast is None:
+            return
+        self.sampled_documents += 1
+        limit = 100_000  # characters; beyond it a prefix is compared by both engines, to bound the reference's time
+        if len(text) > limit:
+            text = text[:limit]
+            ids = self._fast.encode([text])[0]
+        if not np.array_equal(self.reference.encode([text])[0], ids):
+            kind = document_class(text, self._bundle.special_literals)
+            raise CertificateError(
+                f"{where}: {self.certificate.engine} {self.certificate.engine_version} differs from the reference on this "
+                f"document (class {kind}). Materialize `engine_certificate` again with `refuse: [{kind}]`, or set "
+                "`tokenizer.engine: tokenizers`"
+            )
+
+
+class _ReferenceIdentity:
+    name = ReferenceEngine.name
+
+    def __init__(self) -> None:
+        from importlib import metadata
+
+        self.version = metadata.version("tokenizers")
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        raise TokenizerError("this is the reference's identity, not the reference")
+
+
+def _split(encoded: Encoded) -> list[Any]:
+    ids, offsets = encoded
+    return [ids[offsets[i] : offsets[i + 1]] for i in range(len(offsets) - 1)]
