@@ -63,8 +63,7 @@ class TokenizerBundle:
         return digest_value(found)
 
     @cached_property
-    def tokenizer_json(self) -> str:
-        """`tokenizer.json` with truncation and padding off: saved settings of either would silently alter documents."""
+    def _definition(self) -> dict[str, Any]:
         try:
             value = json.loads((self.directory / _FILES[0]).read_text(encoding="utf-8"))
         except ValueError as error:
@@ -72,7 +71,12 @@ class TokenizerBundle:
         if not isinstance(value, dict) or "model" not in value:
             raise TokenizerError(f"{self.directory / _FILES[0]}: no `model`: not a tokenizer.json")
         value["truncation"] = value["padding"] = None
-        return json.dumps(value, ensure_ascii=False)
+        return value
+
+    @cached_property
+    def tokenizer_json(self) -> str:
+        """`tokenizer.json` with truncation and padding off: saved settings of either would silently alter documents."""
+        return json.dumps(self._definition, ensure_ascii=False)
 
     @cached_property
     def _reference(self) -> Any:
@@ -89,7 +93,7 @@ class TokenizerBundle:
     @cached_property
     def special_tokens(self) -> tuple[SpecialToken, ...]:
         """Tokens flagged special in `tokenizer.json`, by id."""
-        added = json.loads(self.tokenizer_json).get("added_tokens") or []
+        added = self._definition.get("added_tokens") or []
         found = [SpecialToken(content=t["content"], id=t["id"]) for t in added if t.get("special")]
         return tuple(sorted(found, key=lambda t: t.id))
 
@@ -160,4 +164,7 @@ class LiteralFinder:
 
     def count(self, texts: list[str]) -> int:
         """How many of the texts hold any of the literals."""
+        if len(self._prefixes) == 1:
+            prefix = self._prefixes[0]
+            return sum(self._pattern.search(t) is not None for t in [t for t in texts if prefix in t])
         return sum(map(self.found_in, texts))

@@ -176,7 +176,7 @@ class CertifiedEncoder:
         self, bundle: TokenizerBundle, special_tokens: SpecialTokens, certificate: Certificate,
         load_fast: Callable[[str, TokenizerBundle, SpecialTokens], Engine] = fast_engine,
     ) -> None:
-        self._bundle, self._mode, self.certificate = bundle, special_tokens, certificate
+        self.bundle, self._mode, self.certificate = bundle, special_tokens, certificate
         self._reference_engine: Engine | None = None
         self._fast = None if certificate.engine_is_refused else load_fast(certificate.engine, bundle, special_tokens)
         if self._fast is not None:
@@ -194,7 +194,7 @@ class CertifiedEncoder:
     def reference(self) -> Engine:
         """The reference engine, loaded on first use."""
         if self._reference_engine is None:
-            self._reference_engine = ReferenceEngine(self._bundle, self._mode)
+            self._reference_engine = ReferenceEngine(self.bundle, self._mode)
         return self._reference_engine
 
     def encode(self, texts: list[str]) -> Encoded:
@@ -204,7 +204,7 @@ class CertifiedEncoder:
             return self.reference.encode(texts)
         if not self.certificate.refused:
             return self._fast.encode(texts)
-        literals = self._bundle.special_literals
+        literals = self.bundle.special_literals
         slow = [document_class(t, literals) in self.certificate.refused for t in texts]
         self.reference_documents += sum(slow)
         parts = {
@@ -226,7 +226,7 @@ class CertifiedEncoder:
             text = text[:limit]
             ids = self._fast.encode([text])[0]
         if not np.array_equal(self.reference.encode([text])[0], ids):
-            kind = document_class(text, self._bundle.special_literals)
+            kind = document_class(text, self.bundle.special_literals)
             raise CertificateError(
                 f"{where}: {self.certificate.engine} {self.certificate.engine_version} differs from the reference on this "
                 f"document (class {kind}). Materialize `engine_certificate` again with `refuse: [{kind}]`, or set "

@@ -1,0 +1,158 @@
+"""The declaration of a tokenized corpus, validated once, and the names of what is made from it.
+
+This is the schema of `type: dataprep_assets.components.TokenizedCorpus`: its field descriptions are the YAML
+reference. Paths are resolved against the folder of the YAML; none of them enters a key.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.receipt import Verification
+from dataprep_assets.planning.shard_plan import ShardSizing
+
+View = Literal["nanogpt", "megatron", "datatrove", "olmo"]
+
+
+class _Declared(BaseModel):
+    """A part of the YAML: unknown keys are errors, values do not change after validation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LocalSource(_Declared):
+    """A local folder. Files are verified in place, never copied."""
+
+    kind: Literal["local"]
+    path: Path = Field(description="Folder that holds the files; relative paths are relative to this YAML.")
+
+
+class HubSource(_Declared):
+    """A dataset repository on a Hugging Face hub, mirrored into the standard cache."""
+
+    kind: Literal["hub"]
+    repo: str = Field(pattern=r"^[\w.-]+/[\w.-]+$", description="`organization/name` of the dataset repository.")
+    revision: str = Field(description="Branch, tag or commit; pin a 40-digit commit so that nothing can move under you.")
+    endpoint: str | None = Field(None, description="The hub's URL; default: HF_ENDPOINT or the public hub.")
+    cache_dir: Path | None = Field(None, description="Cache folder; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.")
+
+
+class HubCacheSource(_Declared):
+    """An already mirrored Hugging Face cache folder, used offline."""
+
+    kind: Literal["hf_cache"]
+    path: Path = Field(description="The `datasets--organization--name` folder.")
+    revision: str = Field("main", description="Branch (read from refs/) or commit.")
+
+
+Source = Annotated[LocalSource | HubSource | HubCacheSource, Field(discriminator="kind")]
+
+
+class TokenizerDeclaration(_Declared):
+    """Which tokenizer, from where, and which engine may run it."""
+
+    path: Path | None = Field(None, description="Folder with tokenizer.json; relative to this YAML.")
+    repo: str | None = Field(None, description="Hub repository of the tokenizer, instead of `path`.")
+    revision: str | None = Field(None, description="Commit of `repo`; required with it.")
+    name: str | None = Field(None, description="Name written to meta.pkl; default: the folder's or repository's name.")
+    engine: Literal["auto", "fastokens", "tokenizers"] = Field(
+        "auto", description="`auto`: the fast engine where its certificate allows, else the reference (`tokenizers`)."
+    )
+    refuse: tuple[str, ...] = Field((), description="Document classes always sent to the reference engine.")
+
+    @model_validator(mode="after")
+    def _one_place(self) -> "TokenizerDeclaration":
+        if (self.path is None) == (self.repo is None):
+            raise ValueError("give exactly one of `path` (a folder) and `repo` (with `revision`)")
+        if self.repo is not None and not self.revision:
+            raise ValueError("`repo` needs `revision`: pin the commit whose files you want")
+        return self
+
+
+class DocumentPolicy(_Declared):
+    """What surrounds and what may be inside a document."""
+
+    separator: str = Field("auto", description="Token appended to every document; `auto`: the tokenizer's own.")
+    bos: str = Field("none", description="Token put before every document: `none`, `auto` or its content.")
+    special_tokens: Literal["text", "match"] = Field(
+        "text", description="Literal special tokens in documents: ordinary `text`, or a `match` for the special id."
+    )
+
+
+class ShardPlanDeclaration(_Declared):
+    """How many shards a split is cut into."""
+
+    target_bytes: int | None = Field(None, ge=1, description="Source bytes a shard; default 1 GiB, at most 4,000 shards.")
+    count: int | None = Field(None, ge=1, description="Number of shards a split, instead of `target_bytes`.")
+
+    @model_validator(mode="after")
+    def _one_size(self) -> "ShardPlanDeclaration":
+        if self.target_bytes is not None and self.count is not None:
+            raise ValueError("give `target_bytes` or `count`, not both")
+        return self
+
+    @property
+    def sizing(self) -> ShardSizing:
+        """The plan's own terms."""
+        return ShardSizing(target_bytes=self.target_bytes, count=self.count)
+
+
+class BadRecordPolicy(_Declared):
+    """What happens to a record that cannot be a document."""
+
+    policy: Literal["fail", "drop"] = Field("fail", description="`fail` at the first; or `drop`, count and quarantine.")
+    budget: float = Field(0.001, ge=0, le=1, description="With `drop`: largest share of dropped rows in a shard.")
+
+
+class CorpusDeclaration(_Declared):
+    """One tokenized corpus, from source to trainer-ready bins."""
+
+    dataset: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", description="Name of the dataset; its group in the UI.")
+    description: str = Field("", description="Shown in the UI.")
+    owners: tuple[str, ...] = Field((), description="E-mail addresses, or `team:name`.")
+    source: Source = Field(description="Where the documents come from.")
+    include: tuple[str, ...] = Field(("**/*.jsonl.zst",), min_length=1, description="Globs of data files in the source.")
+    splits: dict[str, tuple[str, ...]] = Field(min_length=1, description="Split name → globs of its files.")
+    text_field: str = Field("text", description="Key (JSON) or column (Parquet) of the document's text.")
+    tokenizer: TokenizerDeclaration
+    document: DocumentPolicy = DocumentPolicy()
+    dtype: Literal["auto", "uint16", "uint32"] = Field("auto", description="`auto`: uint16 when every id fits.")
+    shards: ShardPlanDeclaration = ShardPlanDeclaration()
+    bad_records: BadRecordPolicy = BadRecordPolicy()
+    views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats over the same token bytes.")
+    olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
+    storage: Path | None = Field(None, description="Root of the artifacts; default: DATAPREP_ROOT.")
+    verify: Verification = Field("full", description="How much a finished artifact is re-read: `full` digests or `size`.")
+    sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of documents re-encoded by the reference engine.")
+    workers: int | None = Field(None, ge=1, description="Worker processes; default: one a core.")
+    sensitive: bool = Field(False, description="No text and no identifier in any log, event, metadata or plot.")
+
+    @field_validator("splits")
+    @classmethod
+    def _split_names(cls, splits: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        for name, globs in splits.items():
+            if not name.isidentifier():
+                raise ValueError(f"split name {name!r}: use letters, digits and '_', for example train, val, test")
+            if not globs:
+                raise ValueError(f"split {name!r} has no globs")
+        return splits
+
+    def located(self, folder: Path) -> "CorpusDeclaration":
+        """The same declaration with relative paths resolved against `folder`."""
+        source: Any = self.source
+        if isinstance(source, LocalSource | HubCacheSource):
+            source = source.model_copy(update={"path": _resolve(source.path, folder)})
+        tokenizer = self.tokenizer.model_copy(update={"path": self.tokenizer.path and _resolve(self.tokenizer.path, folder)})
+        storage = self.storage and _resolve(self.storage, folder)
+        return self.model_copy(update={"source": source, "tokenizer": tokenizer, "storage": storage})
+
+    def artifact(self, name: str, partition: str | None = None) -> Artifact:
+        """The name of one of this dataset's artifacts."""
+        return Artifact(dataset=self.dataset, name=name, partition=partition)
+
+
+def _resolve(path: Path, folder: Path) -> Path:
+    expanded = path.expanduser()
+    return expanded if expanded.is_absolute() else (folder / expanded).resolve()

@@ -1,0 +1,127 @@
+"""Document ends: where each document of a token stream stops, the single source of every index.
+
+A headerless little-endian uint64 file with one entry a document: the cumulative number of tokens at its end, separator
+included, exclusive. There is no leading 0. Megatron's ``.idx``, datatrove's ``.ds.index`` (the very same bytes),
+segment ids and positions all follow from it.
+
+Invariants: non-decreasing (equal neighbours are an empty document without a separator); the last entry is the number
+of tokens in the stream; no entry at all means no token at all. Everything here works block by block, so memory does
+not grow with the number of documents, and in uint64, so nothing wraps at 2**31 or 2**32 tokens.
+
+Entry points: `write`, `open_ends`, `validate`, `concatenate`; `blocks` for modules that derive an index.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats import flat_bins
+
+__all__ = ["BLOCK", "Ends", "blocks", "concatenate", "open_ends", "validate", "write"]
+
+BLOCK = 1 << 18
+"""Documents handled at once: 2 MiB of uint64."""
+
+Ends = npt.NDArray[Any] | Iterable[npt.NDArray[Any]]
+"""Document ends in memory: one integer array (or memmap), or an iterable of them in order."""
+
+_DTYPE = np.dtype("<u8")
+
+
+def blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
+    """Yield document ends as non-empty uint64 arrays of shape ``(<= BLOCK,)``, checked.
+
+    FormatError, naming the document, for an end below the one before it or below zero, and for anything that is not a
+    one-dimensional array of integers.
+    """
+    documents = 0
+    previous = np.uint64(0)
+    for array in [ends] if isinstance(ends, np.ndarray) else ends:
+        array = np.asarray(array)
+        # np.array([]) is float64, and as good an array of no documents as any.
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise FormatError(f"document ends are {array.ndim}-d {array.dtype}; pass 1-d arrays of integers")
+        for start in range(0, array.size, BLOCK):
+            part = array[start : start + BLOCK]
+            if part.dtype.kind == "i" and part.min() < 0:
+                raise FormatError(f"document {documents + int(part.argmin())} ends at token {part.min()}, below zero")
+            block = part.astype(_DTYPE, copy=False)
+            _check_order(block, previous, documents)
+            yield block
+            documents += block.size
+            previous = block[-1]
+
+
+def _check_order(block: npt.NDArray[np.uint64], previous: np.uint64, documents: int) -> None:
+    # Compared, not subtracted: a difference of uint64 wraps and looks like a very long document.
+    falls = np.flatnonzero(block[1:] < block[:-1]) + 1
+    first = 0 if block[0] < previous else int(falls[0]) if falls.size else None
+    if first is not None:
+        before = previous if first == 0 else block[first - 1]
+        raise FormatError(f"document {documents + first} ends at token {block[first]}, before its predecessor ({before})")
+
+
+def write(path: Path, ends: Ends) -> None:
+    """Write document ends (integers, shape ``(documents,)``, unit tokens) to the new file ``path``.
+
+    FormatError when they decrease, are negative or are no integers; FileExistsError when ``path`` exists.
+    """
+    with flat_bins.create(path) as handle:
+        for block in blocks(ends):
+            handle.write(block.tobytes())
+
+
+def open_ends(path: Path) -> npt.NDArray[np.uint64]:
+    """The ends of a file: shape ``(documents,)``, uint64, read-only, memory-mapped; their order is not checked.
+
+    FormatError when the size is not a multiple of 8.
+    """
+    size = path.stat().st_size
+    if size % _DTYPE.itemsize:
+        raise FormatError(f"{path}: {size} bytes are not a multiple of 8; the file of document ends was cut")
+    if size == 0:
+        empty = np.empty(0, dtype=_DTYPE)
+        empty.flags.writeable = False
+        return empty
+    return np.memmap(path, dtype=_DTYPE, mode="r")
+
+
+def validate(path: Path, tokens: int) -> None:
+    """FormatError unless the file's ends never decrease and the last one is ``tokens``."""
+    for _ in _checked(path, tokens):
+        pass
+
+
+def concatenate(parts: Sequence[tuple[Path, int]], target: Path) -> int:
+    """Join the ends of token streams that are concatenated in the same order into the new file ``target``.
+
+    ``parts`` are ``(ends file, tokens of its stream)``; each part's ends move up by the tokens before it. Returns the
+    number of documents. FormatError when a part is not valid for its token count (``target`` is then removed);
+    FileExistsError when ``target`` exists.
+    """
+    documents = 0
+    offset = 0
+    with flat_bins.create(target) as handle:
+        for path, tokens in parts:
+            for block in _checked(path, tokens):
+                handle.write((block + np.uint64(offset)).astype(_DTYPE, copy=False).tobytes())
+                documents += block.size
+            offset += tokens
+    return documents
+
+
+def _checked(path: Path, tokens: int) -> Iterator[npt.NDArray[np.uint64]]:
+    """The blocks of a file, with its name in every complaint and its last end held against ``tokens``."""
+    last = 0
+    try:
+        for block in blocks(open_ends(path)):
+            last = int(block[-1])
+            yield block
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from error
+    if last != tokens:
+        raise FormatError(f"{path}: the last document ends at token {last}, the stream has {tokens} tokens")

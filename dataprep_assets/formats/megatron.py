@@ -1,0 +1,200 @@
+"""Megatron's ``.idx``: the index that makes a token stream a Megatron-Core ``IndexedDataset``.
+
+The ``.bin`` is the token stream itself, usually a hard link; only the index is written here, from the document ends,
+one sequence a document. Layout, little-endian (Megatron-LM, ``megatron/core/datasets/indexed_dataset.py``,
+``_IndexWriter``): 9 bytes ``MMIDIDX\\0\\0``; uint64 version 1; uint8 dtype code; uint64 sequences S; uint64 document
+indices D; S int32 lengths in tokens; S int64 byte offsets into the ``.bin``; D int64 sequence ordinals, 0 to S.
+Files are byte-identical to those of ``IndexedDatasetBuilder`` with one ``add_document`` a document.
+
+Megatron has no uint32: such a stream gets the code of int32 (4), which is the same bytes for every id below 2**31. No
+vocabulary reaches that, and this module does not look at ids. uint16 has its own code (8).
+
+A stream of no documents has a valid index (S = 0, D = 1, as the builder writes), but Megatron cannot open the pair
+memory-mapped, because nobody can map the empty ``.bin``; leave it out of a blend, or read with ``mmap=False``.
+
+The reader forgives much: it ignores bytes too many, opens a wrong but known dtype code, and with ``mmap=False`` gives
+uninitialised memory for a cut ``.bin``. `validate` forgives none of it.
+
+Entry points: `write_idx`, `read_idx`, `validate`.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats import document_ends, flat_bins
+from dataprep_assets.formats.document_ends import BLOCK, Ends
+
+__all__ = ["DTYPE_CODES", "MegatronIndex", "read_idx", "validate", "write_idx"]
+
+DTYPE_CODES = {"uint32": 4, "uint16": 8}
+"""Megatron's ``DType`` codes of our streams; a uint32 stream is declared int32."""
+
+_MAGIC = b"MMIDIDX\x00\x00"
+_VERSION = 1
+_HEADER = struct.Struct("<9sQBQQ")
+_LENGTH = np.dtype("<i4")
+_OFFSET = np.dtype("<i8")
+_LONGEST = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MegatronIndex:
+    """An ``.idx`` file as read-only memory maps.
+
+    ``dtype``: ``"uint16"`` or ``"uint32"``, the dtype of the token stream.
+    ``lengths``: int32, shape ``(sequences,)``, tokens.
+    ``pointers``: int64, shape ``(sequences,)``, byte offsets into the ``.bin``.
+    ``document_indices``: int64, shape ``(documents + 1,)``, sequence ordinals.
+    """
+
+    dtype: str
+    lengths: npt.NDArray[np.int32]
+    pointers: npt.NDArray[np.int64]
+    document_indices: npt.NDArray[np.int64]
+
+
+def write_idx(path: Path, ends: Ends, *, dtype: str) -> None:
+    """Write the index of a token stream of ``dtype`` with these document ends to the new file ``path``.
+
+    ``ends`` (uint64 tokens) is an array, a memmap, or an iterable of blocks that is read once; memory stays flat.
+    FormatError for ends that decrease, for a document of 2**31 tokens or more, and for a stream whose byte offsets do
+    not fit in int64; FileExistsError when ``path`` exists. After an error there is no file.
+    """
+    itemsize = flat_bins.token_dtype(dtype).itemsize
+    with flat_bins.create(path) as handle:
+        handle.write(bytes(_HEADER.size))
+        sequences = _write_lengths(handle, ends, itemsize)
+        _write_pointers(handle, sequences, itemsize)
+        for start in range(0, sequences + 1, BLOCK):
+            handle.write(np.arange(start, min(start + BLOCK, sequences + 1), dtype=_OFFSET).tobytes())
+        # Last, for the counts are known only now, and a file cut short by a crash must not have a magic.
+        handle.seek(0)
+        handle.write(_HEADER.pack(_MAGIC, _VERSION, DTYPE_CODES[dtype], sequences, sequences + 1))
+
+
+def _write_lengths(handle: BinaryIO, ends: Ends, itemsize: int) -> int:
+    sequences = 0
+    previous = np.uint64(0)
+    for block in document_ends.blocks(ends):
+        lengths = np.diff(block, prepend=previous)
+        if lengths.max() > _LONGEST:
+            at = int(lengths.argmax())
+            raise FormatError(
+                f"document {sequences + at} has {lengths[at]} tokens; Megatron's lengths are int32, so split documents"
+                f" longer than {_LONGEST} tokens"
+            )
+        if int(block[-1]) * itemsize >= 1 << 63:
+            raise FormatError(f"a stream of {block[-1]} tokens of {itemsize} bytes has offsets beyond int64")
+        handle.write(lengths.astype(_LENGTH).tobytes())
+        sequences += block.size
+        previous = block[-1]
+    return sequences
+
+
+def _write_pointers(handle: BinaryIO, sequences: int, itemsize: int) -> None:
+    """Write the pointers behind the lengths, which are read back: `ends` may be an iterator that is spent."""
+    pointer = 0
+    for start in range(0, sequences, BLOCK):
+        count = min(BLOCK, sequences - start)
+        handle.seek(_HEADER.size + start * _LENGTH.itemsize)
+        lengths = np.frombuffer(handle.read(count * _LENGTH.itemsize), dtype=_LENGTH)
+        after = pointer + np.cumsum(lengths, dtype=np.int64) * itemsize
+        handle.seek(_HEADER.size + sequences * _LENGTH.itemsize + start * _OFFSET.itemsize)
+        handle.write((after - lengths.astype(np.int64) * itemsize).astype(_OFFSET, copy=False).tobytes())
+        pointer = int(after[-1])
+
+
+def read_idx(path: Path) -> MegatronIndex:
+    """Map an ``.idx`` file; nothing but the header is read.
+
+    FormatError for a wrong magic or version, for a dtype code other than 4 and 8, and for a size other than the
+    header's counts give (an index with the optional multimodal section among them).
+    """
+    size = path.stat().st_size
+    if size < _HEADER.size:
+        raise FormatError(f"{path}: {size} bytes, the header alone has {_HEADER.size}; the file was cut")
+    with open(path, "rb") as handle:
+        magic, version, code, sequences, indices = _HEADER.unpack(handle.read(_HEADER.size))
+    if magic != _MAGIC:
+        raise FormatError(f"{path}: starts with {magic!r}, expected {_MAGIC!r}; not a Megatron index")
+    if version != _VERSION:
+        raise FormatError(f"{path}: version {version} at byte 9, expected {_VERSION}")
+    dtype = next((name for name, known in DTYPE_CODES.items() if known == code), None)
+    if dtype is None:
+        raise FormatError(f"{path}: dtype code {code} at byte 17, expected one of {DTYPE_CODES}")
+    expected = _HEADER.size + (_LENGTH.itemsize + _OFFSET.itemsize) * sequences + _OFFSET.itemsize * indices
+    if size != expected:
+        raise FormatError(
+            f"{path}: {size} bytes, but {sequences} sequences and {indices} document indices take {expected}; the file"
+            " was cut, extended, or has a multimodal section"
+        )
+    whole: npt.NDArray[Any] = np.memmap(path, dtype=np.uint8, mode="r")
+    pointers_at = _HEADER.size + _LENGTH.itemsize * sequences
+    indices_at = pointers_at + _OFFSET.itemsize * sequences
+    return MegatronIndex(
+        dtype=dtype,
+        lengths=whole[_HEADER.size : pointers_at].view(_LENGTH),
+        pointers=whole[pointers_at:indices_at].view(_OFFSET),
+        document_indices=whole[indices_at:].view(_OFFSET),
+    )
+
+
+def validate(bin_path: Path, idx_path: Path) -> None:
+    """FormatError unless the index describes the token stream exactly, one sequence a document.
+
+    Checked besides `read_idx`: no negative length; each pointer is the byte where the lengths before it end (which also
+    finds a dtype code of the other width); the last sequence ends where the ``.bin`` does; document indices are 0 to S.
+    Reads the index once, block by block, and only the size of the ``.bin``.
+    """
+    index = read_idx(idx_path)
+    _check_document_indices(idx_path, index)
+    described = _check_pointers(idx_path, index)
+    size = bin_path.stat().st_size
+    if size != described:
+        raise FormatError(f"{bin_path}: {size} bytes, {idx_path} describes {described} of {index.dtype} tokens")
+
+
+def _check_document_indices(path: Path, index: MegatronIndex) -> None:
+    if index.document_indices.size != index.lengths.size + 1:
+        raise FormatError(
+            f"{path}: {index.document_indices.size} document indices for {index.lengths.size} sequences; one sequence a"
+            " document takes one more than sequences, a leading 0 included"
+        )
+    for start, found in _blocks(index.document_indices):
+        wrong = np.flatnonzero(found != np.arange(start, start + found.size))
+        if wrong.size:
+            at = int(wrong[0])
+            raise FormatError(f"{path}: document index {start + at} is {found[at]}, expected {start + at}")
+
+
+def _check_pointers(path: Path, index: MegatronIndex) -> int:
+    """Hold pointers against lengths; the byte where the last sequence ends."""
+    itemsize = flat_bins.token_dtype(index.dtype).itemsize
+    end = 0
+    for start, lengths in _blocks(index.lengths):
+        if lengths.min() < 0:
+            raise FormatError(f"{path}: sequence {start + int(lengths.argmin())} has {lengths.min()} tokens")
+        pointers = index.pointers[start : start + lengths.size]
+        after = end + np.cumsum(lengths, dtype=np.int64) * itemsize
+        expected = after - lengths.astype(np.int64) * itemsize
+        wrong = np.flatnonzero(pointers != expected)
+        if wrong.size:
+            at = int(wrong[0])
+            raise FormatError(
+                f"{path}: sequence {start + at} points to byte {pointers[at]}, the {index.dtype} lengths before it end at"
+                f" {expected[at]}; a wrong dtype code or a damaged index"
+            )
+        end = int(after[-1])
+    return end
+
+
+def _blocks(values: npt.NDArray[Any]) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    for start in range(0, values.size, BLOCK):
+        yield start, values[start : start + BLOCK]

@@ -1,0 +1,119 @@
+"""The OLMo index: the JSON that lets MaxText's ``olmo_grain`` input read token streams in place.
+
+OLMo's ``.npy`` files are headerless despite their name, that is, token streams. The index lists them; an *instance* is a
+window of ``sequence_length`` tokens that does not cross files, and the tokens left over at the end of a file are dropped.
+Fields, fingerprint and bytes follow MaxText, ``src/maxtext/input_pipeline/olmo_data.py`` (``OlmoNpyIndex``,
+``compute_fingerprint``, ``OlmoNpyIndex.save``), format version 1: the fingerprint is SHA-256 over version,
+sequence length, dtype, tokenizer, then path and token count of each file, each as UTF-8 text followed by a NUL. MaxText
+keeps it in its checkpoints; order and paths are part of it, labels are not.
+
+MaxText reads a path as it stands, or with a prefix replaced (``olmo_path_remap_from``, ``olmo_path_remap_to``), so paths
+relative to the artifact stay true wherever it is. ``sequence_length`` must be the trainer's ``max_target_length``. MaxText
+refuses to train on an index of no instances; such an index is still valid here, as a shard may hold no document.
+
+Entry points: `build_index`, `write_index`, `validate`.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats import flat_bins
+
+__all__ = ["FORMAT_VERSION", "TokenFile", "build_index", "validate", "write_index"]
+
+FORMAT_VERSION = "1"
+
+
+class TokenFile(NamedTuple):
+    """One file of the mix: the path that the index shall name, a label for people, and its number of tokens."""
+
+    path: str
+    label: str
+    tokens: int
+
+
+def build_index(
+    files: Sequence[TokenFile | tuple[str, str, int]], sequence_length: int, dtype: str, tokenizer: str
+) -> dict[str, Any]:
+    """The index of ``(path, label, tokens)`` files in the order given, as MaxText's JSON object.
+
+    ``dtype`` is ``"uint16"`` or ``"uint32"``. FormatError for no files, a sequence length below 1, a negative count, or a
+    path that is empty or holds a NUL (two lists of files could then have one fingerprint).
+    """
+    flat_bins.token_dtype(dtype)
+    if sequence_length < 1:
+        raise FormatError(f"sequence length {sequence_length} is below 1; pass the trainer's max_target_length")
+    if not files:
+        raise FormatError("an OLMo index needs at least one file; an empty stream counts, with 0 tokens")
+    entries: list[dict[str, Any]] = []
+    offset = 0
+    for path, label, tokens in files:
+        if not path or "\x00" in path or tokens < 0:
+            raise FormatError(f"file {len(entries)} of the index: path {path!r} with {tokens} tokens cannot be")
+        instances = tokens // sequence_length
+        entries.append(
+            {"path": path, "label": label, "n_tokens": tokens, "n_instances": instances, "instance_offset": offset}
+        )
+        offset += instances
+    return {
+        "format_version": FORMAT_VERSION,
+        "sequence_length": sequence_length,
+        "dtype": dtype,
+        "tokenizer": tokenizer,
+        "total_instances": offset,
+        "total_tokens": sum(entry["n_tokens"] for entry in entries),
+        "fingerprint": _fingerprint(sequence_length, dtype, tokenizer, entries),
+        "files": entries,
+    }
+
+
+def _fingerprint(sequence_length: int, dtype: str, tokenizer: str, entries: Iterable[Mapping[str, Any]]) -> str:
+    fields = [FORMAT_VERSION, sequence_length, dtype, tokenizer]
+    for entry in entries:
+        fields += [entry["path"], entry["n_tokens"]]
+    return "sha256:" + hashlib.sha256("".join(f"{field}\x00" for field in fields).encode()).hexdigest()
+
+
+def write_index(path: Path, index: Mapping[str, Any]) -> None:
+    """Write an index of `build_index` to the new file ``path``, in the bytes of MaxText's own ``save``."""
+    with flat_bins.create(path) as handle:
+        handle.write(json.dumps(index, indent=2).encode("utf-8"))
+
+
+def validate(path: Path, root: Path, *, sequence_length: int | None = None) -> None:
+    """FormatError unless the index is what `build_index` gives for its files, and these have the sizes it says.
+
+    Paths of the index are taken relative to ``root`` (an absolute path stands for itself). ``sequence_length``, when
+    given, is what the trainer will use.
+    """
+    index = _load(path)
+    if sequence_length is not None and index["sequence_length"] != sequence_length:
+        raise FormatError(f"{path}: sequence_length {index['sequence_length']}, the trainer takes {sequence_length}")
+    for entry in index["files"]:
+        try:
+            flat_bins.validate(root / entry["path"], index["dtype"], entry["n_tokens"])
+        except FileNotFoundError as error:
+            raise FormatError(f"{path}: names {entry['path']!r}, which is not under {root}") from error
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """Read an index and hold every derived field against a rebuild from its files."""
+    try:
+        index = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise FormatError(f"{path}: not JSON ({error})") from error
+    try:
+        files = [TokenFile(entry["path"], entry["label"], entry["n_tokens"]) for entry in index["files"]]
+        rebuilt = build_index(files, index["sequence_length"], index["dtype"], index["tokenizer"])
+    except (KeyError, TypeError) as error:
+        raise FormatError(f"{path}: a field is missing or has the wrong type ({error!r})") from error
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from error
+    if index != rebuilt:
+        wrong = sorted(key for key in index.keys() | rebuilt.keys() if index.get(key) != rebuilt.get(key))
+        raise FormatError(f"{path}: {', '.join(wrong)} do not follow from the files listed (format version 1)")
+    return rebuilt
