@@ -1,0 +1,177 @@
+"""Builds the engine certificate of a dataset, and from it the plan of its token stream."""
+
+import itertools
+import json
+import shutil
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.builds.corpus import CorpusDeclaration, TokenizerDeclaration
+from dataprep_assets.builds.manifest import Manifest, open_source
+from dataprep_assets.errors import ConfigError, TokenizerError
+from dataprep_assets.formats.flat_bins import dtype_for_vocab
+from dataprep_assets.integrity.commit import publish_directory, staging
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt, current, now, record_files, require_receipt, versions
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sources.records import read_records
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.certificate import CLASSES, Certificate, certify, refused_outright
+from dataprep_assets.tokenization.engines import FAST_ENGINES, ReferenceEngine, fast_engine
+from dataprep_assets.tokenization.stream import StreamPlan
+
+VERSION = 1
+CERTIFICATE = "certificate.json"
+FILES_SAMPLED = 6
+DOCUMENTS_PER_FILE = 200
+CHARACTERS_PER_DOCUMENT = 50_000
+"""Bounds of the corpus sample: about a thousand documents, a few seconds of the reference's time."""
+
+
+@lru_cache(maxsize=8)
+def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
+    """The declared tokenizer; one named by hub repository is fetched into the cache once, at its pinned revision."""
+    if declared.path is not None:
+        return TokenizerBundle.load(declared.path, name=declared.name)
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
+
+    assert declared.repo is not None and declared.revision is not None
+    try:
+        found = Path(hf_hub_download(declared.repo, "tokenizer.json", revision=declared.revision))
+        try:
+            hf_hub_download(declared.repo, "tokenizer_config.json", revision=declared.revision)
+        except LocalEntryNotFoundError:
+            raise
+        except EntryNotFoundError:
+            pass  # a repository without one: no declared EOS or BOS
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise TokenizerError(
+            f"tokenizer.repo: {declared.repo}@{declared.revision} cannot be fetched: {error}. "
+            "Check the names and the network, or point `tokenizer.path` to a local copy"
+        ) from error
+    return TokenizerBundle.load(
+        found.parent, name=declared.name or declared.repo.rpartition("/")[2], revision=declared.revision
+    )
+
+
+def build_engine_certificate(corpus: CorpusDeclaration, root: Path, manifest: Manifest) -> tuple[Receipt, bool]:
+    """Certify the fastest engine that loads the tokenizer, on a sample of this corpus, and commit the certificate.
+
+    Returns the receipt, and whether the certificate that was there still holds.
+    """
+    bundle = load_bundle(corpus.tokenizer)
+    mode = corpus.document.special_tokens
+    unknown = set(corpus.tokenizer.refuse) - set(CLASSES)
+    if unknown:
+        raise ConfigError(f"tokenizer.refuse: {sorted(unknown)}: known document classes are {list(CLASSES)}")
+    artifact = corpus.artifact("engine_certificate")
+    directory = artifact.directory(root)
+    installed = versions()
+    key = digest_value([
+        "engine_certificate", VERSION, bundle.digest, mode, corpus.tokenizer.engine, sorted(corpus.tokenizer.refuse),
+        [installed[name] for name in ("fastokens", "tokenizers", "unicode")], manifest.receipt.key,
+    ])  # fmt: skip
+    with staging(directory, key) as staged:
+        if (receipt := current(directory, key)) is not None:
+            shutil.rmtree(staged)
+            return receipt, True
+        certificate = _certify(corpus, bundle, manifest)
+        (staged / CERTIFICATE).write_text(json.dumps(certificate.to_json(), indent=1, sort_keys=True) + "\n")
+        receipt = Receipt(
+            dataset=corpus.dataset, artifact="engine_certificate", partition=None, key=key,
+            inputs={"tokenizer": bundle.digest, "manifest": manifest.receipt.key}, files=record_files(staged),
+            facts={
+                "engine": certificate.engine, "engine_version": certificate.engine_version,
+                "reference_version": certificate.reference_version, "refused": list(certificate.refused),
+                "reason": certificate.reason, "documents": sum(certificate.compared.values()),
+            },
+            measured={"created": now(), "versions": installed},
+        )
+        receipt.write(staged)
+        publish_directory(staged, directory)
+    return receipt, False
+
+
+def _certify(corpus: CorpusDeclaration, bundle: TokenizerBundle, manifest: Manifest) -> Certificate:
+    mode, wanted = corpus.document.special_tokens, corpus.tokenizer.engine
+    if wanted == ReferenceEngine.name:
+        return refused_outright(bundle, mode, wanted, "the declaration asks for the reference engine")
+    name = FAST_ENGINES[0] if wanted == "auto" else wanted
+    try:
+        engine = fast_engine(name, bundle, mode)
+    except TokenizerError as error:
+        if wanted != "auto":
+            raise
+        return refused_outright(bundle, mode, name, str(error))
+    certificate = certify(bundle, mode, engine, corpus_sample(corpus, manifest))
+    if extra := tuple(k for k in CLASSES if k in corpus.tokenizer.refuse and k not in certificate.refused):
+        reason = "; ".join(filter(None, (certificate.reason, f"refused by declaration: {', '.join(extra)}")))
+        refused = tuple(k for k in CLASSES if k in (*certificate.refused, *extra))
+        return Certificate.from_json(certificate.to_json() | {"refused": list(refused), "reason": reason})
+    return certificate
+
+
+def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str]:
+    """Documents of files spread over every split, first and last files included; long ones are cut.
+
+    Bad records are skipped here: refusing them is the token bins' affair. Files of a hub are mirrored first.
+    """
+    access = open_source(corpus.source)
+    chosen: list[ManifestEntry] = []
+    for split in corpus.splits:
+        members = [e for e in manifest.entries if e.split == split]
+        count = min(len(members), max(1, FILES_SAMPLED // len(corpus.splits)))
+        chosen += [members[(len(members) - 1) * i // max(1, count - 1)] for i in range(count)]
+    access.fetch(chosen)
+    for entry in chosen:
+        reader = read_records(
+            access.path(entry), format=entry.format, compression=entry.compression, text_field=corpus.text_field,
+            label=entry.relpath,
+        )
+        texts = (text for block in reader for text in block.texts)
+        for text in itertools.islice(texts, DOCUMENTS_PER_FILE):
+            yield text[:CHARACTERS_PER_DOCUMENT]
+
+
+def load_certificate(corpus: CorpusDeclaration, root: Path) -> Certificate:
+    """The committed certificate; MissingArtifactError when it is not there."""
+    directory = corpus.artifact("engine_certificate").directory(root)
+    require_receipt(directory)
+    return Certificate.from_json(json.loads((directory / CERTIFICATE).read_bytes()))
+
+
+def stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
+    """The declared dtype, or for `auto` the narrowest that holds every id; ConfigError when the declared one wraps."""
+    fits = dtype_for_vocab(bundle.vocab_size)
+    if corpus.dtype == "auto":
+        return fits
+    if corpus.dtype == "uint16" and fits != "uint16":
+        raise ConfigError(
+            f"dtype: uint16 cannot hold the {bundle.vocab_size} ids of {bundle.name}: they would wrap. Use auto or uint32"
+        )
+    return corpus.dtype
+
+
+def stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPlan:
+    """Everything that decides the bytes of the dataset's token stream."""
+    bundle = load_bundle(corpus.tokenizer)
+    bos = bundle.bos(corpus.document.bos)
+    return StreamPlan(
+        tokenizer=bundle.directory, tokenizer_digest=bundle.digest, certificate=certificate.to_json(),
+        special_tokens=corpus.document.special_tokens, separator_id=bundle.separator(corpus.document.separator).id,
+        bos_id=bos.id if bos else None, dtype=stream_dtype(corpus, bundle), text_field=corpus.text_field,
+        bad_records=corpus.bad_records.policy, sample_rate=corpus.sample_rate,
+    )
+
+
+def meta_of(corpus: CorpusDeclaration) -> dict[str, Any]:
+    """The content of `meta.pkl`, every value read from the tokenizer (FORMATS B.1)."""
+    bundle = load_bundle(corpus.tokenizer)
+    separator = bundle.separator(corpus.document.separator)
+    return {
+        "tokenizer": bundle.name, "vocab_size": bundle.vocab_size, "eos_token_id": separator.id,
+        "eos_token": separator.content, "dtype": stream_dtype(corpus, bundle), "tokenizer_sha256": bundle.digest,
+    }

@@ -1,0 +1,96 @@
+"""Builds the manifest: lists the source, freezes the shard plan."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataprep_assets.builds.corpus import CorpusDeclaration, HubCacheSource, HubSource, LocalSource
+from dataprep_assets.integrity.commit import publish_directory, staging
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt, current, now, read_receipt, record_files, require_receipt, versions
+from dataprep_assets.planning import shard_plan
+from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, read_manifest, write_manifest
+from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
+from dataprep_assets.sources.hub import HubRepo
+
+VERSION = 1
+
+
+def open_source(source: LocalSource | HubSource | HubCacheSource) -> SourceAccess:
+    """The access to a declared source."""
+    if isinstance(source, LocalSource):
+        return LocalTree(source.path)
+    if isinstance(source, HubCacheSource):
+        return HubCache(source.path, source.revision)
+    return HubMirror(
+        HubRepo(repo_id=source.repo, revision=source.revision, endpoint=source.endpoint, cache_dir=source.cache_dir)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """A finished manifest: its entries, and partition key → entries of each shard."""
+
+    entries: tuple[ManifestEntry, ...]
+    plan: dict[str, range]
+    receipt: Receipt
+
+    def shard(self, partition: str) -> tuple[ManifestEntry, ...]:
+        """The entries of one shard, in order; KeyError for an unknown partition."""
+        ordinals = self.plan[partition]
+        return self.entries[ordinals.start : ordinals.stop]
+
+    def partitions(self, split: str) -> list[str]:
+        """Partition keys of a split, in order."""
+        return [key for key in self.plan if shard_plan.split_of(key) == split]
+
+
+def build_manifest_artifact(corpus: CorpusDeclaration, root: Path) -> tuple[Receipt, bool]:
+    """List the source and commit `manifest.jsonl`, `manifest_summary.json` and `shard_plan.json`.
+
+    Returns the receipt, and whether the manifest that was there already says the same.
+    """
+    listing = open_source(corpus.source).list()
+    entries = build_manifest(
+        listing.files, include=corpus.include, splits=corpus.splits, commit=listing.commit, url_prefix=listing.url_prefix
+    )
+    plan = shard_plan.plan_shards(entries, corpus.shards.sizing)
+    artifact = corpus.artifact("manifest")
+    directory = artifact.directory(root)
+    listed = digest_value([[e.split, e.path, e.size_bytes, e.sha256, e.etag] for e in entries])
+    key = digest_value(["manifest", VERSION, listed, {k: [o[0], o[-1]] for k, o in plan.items()}])
+    with staging(directory, key) as staged:
+        if (receipt := current(directory, key)) is not None:
+            shutil.rmtree(staged)
+            return receipt, True
+        shutil.rmtree(staged)
+        staged.mkdir()
+        counts = shard_plan.counts(plan)
+        write_manifest(staged, entries, counts)
+        shard_plan.write_plan(staged, plan)
+        receipt = Receipt(
+            dataset=corpus.dataset, artifact="manifest", partition=None, key=key, inputs={"listing": listed},
+            files=record_files(staged),
+            facts={
+                "commit": listing.commit, "files": len(entries), "shards": counts,
+                "source_bytes": sum(e.size_bytes for e in entries),
+            },
+            measured={"created": now(), "versions": versions()},
+        )
+        receipt.write(staged)
+        publish_directory(staged, directory)
+    return receipt, False
+
+
+def load_manifest(corpus: CorpusDeclaration, root: Path) -> Manifest:
+    """The committed manifest; MissingArtifactError when it is not there."""
+    directory = corpus.artifact("manifest").directory(root)
+    receipt = require_receipt(directory)
+    return Manifest(
+        entries=tuple(read_manifest(directory)), plan=shard_plan.read_plan(directory), receipt=receipt
+    )
+
+
+def has_manifest(corpus: CorpusDeclaration, root: Path) -> bool:
+    """Whether a manifest was committed."""
+    return read_receipt(corpus.artifact("manifest").directory(root)) is not None

@@ -1,0 +1,84 @@
+"""Builds the snapshot of a shard: its source files, present and digested.
+
+Files of a hub are mirrored into the standard cache and verified against the hub's digests; local files are verified
+where they are. The artifact holds no copy of them, only `files.jsonl`: path, size, SHA-256. It is what token bins are
+keyed by, so a changed byte in a source file is seen here and rebuilds exactly the shard that holds it.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from dataprep_assets.builds.corpus import CorpusDeclaration
+from dataprep_assets.builds.manifest import Manifest, open_source
+from dataprep_assets.errors import CorruptSourceError, SourceError
+from dataprep_assets.integrity.commit import publish_directory, staging
+from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
+from dataprep_assets.integrity.receipt import Receipt, current, now, record_files, require_receipt, versions
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sources.access import SourceAccess
+
+VERSION = 1
+FILES = "files.jsonl"
+
+
+def build_snapshot(
+    corpus: CorpusDeclaration, root: Path, manifest: Manifest, partition: str,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Receipt, bool]:
+    """Fetch or verify the files of one shard and commit their digests.
+
+    Returns the receipt, and whether the snapshot that was there already says the same. Raises SourceError,
+    TransferError or CorruptSourceError naming the file.
+    """
+    access = open_source(corpus.source)
+    entries = manifest.shard(partition)
+    access.fetch(entries, progress)
+    digests = list(_digests(access, entries))
+    lines = [
+        {"relpath": e.relpath, "size_bytes": e.size_bytes, "sha256": d} for e, d in zip(entries, digests, strict=True)
+    ]
+    key = digest_value(["snapshot", VERSION, lines])
+    directory = corpus.artifact("snapshot", partition).directory(root)
+    with staging(directory, key) as staged:
+        if (receipt := current(directory, key)) is not None:
+            shutil.rmtree(staged)
+            return receipt, True
+        (staged / FILES).write_bytes(b"".join(canonical_json(line) + b"\n" for line in lines))
+        receipt = Receipt(
+            dataset=corpus.dataset, artifact="snapshot", partition=partition, key=key,
+            inputs={"manifest": digest_value([e.path for e in entries])}, files=record_files(staged),
+            facts={"files": len(entries), "source_bytes": sum(e.size_bytes for e in entries)},
+            measured={"created": now(), "versions": versions()},
+        )
+        receipt.write(staged)
+        publish_directory(staged, directory)
+    return receipt, False
+
+
+def _digests(access: SourceAccess, entries: Sequence[ManifestEntry]) -> Iterator[str]:
+    """SHA-256 of each file, in order. Hashing releases the interpreter lock, so threads are enough."""
+    with ThreadPoolExecutor(max_workers=4) as threads:
+        for entry, actual in zip(entries, threads.map(lambda e: _digest(access, e), entries), strict=True):
+            if entry.sha256 is not None and actual != entry.sha256:
+                raise CorruptSourceError(
+                    f"{entry.relpath}: sha256 {actual}, the source says {entry.sha256}. Fetch this file again"
+                )
+            yield actual
+
+
+def _digest(access: SourceAccess, entry: ManifestEntry) -> str:
+    try:
+        return sha256_file(access.path(entry))
+    except OSError as error:
+        raise SourceError(f"{entry.relpath}: cannot be read: {error.strerror or error}") from error
+
+
+def snapshot_digests(corpus: CorpusDeclaration, root: Path, partition: str) -> dict[str, str]:
+    """Path in the source → SHA-256, of a committed snapshot; MissingArtifactError when it is not there."""
+    directory = corpus.artifact("snapshot", partition).directory(root)
+    require_receipt(directory)
+    with open(directory / FILES, "rb") as file:
+        return {line["relpath"]: line["sha256"] for line in map(json.loads, file)}

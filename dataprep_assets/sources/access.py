@@ -1,0 +1,188 @@
+"""One face for every kind of source: list it, make files present, say where they lie.
+
+`LocalTree` reads a folder in place, `HubCache` an already mirrored Hugging Face cache, `HubMirror` a repository on a
+hub, whose files it brings into that same cache layout first.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from dataprep_assets.errors import SourceError
+from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
+from dataprep_assets.sources.hub import HubFile, HubRepo, cached_snapshot, check_headroom, list_cached_files
+
+HEADROOM = 0.2
+"""Free space wanted beyond what is about to be written, as a fraction of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """What a source holds: its files, the commit they are pinned to, and a prefix that makes URLs of their paths."""
+
+    files: tuple[SourceFile, ...]
+    commit: str | None = None
+    url_prefix: str = ""
+
+
+class SourceAccess(Protocol):
+    """What every kind of source can do. Paths inside a source use `/`."""
+
+    mirrored: bool
+    """Whether files are fetched (True) or used where they are (False)."""
+
+    def list(self) -> Listing:
+        """All files, in any order."""
+        ...
+
+    def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
+        """Bytes that `fetch` would add to the disk."""
+        ...
+
+    def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
+        """Make the files present and verified against what the source says of them."""
+        ...
+
+    def path(self, entry: ManifestEntry) -> Path:
+        """Where a present file lies. It may not exist before `fetch`."""
+        ...
+
+    @property
+    def storage(self) -> Path:
+        """A path on the disk that holds, or will hold, the files."""
+        ...
+
+
+def _require_present(access: SourceAccess, entries: Iterable[ManifestEntry]) -> None:
+    for entry in entries:
+        path = access.path(entry)
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise SourceError(
+                f"{entry.relpath}: {error.strerror or error}: the manifest lists it. Restore it, or materialize `manifest` again"
+            ) from error
+        if size != entry.size_bytes:
+            raise SourceError(
+                f"{entry.relpath}: {size} bytes, the manifest says {entry.size_bytes}. Materialize `manifest` again if "
+                "the source was meant to change"
+            )
+
+
+@dataclass(frozen=True)
+class LocalTree:
+    """A folder on a local file system."""
+
+    root: Path
+    mirrored = False
+
+    def list(self) -> Listing:
+        if not self.root.is_dir():
+            raise SourceError(f"source.path: {self.root} is not a folder. Give the folder that holds the data files")
+        files = []
+        for folder, folders, names in os.walk(self.root, followlinks=True):
+            folders[:] = [f for f in folders if not f.startswith(".")]
+            for name in names:
+                path = Path(folder, name)
+                if name.startswith("."):
+                    continue
+                try:
+                    size = path.stat().st_size
+                except OSError as error:
+                    raise SourceError(f"{path}: {error.strerror}: a dangling link or an unreadable file") from error
+                files.append(SourceFile(relpath=path.relative_to(self.root).as_posix(), size_bytes=size))
+        return Listing(files=tuple(files))
+
+    def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
+        return 0
+
+    def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
+        _require_present(self, entries)
+
+    def path(self, entry: ManifestEntry) -> Path:
+        return self.root / entry.relpath
+
+    @property
+    def storage(self) -> Path:
+        return self.root
+
+
+@dataclass(frozen=True)
+class HubCache:
+    """An already mirrored cache folder `datasets--organization--name`."""
+
+    folder: Path
+    revision: str
+    mirrored = False
+
+    def list(self) -> Listing:
+        commit, _ = cached_snapshot(self.folder, self.revision)
+        return Listing(
+            files=tuple(_as_source_file(f) for f in list_cached_files(self.folder, self.revision)), commit=commit,
+            url_prefix=_url_prefix("/".join(self.folder.name.split("--")[1:]), commit),
+        )
+
+    def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
+        return 0
+
+    def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
+        _require_present(self, entries)
+
+    def path(self, entry: ManifestEntry) -> Path:
+        # not resolved: the blob behind the link has neither the file's name nor its suffix
+        return self.folder / "snapshots" / (entry.commit or "") / entry.relpath
+
+    @property
+    def storage(self) -> Path:
+        return self.folder
+
+
+@dataclass(frozen=True)
+class HubMirror:
+    """A dataset repository on a hub, mirrored on demand."""
+
+    repo: HubRepo
+    mirrored = True
+
+    def list(self) -> Listing:
+        commit = self.repo.resolve_commit()
+        return Listing(
+            files=tuple(_as_source_file(f) for f in self.repo.list_files(commit)), commit=commit,
+            url_prefix=_url_prefix(self.repo.repo_id, commit),
+        )
+
+    def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
+        return self.repo.disk_needed([_as_hub_file(e) for e in entries])
+
+    def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
+        if not entries:
+            return
+        check_headroom(self.storage, self.bytes_to_fetch(entries), HEADROOM)
+        self.repo.mirror(_commit(entries[0]), [_as_hub_file(e) for e in entries], progress=progress)
+
+    def path(self, entry: ManifestEntry) -> Path:
+        return self.repo.snapshot_dir(_commit(entry)) / entry.relpath
+
+    @property
+    def storage(self) -> Path:
+        return self.repo.repo_dir
+
+
+def _url_prefix(repo: str, commit: str) -> str:
+    return f"hf://datasets/{repo}@{commit}/"
+
+
+def _commit(entry: ManifestEntry) -> str:
+    if entry.commit is None:
+        raise SourceError(f"{entry.relpath}: the manifest names no commit; materialize `manifest` again")
+    return entry.commit
+
+
+def _as_source_file(file: HubFile) -> SourceFile:
+    return SourceFile(relpath=file.relpath, size_bytes=file.size, sha256=file.sha256, etag=file.etag or None)
+
+
+def _as_hub_file(entry: ManifestEntry) -> HubFile:
+    return HubFile(relpath=entry.relpath, size=entry.size_bytes, sha256=entry.sha256, etag=entry.etag or "")

@@ -1,0 +1,420 @@
+"""Owns the local hub: a real HTTP server that speaks the parts of the Hugging Face Hub's API which a mirror needs.
+
+Usable as ``HF_ENDPOINT`` (with ``HF_HUB_DISABLE_XET=1``) by ``huggingface_hub``'s own client. It serves::
+
+    GET      /api/{type}s/{id}/revision/{rev}
+    GET      /api/{type}s/{id}/tree/{sha}?recursive=true      in pages, with Link headers
+    HEAD|GET /[datasets/]{id}/resolve/{rev}/{path}            ETag, X-Repo-Commit, X-Linked-Etag, X-Linked-Size, Range
+
+With ``storage_host=True`` LFS files are redirected to signed URLs on a second origin, as the real hub does. Faults are
+programmed per path and request number with :meth:`HubServer.fail`; :attr:`HubServer.log` says what was asked for.
+"""
+
+import hashlib
+import json
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Literal
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+__all__ = ["Fault", "HubServer", "Logged"]
+
+# status    answer with `status` and, if set, Retry-After
+# reset     half of the body, then a TCP reset
+# truncate  half of the body under the full Content-Length, then an orderly close
+# short     half of the body under a Content-Length that agrees with it
+# flip      the right length, the last byte wrong
+# stall     the headers and half of the body, then silence
+# missing   404, EntryNotFound
+# expired   403, as a storage host answers a signed URL that is too old
+Kind = Literal["status", "reset", "truncate", "short", "flip", "stall", "missing", "expired"]
+
+_CHUNK = 64 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logged:
+    """One request: ``name`` is a file's path in the repository, or ``revision`` or ``tree``; ``span`` is half-open."""
+
+    method: str
+    name: str
+    span: tuple[int, int] | None
+    status: int
+    storage: bool
+    authorization: str | None
+
+
+@dataclass(kw_only=True)
+class Fault:
+    """What happens to the requests ``first`` to ``first + times - 1`` (counted from 1) that match name and method."""
+
+    name: str
+    kind: Kind
+    method: str
+    first: int
+    times: int | None
+    status: int
+    retry_after: str | None
+    seen: int = 0
+
+    def strikes(self, method: str, name: str) -> bool:
+        if name != self.name or method != self.method:
+            return False
+        self.seen += 1
+        return self.seen >= self.first and (self.times is None or self.seen < self.first + self.times)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Blob:
+    content: bytes
+    git_sha1: str
+    sha256: str | None
+
+    @property
+    def etag(self) -> str:
+        return self.sha256 or self.git_sha1
+
+
+class HubServer:
+    """One repository on a loopback port, as a context manager.
+
+    Files of at least ``lfs_bytes`` are LFS files. ``seconds_per_chunk`` slows bodies down, per 64 KiB.
+    """
+
+    def __init__(
+        self,
+        tree: Mapping[str, bytes],
+        *,
+        repo_id: str = "org/data",
+        repo_type: str = "dataset",
+        branch: str = "main",
+        lfs_bytes: int = 1024,
+        page_size: int = 1000,
+        seconds_per_chunk: float = 0.0,
+        storage_host: bool = False,
+    ) -> None:
+        self.repo_id = repo_id
+        self.repo_type = repo_type
+        self.lfs_bytes = lfs_bytes
+        self.page_size = page_size
+        self.seconds_per_chunk = seconds_per_chunk
+        self.storage_host = storage_host
+        self.log: list[Logged] = []
+        self.lock = threading.Lock()
+        self.closing = threading.Event()
+        self.commits: dict[str, dict[str, _Blob]] = {}
+        self.branches: dict[str, str] = {}
+        self.branch = branch
+        self._faults: list[Fault] = []
+        self._servers = [_Server(self, storage=False), _Server(self, storage=True)]
+        self.move_branch(tree)
+
+    def __enter__(self) -> "HubServer":
+        for server in self._servers:
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.closing.set()
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._servers[0].server_port}"
+
+    @property
+    def storage_endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._servers[1].server_port}"
+
+    @property
+    def commit(self) -> str:
+        """What the branch names now."""
+        return self.branches[self.branch]
+
+    def move_branch(self, tree: Mapping[str, bytes]) -> str:
+        """Commit ``tree`` and let the branch name it; the commits before stay readable by their hash."""
+        blobs = {path: self._blob(content) for path, content in tree.items()}
+        listing = "".join(f"{path}\0{blobs[path].etag}\n" for path in sorted(blobs))
+        commit = hashlib.sha1(listing.encode()).hexdigest()
+        self.commits[commit] = blobs
+        self.branches[self.branch] = commit
+        return commit
+
+    def fail(
+        self,
+        name: str,
+        kind: Kind,
+        *,
+        method: str = "GET",
+        first: int = 1,
+        times: int | None = 1,
+        status: int = 503,
+        retry_after: str | None = None,
+    ) -> None:
+        """Let requests for ``name`` (a path, ``revision`` or ``tree``) fail; ``times=None`` means from then on."""
+        fault = Fault(
+            name=name, kind=kind, method=method, first=first, times=times, status=status, retry_after=retry_after
+        )
+        with self.lock:
+            self._faults.append(fault)
+
+    def heal(self) -> None:
+        """Forget every fault."""
+        with self.lock:
+            self._faults.clear()
+
+    def spans(self, name: str, since: int = 0) -> list[tuple[int, int]]:
+        """The byte ranges asked for in GETs of ``name``, from log entry ``since`` on."""
+        with self.lock:
+            return [entry.span for entry in self.log[since:] if entry.name == name and entry.span is not None]
+
+    def count(self, name: str, method: str = "GET", since: int = 0) -> int:
+        """How many requests for ``name`` came, from log entry ``since`` on."""
+        with self.lock:
+            return sum(entry.name == name and entry.method == method for entry in self.log[since:])
+
+    def strike(self, method: str, name: str) -> Fault | None:
+        """The first fault due for this request; every matching fault counts it."""
+        with self.lock:
+            due = [fault for fault in self._faults if fault.strikes(method, name)]
+        return due[0] if due else None
+
+    def _blob(self, content: bytes) -> _Blob:
+        return _Blob(
+            content=content,
+            git_sha1=hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest(),
+            sha256=hashlib.sha256(content).hexdigest() if len(content) >= self.lfs_bytes else None,
+        )
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # The default backlog of 5 resets connections of its own when many workers arrive at once.
+    request_queue_size = 128
+
+    def __init__(self, hub: HubServer, *, storage: bool) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.hub = hub
+        self.storage = storage
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Silence: clients that are killed on purpose drop their connections."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silence; HubServer.log is the log."""
+
+    def do_HEAD(self) -> None:
+        self._route()
+
+    def do_GET(self) -> None:
+        self._route()
+
+    def _route(self) -> None:
+        hub = self.server.hub
+        url = urlsplit(self.path)
+        path = unquote(url.path)
+        prefix = "" if hub.repo_type == "model" else f"{hub.repo_type}s/"
+        api = f"/api/{hub.repo_type}s/{hub.repo_id}/"
+        resolve = f"/{prefix}{hub.repo_id}/resolve/"
+        if self.server.storage and path.startswith("/storage/"):
+            _, _, commit, name = path.split("/", 3)
+            self._file(commit, name)
+        elif path.startswith(api + "revision/"):
+            self._revision(path.removeprefix(api + "revision/"))
+        elif path.startswith(api + "tree/"):
+            self._tree(path.removeprefix(api + "tree/"), parse_qs(url.query))
+        elif path.startswith(resolve):
+            revision, _, name = path.removeprefix(resolve).partition("/")
+            self._resolve(revision, name)
+        else:
+            self._refuse("unknown", 404, {"X-Error-Code": "RepoNotFound"})
+
+    def _commit(self, revision: str) -> str | None:
+        hub = self.server.hub
+        commit = hub.branches.get(revision, revision)
+        return commit if commit in hub.commits else None
+
+    def _revision(self, revision: str) -> None:
+        hub = self.server.hub
+        if self._struck("revision"):
+            return
+        commit = self._commit(revision)
+        if commit is None:
+            self._refuse("revision", 404, {"X-Error-Code": "RevisionNotFound"})
+            return
+        siblings = [{"rfilename": path} for path in sorted(hub.commits[commit])]
+        self._json("revision", {"id": hub.repo_id, "sha": commit, "private": False, "tags": [], "siblings": siblings})
+
+    def _tree(self, revision: str, query: dict[str, list[str]]) -> None:
+        hub = self.server.hub
+        if self._struck("tree"):
+            return
+        commit = self._commit(revision)
+        if commit is None:
+            self._refuse("tree", 404, {"X-Error-Code": "RevisionNotFound"})
+            return
+        entries = _entries(hub.commits[commit])
+        start = int(query.get("cursor", ["0"])[0])
+        page, following = entries[start : start + hub.page_size], start + hub.page_size
+        headers = {}
+        if following < len(entries):
+            path = urlsplit(self.path).path
+            headers["Link"] = f'<{hub.endpoint}{path}?recursive=true&cursor={following}>; rel="next"'
+        self._json("tree", page, headers)
+
+    def _resolve(self, revision: str, name: str) -> None:
+        hub = self.server.hub
+        commit = self._commit(revision)
+        if commit is None:
+            self._refuse(name, 404, {"X-Error-Code": "RevisionNotFound"})
+            return
+        blob = hub.commits[commit].get(name)
+        if hub.storage_host and blob is not None and blob.sha256 is not None:
+            if self._struck(name):
+                return
+            location = f"{hub.storage_endpoint}/storage/{commit}/{quote(name)}?signature=secret"
+            headers = {**_object_headers(commit, blob), "Location": location}
+            self._refuse(name, 302, headers)
+        else:
+            self._file(commit, name)
+
+    def _file(self, commit: str, name: str) -> None:
+        fault = self.server.hub.strike(self.command, name)
+        blob = self.server.hub.commits[commit].get(name)
+        if blob is None or (fault is not None and fault.kind == "missing"):
+            self._refuse(name, 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
+            return
+        if fault is not None and fault.kind in ("status", "expired"):
+            self._refuse_for(fault, name)
+            return
+        span = self._span(len(blob.content))
+        start, end = span or (0, len(blob.content))
+        body = blob.content[start:end]
+        headers = {**_object_headers(commit, blob), "Accept-Ranges": "bytes"}
+        if span is not None:
+            headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(blob.content)}"
+        status = 200 if span is None else 206
+        self._note(name, status, (start, end) if self.command == "GET" else None)
+        self._send(status, headers, body, fault.kind if fault is not None else None)
+
+    def _span(self, size: int) -> tuple[int, int] | None:
+        match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if match is None:
+            return None
+        return int(match[1]), min(size, int(match[2]) + 1 if match[2] else size)
+
+    def _struck(self, name: str) -> bool:
+        """Whether a fault answered an API request."""
+        fault = self.server.hub.strike(self.command, name)
+        if fault is None:
+            return False
+        if fault.kind == "reset":
+            self._note(name, 0)
+            self._reset()
+        else:
+            self._refuse_for(fault, name)
+        return True
+
+    def _refuse_for(self, fault: Fault, name: str) -> None:
+        if fault.kind == "missing":
+            self._refuse(name, 404, {"X-Error-Code": "EntryNotFound"})
+        elif fault.kind == "expired":
+            self._refuse(name, 403, {})
+        else:
+            self._refuse(name, fault.status, {"Retry-After": fault.retry_after} if fault.retry_after else {})
+
+    def _refuse(self, name: str, status: int, headers: Mapping[str, str]) -> None:
+        self._note(name, status)
+        self._send(status, headers, b"", None)
+
+    def _json(self, name: str, value: object, headers: Mapping[str, str] | None = None) -> None:
+        self._note(name, 200)
+        self._send(200, {"Content-Type": "application/json", **(headers or {})}, json.dumps(value).encode(), None)
+
+    def _note(self, name: str, status: int, span: tuple[int, int] | None = None) -> None:
+        hub = self.server.hub
+        with hub.lock:
+            hub.log.append(
+                Logged(
+                    method=self.command,
+                    name=name,
+                    span=span,
+                    status=status,
+                    storage=self.server.storage,
+                    authorization=self.headers.get("Authorization"),
+                )
+            )
+
+    def _send(self, status: int, headers: Mapping[str, str], body: bytes, kind: Kind | None) -> None:
+        declared = len(body) // 2 if kind == "short" else len(body)
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(declared))
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        if kind == "flip" and body:
+            body = body[:-1] + bytes([body[-1] ^ 1])
+        self._pour(body[: len(body) // 2] if kind in ("reset", "truncate", "short", "stall") else body)
+        if kind == "reset":
+            self._reset()
+        elif kind == "truncate":
+            self.close_connection = True
+        elif kind == "stall":
+            self.server.hub.closing.wait(10)
+            self.close_connection = True
+
+    def _pour(self, body: bytes) -> None:
+        pause = self.server.hub.seconds_per_chunk
+        for start in range(0, len(body), _CHUNK):
+            self.wfile.write(body[start : start + _CHUNK])
+            if pause:
+                time.sleep(pause)
+
+    def _reset(self) -> None:
+        # Linger of zero seconds: the close sends RST instead of FIN.
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+
+
+def _object_headers(commit: str, blob: _Blob) -> dict[str, str]:
+    headers = {"X-Repo-Commit": commit, "ETag": f'"{blob.etag}"'}
+    if blob.sha256 is not None:
+        headers |= {"X-Linked-Etag": f'"{blob.sha256}"', "X-Linked-Size": str(len(blob.content))}
+    return headers
+
+
+def _entries(blobs: Mapping[str, _Blob]) -> list[dict[str, object]]:
+    """The tree endpoint's entries, folders included, in path order."""
+    folders = {"/".join(parts[:depth]) for path in blobs for parts in [path.split("/")] for depth in range(1, len(parts))}
+    entries: list[dict[str, object]] = [
+        {"type": "directory", "oid": hashlib.sha1(folder.encode()).hexdigest(), "size": 0, "path": folder}
+        for folder in folders
+    ]
+    for path, blob in blobs.items():
+        entry: dict[str, object] = {"type": "file", "oid": blob.git_sha1, "size": len(blob.content), "path": path}
+        if blob.sha256 is not None:
+            # The oid of an LFS file is that of its pointer, which nobody downloads.
+            pointer = f"version 1\noid sha256:{blob.sha256}\n".encode()
+            entry["oid"] = hashlib.sha1(pointer).hexdigest()
+            entry["lfs"] = {"oid": blob.sha256, "size": len(blob.content), "pointerSize": len(pointer)}
+        entries.append(entry)
+    return sorted(entries, key=lambda entry: str(entry["path"]))

@@ -1,0 +1,1 @@
+"""The project's own sample corpus and tokenizer: their generator and its tests."""
