@@ -7,8 +7,9 @@ whole.
 
 import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dataprep_assets.builds.corpus import CorpusDeclaration
 from dataprep_assets.builds.engine_certificate import meta_of
@@ -66,6 +67,11 @@ def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequen
             )
 
 
+def combined_key(shards: Sequence[tuple[Path, Receipt]], meta_values: Mapping[str, Any]) -> str:
+    """The key of the combined bins of these shards."""
+    return digest_value(["combined_bins", VERSION, [r.content for _, r in shards], meta_values])
+
+
 def build_combined_bins(corpus: CorpusDeclaration, root: Path, manifest: Manifest, split: str) -> tuple[Receipt, bool]:
     """Join the shards of a split into `<split>.bin` and `document_ends.bin`, with `meta.pkl` and `meta.json`.
 
@@ -73,7 +79,7 @@ def build_combined_bins(corpus: CorpusDeclaration, root: Path, manifest: Manifes
     """
     shards = shard_receipts(corpus, root, manifest, split)
     meta_values = meta_of(corpus)
-    key = digest_value(["combined_bins", VERSION, [r.content for _, r in shards], meta_values])
+    key = combined_key(shards, meta_values)
     directory = corpus.artifact("combined_bins", split).directory(root)
     with staging(directory, key) as staged:
         if (receipt := current(directory, key, corpus.verify)) is not None:

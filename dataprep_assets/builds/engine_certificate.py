@@ -20,7 +20,7 @@ from dataprep_assets.sources.records import read_records
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate, certify, refused_outright
 from dataprep_assets.tokenization.engines import FAST_ENGINES, ReferenceEngine, fast_engine
-from dataprep_assets.tokenization.stream import StreamPlan
+from dataprep_assets.builds.token_stream import StreamPlan
 
 VERSION = 1
 CERTIFICATE = "certificate.json"
@@ -57,23 +57,26 @@ def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
     )
 
 
+def certificate_key(corpus: CorpusDeclaration, manifest: Manifest) -> str:
+    """The key of the certificate: another tokenizer, mode, engine, library version or manifest voids it."""
+    installed = versions()
+    libraries = [installed[name] for name in ("fastokens", "tokenizers", "unicode")]
+    asked = [corpus.document.special_tokens, corpus.tokenizer.engine, sorted(corpus.tokenizer.refuse)]
+    digest = load_bundle(corpus.tokenizer).digest
+    return digest_value(["engine_certificate", VERSION, digest, asked, libraries, manifest.receipt.key])
+
+
 def build_engine_certificate(corpus: CorpusDeclaration, root: Path, manifest: Manifest) -> tuple[Receipt, bool]:
     """Certify the fastest engine that loads the tokenizer, on a sample of this corpus, and commit the certificate.
 
     Returns the receipt, and whether the certificate that was there still holds.
     """
     bundle = load_bundle(corpus.tokenizer)
-    mode = corpus.document.special_tokens
     unknown = set(corpus.tokenizer.refuse) - set(CLASSES)
     if unknown:
         raise ConfigError(f"tokenizer.refuse: {sorted(unknown)}: known document classes are {list(CLASSES)}")
-    artifact = corpus.artifact("engine_certificate")
-    directory = artifact.directory(root)
-    installed = versions()
-    key = digest_value([
-        "engine_certificate", VERSION, bundle.digest, mode, corpus.tokenizer.engine, sorted(corpus.tokenizer.refuse),
-        [installed[name] for name in ("fastokens", "tokenizers", "unicode")], manifest.receipt.key,
-    ])  # fmt: skip
+    directory = corpus.artifact("engine_certificate").directory(root)
+    key = certificate_key(corpus, manifest)
     with staging(directory, key) as staged:
         if (receipt := current(directory, key)) is not None:
             shutil.rmtree(staged)
@@ -88,7 +91,7 @@ def build_engine_certificate(corpus: CorpusDeclaration, root: Path, manifest: Ma
                 "reference_version": certificate.reference_version, "refused": list(certificate.refused),
                 "reason": certificate.reason, "documents": sum(certificate.compared.values()),
             },
-            measured={"created": now(), "versions": installed},
+            measured={"created": now(), "versions": versions()},
         )
         receipt.write(staged)
         publish_directory(staged, directory)

@@ -45,20 +45,37 @@ class Manifest:
         return [key for key in self.plan if shard_plan.split_of(key) == split]
 
 
-def build_manifest_artifact(corpus: CorpusDeclaration, root: Path) -> tuple[Receipt, bool]:
-    """List the source and commit `manifest.jsonl`, `manifest_summary.json` and `shard_plan.json`.
+@dataclass(frozen=True, kw_only=True)
+class PlannedManifest:
+    """What a manifest of the source as it is now would hold. `listed` digests the listing, `key` the whole."""
 
-    Returns the receipt, and whether the manifest that was there already says the same.
-    """
+    entries: list[ManifestEntry]
+    plan: dict[str, list[int]]
+    commit: str | None
+    listed: str
+    key: str
+
+
+def plan_manifest(corpus: CorpusDeclaration) -> PlannedManifest:
+    """List the source and plan its shards, writing nothing."""
     listing = open_source(corpus.source).list()
     entries = build_manifest(
         listing.files, include=corpus.include, splits=corpus.splits, commit=listing.commit, url_prefix=listing.url_prefix
     )
     plan = shard_plan.plan_shards(entries, corpus.shards.sizing)
-    artifact = corpus.artifact("manifest")
-    directory = artifact.directory(root)
     listed = digest_value([[e.split, e.path, e.size_bytes, e.sha256, e.etag] for e in entries])
     key = digest_value(["manifest", VERSION, listed, {k: [o[0], o[-1]] for k, o in plan.items()}])
+    return PlannedManifest(entries=entries, plan=plan, commit=listing.commit, listed=listed, key=key)
+
+
+def build_manifest_artifact(corpus: CorpusDeclaration, root: Path) -> tuple[Receipt, bool]:
+    """List the source and commit `manifest.jsonl`, `manifest_summary.json` and `shard_plan.json`.
+
+    Returns the receipt, and whether the manifest that was there already says the same.
+    """
+    planned = plan_manifest(corpus)
+    entries, plan, key = planned.entries, planned.plan, planned.key
+    directory = corpus.artifact("manifest").directory(root)
     with staging(directory, key) as staged:
         if (receipt := current(directory, key)) is not None:
             shutil.rmtree(staged)
@@ -69,10 +86,10 @@ def build_manifest_artifact(corpus: CorpusDeclaration, root: Path) -> tuple[Rece
         write_manifest(staged, entries, counts)
         shard_plan.write_plan(staged, plan)
         receipt = Receipt(
-            dataset=corpus.dataset, artifact="manifest", partition=None, key=key, inputs={"listing": listed},
+            dataset=corpus.dataset, artifact="manifest", partition=None, key=key, inputs={"listing": planned.listed},
             files=record_files(staged),
             facts={
-                "commit": listing.commit, "files": len(entries), "shards": counts,
+                "commit": planned.commit, "files": len(entries), "shards": counts,
                 "source_bytes": sum(e.size_bytes for e in entries),
             },
             measured={"created": now(), "versions": versions()},

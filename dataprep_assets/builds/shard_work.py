@@ -7,7 +7,7 @@ from dataprep_assets.builds.corpus import CorpusDeclaration
 from dataprep_assets.builds.manifest import Manifest, open_source
 from dataprep_assets.builds.snapshot import snapshot_digests
 from dataprep_assets.builds.token_bins import ShardWork
-from dataprep_assets.tokenization.stream import SourcePart, StreamPlan
+from dataprep_assets.builds.token_stream import SourcePart, StreamPlan
 
 
 def source_parts(corpus: CorpusDeclaration, root: Path, manifest: Manifest, partition: str) -> tuple[SourcePart, ...]:

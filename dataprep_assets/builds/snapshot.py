@@ -7,7 +7,7 @@ keyed by, so a changed byte in a source file is seen here and rebuilds exactly t
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -36,11 +36,8 @@ def build_snapshot(
     access = open_source(corpus.source)
     entries = manifest.shard(partition)
     access.fetch(entries, progress)
-    digests = list(_digests(access, entries))
-    lines = [
-        {"relpath": e.relpath, "size_bytes": e.size_bytes, "sha256": d} for e, d in zip(entries, digests, strict=True)
-    ]
-    key = digest_value(["snapshot", VERSION, lines])
+    lines = _lines(access, entries)
+    key = snapshot_key(lines)
     directory = corpus.artifact("snapshot", partition).directory(root)
     with staging(directory, key) as staged:
         if (receipt := current(directory, key)) is not None:
@@ -56,6 +53,23 @@ def build_snapshot(
         receipt.write(staged)
         publish_directory(staged, directory)
     return receipt, False
+
+
+def snapshot_key(lines: Sequence[Mapping[str, str | int]]) -> str:
+    """The key of a snapshot with these lines of `files.jsonl`."""
+    return digest_value(["snapshot", VERSION, lines])
+
+
+def planned_lines(corpus: CorpusDeclaration, manifest: Manifest, partition: str) -> list[dict[str, str | int]]:
+    """What `files.jsonl` of a shard would hold now, fetching nothing; reads every file."""
+    return _lines(open_source(corpus.source), manifest.shard(partition))
+
+
+def _lines(access: SourceAccess, entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:
+    return [
+        {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "sha256": digest}
+        for entry, digest in zip(entries, _digests(access, entries), strict=True)
+    ]
 
 
 def _digests(access: SourceAccess, entries: Sequence[ManifestEntry]) -> Iterator[str]:

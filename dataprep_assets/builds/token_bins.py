@@ -24,7 +24,7 @@ from dataprep_assets.integrity.commit import publish_directory, staging
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, Verification, current, now, record_files, versions
-from dataprep_assets.tokenization.stream import EncodedPart, SourcePart, StreamPlan, encode_part
+from dataprep_assets.builds.token_stream import EncodedPart, SourcePart, StreamPlan, encode_part
 
 VERSION = 1
 TOKENS = "tokens.bin"

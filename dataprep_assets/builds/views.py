@@ -97,14 +97,19 @@ def combined_splits(corpus: CorpusDeclaration, root: Path) -> list[CombinedSplit
     return found
 
 
+def view_key(corpus: CorpusDeclaration, view: View, splits: Sequence[CombinedSplit]) -> str:
+    """The key of a view of these combined bins."""
+    settings = corpus.olmo_sequence_length if view == "olmo" else None
+    return digest_value(["view", VERSION, view, settings, [[s.split, s.receipt.content] for s in splits]])
+
+
 def build_view(corpus: CorpusDeclaration, root: Path, view: View) -> tuple[Receipt, bool]:
     """Link the combined bins of every split into a view's layout and write its sidecars.
 
     Returns the receipt, and whether the view that was there is current.
     """
     splits = combined_splits(corpus, root)
-    settings = corpus.olmo_sequence_length if view == "olmo" else None
-    key = digest_value(["view", VERSION, view, settings, [[s.split, s.receipt.content] for s in splits]])
+    key = view_key(corpus, view, splits)
     directory = corpus.artifact(artifact_name(view)).directory(root)
     with staging(directory, key) as staged:
         if (receipt := current(directory, key, corpus.verify)) is not None:

@@ -308,7 +308,7 @@ class _BlobFetcher:
         if size == file.size:
             if not self.verify_existing:
                 return True
-            actual = ranged.digest_file(blob, git=file.sha256 is None)
+            actual = ranged.digest_file(blob, git=file.sha256 is None, stopped=self.stop.is_set)
             if actual == file.etag:
                 return True
             logger.warning("%s: the cached blob %s has digest %s; fetching it again", label, blob, actual)

@@ -176,7 +176,7 @@ def discard_partial(target: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def digest_file(path: Path, *, git: bool = False) -> str:
+def digest_file(path: Path, *, git: bool = False, stopped: Callable[[], bool] = lambda: False) -> str:
     """Hex digest of a file: SHA-256, or with ``git`` its git blob id (SHA-1 over ``blob <size>\\0`` and the bytes)."""
     with path.open("rb") as stream:
         if git:
@@ -186,6 +186,8 @@ def digest_file(path: Path, *, git: bool = False) -> str:
             digest = hashlib.sha256()
         while chunk := stream.read(_HASH_CHUNK):
             digest.update(chunk)
+            if stopped():
+                raise StoppedError(f"{path}: stopped while its digest was computed")
     return digest.hexdigest()
 
 
@@ -411,7 +413,7 @@ def _fetch_verified(transfer: _Transfer, *, sha256: str | None, git_sha1: str | 
     complaint = ""
     for _ in range(2):
         transfer.fetch()
-        digest = digest_file(transfer.part)
+        digest = digest_file(transfer.part, stopped=transfer.outer_stopped)
         complaint = _mismatch(transfer.part, digest, sha256, git_sha1)
         if not complaint:
             return digest
@@ -501,6 +503,10 @@ def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
         os.ftruncate(descriptor, size)
     if size == 0:
         return
+    held = os.fstat(descriptor).st_blocks * 512
+    # Asked first, because an allocation that fails may fill the disk under everybody else for a moment.
+    if size - held > shutil.disk_usage(part.parent).free:
+        raise _no_space(part, size - held, label)
     if not hasattr(os, "posix_fallocate"):
         os.ftruncate(descriptor, size)
         return

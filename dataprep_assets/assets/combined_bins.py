@@ -1,0 +1,26 @@
+"""The asset `<dataset>/<split>/combined_bins`: one `.bin` a split, with `meta.pkl`."""
+
+from typing import Any
+
+import dagster as dg
+
+from dataprep_assets.assets.dataset import DatasetAssets, result
+from dataprep_assets.builds.combined_bins import build_combined_bins
+from resources import StorageResource
+
+
+def combined_bins_asset(dataset: DatasetAssets, split: str) -> dg.AssetsDefinition:
+    """Join all shards of a split; refuses when one is missing."""
+
+    @dg.asset(
+        key=dataset.key("combined_bins", split), deps=[dataset.key("token_bins", split)],
+        **dataset.common({"numpy", "file"}, f"`{split}.bin`: all shards in manifest order, with `meta.pkl` and its JSON twin."),
+    )
+    def combined_bins(context: dg.AssetExecutionContext, storage: StorageResource) -> dg.MaterializeResult[Any]:
+        root = dataset.root(storage)
+        receipt, reused = build_combined_bins(dataset.corpus, root, dataset.manifest(storage), split)
+        directory = dataset.corpus.artifact("combined_bins", split).directory(root)
+        facts = {name: receipt.facts[name] for name in ("tokenizer", "vocab_size", "eos_token_id", "dtype", "shards")}
+        return result(receipt, directory, reused, facts)
+
+    return combined_bins

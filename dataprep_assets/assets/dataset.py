@@ -1,0 +1,139 @@
+"""What the assets of one dataset share: their keys, their partitions, their storage, how they report.
+
+`<dataset>/manifest → <dataset>/<split>/snapshot → <dataset>/<split>/token_bins → <dataset>/<split>/combined_bins →
+<dataset>/<view>_bins`, in one group named after the dataset.
+"""
+
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from dataprep_assets.builds.corpus import CorpusDeclaration
+from dataprep_assets.builds.manifest import Manifest, has_manifest, load_manifest
+from dataprep_assets.builds.workers import Meter
+from dataprep_assets.integrity.receipt import Receipt
+from resources import StorageResource
+
+SHARDS_PER_RUN = 50
+"""A backfill batches this many shards a run: tens of runs for a thousand shards, minutes lost at most."""
+NETWORK_POOL, CPU_POOL = "dataprep_network", "dataprep_cpu"
+
+
+@dataclass(frozen=True)
+class DatasetAssets:
+    """One dataset's declaration, and the Dagster names that follow from it."""
+
+    corpus: CorpusDeclaration
+
+    def key(self, name: str, split: str | None = None) -> dg.AssetKey:
+        """The key of one of the dataset's assets."""
+        return dg.AssetKey([p for p in (self.corpus.dataset, split, name) if p])
+
+    @cached_property
+    def partitions(self) -> dict[str, dg.DynamicPartitionsDefinition]:
+        """The shards of each split; the manifest registers them."""
+        return {s: dg.DynamicPartitionsDefinition(name=f"{self.corpus.dataset}_{s}_shards") for s in self.corpus.splits}
+
+    def common(self, kinds: Iterable[str], description: str) -> dict[str, Any]:
+        """Arguments that every asset of the dataset has."""
+        return {
+            "group_name": self.corpus.dataset, "kinds": set(kinds), "owners": list(self.corpus.owners),
+            "description": description, "tags": {"dataprep/sensitive": "true"} if self.corpus.sensitive else {},
+        }
+
+    def root(self, storage: StorageResource) -> Path:
+        """The storage root of this dataset."""
+        return storage.path(self.corpus.storage)
+
+    def manifest(self, storage: StorageResource) -> Manifest:
+        """The committed manifest."""
+        return load_manifest(self.corpus, self.root(storage))
+
+    def has_manifest(self, storage: StorageResource) -> bool:
+        """Whether there is one yet."""
+        return has_manifest(self.corpus, self.root(storage))
+
+    def shards_of_run(self, run: dg.DagsterRun, manifest: Manifest, split: str) -> list[str]:
+        """The shards that a run is about: its partition, its range, or all of the split."""
+        every = manifest.partitions(split)
+        if key := run.tags.get("dagster/partition"):
+            return [key] if key in every else []
+        first, last = run.tags.get("dagster/asset_partition_range_start"), run.tags.get("dagster/asset_partition_range_end")
+        if first in every and last in every:
+            return every[every.index(first) : every.index(last) + 1]
+        return every
+
+
+def register_partitions(dataset: DatasetAssets, instance: dg.DagsterInstance, manifest: Manifest) -> None:
+    """Make the dynamic partitions exactly the manifest's shards, in its order."""
+    for split, definition in dataset.partitions.items():
+        name = definition.name or ""
+        wanted = manifest.partitions(split)
+        there = instance.get_dynamic_partitions(name)
+        for stale in set(there) - set(wanted):
+            instance.delete_dynamic_partition(name, stale)
+        if missing := [key for key in wanted if key not in set(there)]:
+            instance.add_dynamic_partitions(name, missing)
+
+
+def receipt_metadata(receipt: Receipt, directory: Path, reused: bool) -> dict[str, dg.MetadataValue]:
+    """What every materialization shows: counts that plot over time, where the artifact lies, whether work was done."""
+    shown: dict[str, dg.MetadataValue] = {
+        "path": dg.MetadataValue.path(str(directory)), "bytes": dg.MetadataValue.int(receipt.total_bytes),
+        "files": dg.MetadataValue.int(len(receipt.files)), "up_to_date": dg.MetadataValue.bool(reused),
+        "content_digest": dg.MetadataValue.text(receipt.content),
+    }
+    if (ledger := receipt.ledger) is not None:
+        counts = {
+            "rows_in": ledger.rows_in, "documents": ledger.documents, "tokens": ledger.tokens,
+            "source_bytes": ledger.source_bytes, "blank_lines": ledger.blank_lines,
+            "empty_documents": ledger.empty_documents, "special_literals": ledger.special_literals,
+            "reference_documents": ledger.reference_documents, "sampled_documents": ledger.sampled_documents,
+            "dropped": sum(ledger.dropped.values()), **{f"dropped_{k}": v for k, v in ledger.dropped.items()},
+        }
+        shown |= {name: dg.MetadataValue.int(value) for name, value in counts.items()}
+        if receipt.sources:
+            shown["source_files"] = dg.MetadataValue.int(len(receipt.sources))
+        if cpu := receipt.measured.get("cpu_seconds"):
+            shown["tokens_per_cpu_second"] = dg.MetadataValue.float(round(ledger.tokens / cpu, 1))
+    return shown
+
+
+def result(receipt: Receipt, directory: Path, reused: bool, extra: Mapping[str, Any] | None = None) -> dg.MaterializeResult[Any]:
+    """A materialization whose data version is the content of the artifact, so that "out of date" is true."""
+    return dg.MaterializeResult(
+        metadata={**receipt_metadata(receipt, directory, reused), **(extra or {})},
+        data_version=dg.DataVersion(receipt.content[:32]),
+    )
+
+
+class RunProgress:
+    """Shows a long step: one live line in a terminal, one log line every `log_seconds` in the run."""
+
+    def __init__(self, context: dg.AssetExecutionContext, what: str, log_seconds: float = 15.0) -> None:
+        self._context, self._what, self._every = context, what, log_seconds
+        self._logged = time.monotonic()
+        self._drawn = 0.0
+        self._live = sys.stderr.isatty()
+
+    def __call__(self, meter: Meter, workers: int) -> None:
+        moment = time.monotonic()
+        if self._live and moment - self._drawn >= 0.2:
+            self._drawn = moment
+            print(f"\r\x1b[2K{self._what}: {meter.line(workers)}", end="", file=sys.stderr, flush=True)
+        if moment - self._logged >= self._every:
+            self._logged = moment
+            self._context.log.info(f"{self._what}: {meter.line(workers)}")
+
+    def close(self, meter: Meter | None, workers: int) -> None:
+        """The last line, always logged."""
+        if self._live:
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+        if meter is not None and meter.done["source_bytes"]:
+            self._context.log.info(f"{self._what}: {meter.line(workers)}")

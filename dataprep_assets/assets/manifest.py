@@ -1,0 +1,32 @@
+"""The asset `<dataset>/manifest`: every source file and the frozen shard plan; registers the partitions."""
+
+from typing import Any
+
+import dagster as dg
+
+from dataprep_assets.assets.dataset import DatasetAssets, register_partitions, result
+from dataprep_assets.builds.manifest import build_manifest_artifact
+from resources import StorageResource
+
+
+def manifest_asset(dataset: DatasetAssets) -> dg.AssetsDefinition:
+    """List the source, freeze the plan, register one partition a shard."""
+
+    @dg.asset(
+        key=dataset.key("manifest"),
+        **dataset.common({"json", dataset.corpus.source.kind}, "Every source file, in natural order, and the shard plan."),
+    )
+    def manifest(context: dg.AssetExecutionContext, storage: StorageResource) -> dg.MaterializeResult[Any]:
+        root = dataset.root(storage)
+        receipt, reused = build_manifest_artifact(dataset.corpus, root)
+        found = dataset.manifest(storage)
+        register_partitions(dataset, context.instance, found)
+        summary: dict[str, Any] = {f"shards_{s}": len(found.partitions(s)) for s in dataset.corpus.splits}
+        for split in dataset.corpus.splits:
+            summary[f"files_{split}"] = sum(e.split == split for e in found.entries)
+            summary[f"source_bytes_{split}"] = sum(e.size_bytes for e in found.entries if e.split == split)
+        if commit := receipt.facts["commit"]:
+            summary["commit"] = commit
+        return result(receipt, dataset.corpus.artifact("manifest").directory(root), reused, summary)
+
+    return manifest

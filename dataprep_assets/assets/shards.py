@@ -1,0 +1,76 @@
+"""How an asset of many shards reports what became of each.
+
+When every shard is there, one materialization a partition with its own metadata. When some failed, the finished ones
+are reported as materialized all the same, the failed ones are named with their errors, and the step fails without a
+retry: "re-execute from failure" then runs exactly the failed ones.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from dataprep_assets.assets.dataset import DatasetAssets, receipt_metadata
+from dataprep_assets.builds.token_bins import ShardResult
+from dataprep_assets.integrity.digest import digest_value
+
+
+def report_shards(
+    context: dg.AssetExecutionContext, dataset: DatasetAssets, artifact: str, root: Path, outcomes: Iterable[ShardResult]
+) -> Iterator[Any]:
+    """Consume the outcomes and yield what Dagster is told; raises dg.Failure when a shard failed.
+
+    The data version of a run of many shards is the digest of all their contents: Dagster keeps one a run.
+    """
+    done: dict[str, ShardResult] = {}
+    failed: dict[str, Exception] = {}
+    try:
+        for outcome in outcomes:
+            if outcome.error is not None:
+                failed[outcome.partition] = outcome.error
+                context.log.error(f"{outcome.partition}: {outcome.error}")
+            else:
+                done[outcome.partition] = outcome
+    except BaseException:  # a dead worker or an interrupt: what is committed is reported before it goes on
+        yield from _materializations(context, dataset, artifact, root, done)
+        raise
+    if failed:
+        yield from _materializations(context, dataset, artifact, root, done)
+        shown = dict(sorted(failed.items())[:20])
+        raise dg.Failure(
+            description=f"{len(failed)} of {len(failed) + len(done)} shards failed; the others are finished and kept. "
+            + " | ".join(f"{partition}: {error}" for partition, error in shown.items()),
+            metadata={
+                "failed_shards": dg.MetadataValue.table(
+                    [dg.TableRecord({"shard": partition, "error": str(error)}) for partition, error in shown.items()]
+                )
+            },
+            allow_retries=False,
+        )
+    reused = sum(o.reused for o in done.values())
+    context.log.info(f"{len(done)} shards: {len(done) - reused} built, {reused} up to date")
+    contents = {}
+    for partition in context.partition_keys:
+        outcome = done[partition]
+        assert outcome.receipt is not None
+        contents[partition] = outcome.receipt.content
+        directory = dataset.corpus.artifact(artifact, partition).directory(root)
+        context.add_asset_metadata(
+            metadata=receipt_metadata(outcome.receipt, directory, outcome.reused), partition_key=partition
+        )
+    version = next(iter(contents.values())) if len(contents) == 1 else digest_value(contents)
+    yield dg.MaterializeResult(data_version=dg.DataVersion(version[:32]))
+
+
+def _materializations(
+    context: dg.AssetExecutionContext, dataset: DatasetAssets, artifact: str, root: Path, done: dict[str, ShardResult]
+) -> Iterator[dg.AssetMaterialization]:
+    for partition, outcome in done.items():
+        if outcome.receipt is not None:
+            directory = dataset.corpus.artifact(artifact, partition).directory(root)
+            yield dg.AssetMaterialization(
+                asset_key=context.asset_key, partition=partition,
+                metadata=receipt_metadata(outcome.receipt, directory, outcome.reused),
+                tags={"dagster/data_version": outcome.receipt.content[:32]},
+            )

@@ -1,0 +1,48 @@
+"""The asset `<dataset>/<split>/token_bins`, a partition a shard: the canonical token stream."""
+
+import os
+from typing import Any
+
+import dagster as dg
+
+from dataprep_assets.assets.dataset import CPU_POOL, SHARDS_PER_RUN, DatasetAssets, RunProgress
+from dataprep_assets.assets.shards import report_shards
+from dataprep_assets.builds.engine_certificate import load_certificate, stream_plan
+from dataprep_assets.builds.shard_work import shard_works
+from dataprep_assets.builds.token_bins import build_token_bins
+from dataprep_assets.builds.workers import Meter
+from resources import StorageResource
+
+
+def worker_count(declared: int | None) -> int:
+    """Worker processes: the declared number, or one a core that this process may use."""
+    return declared or int(os.environ.get("DATAPREP_WORKERS") or 0) or len(os.sched_getaffinity(0))
+
+
+def token_bins_asset(dataset: DatasetAssets, split: str) -> dg.AssetsDefinition:
+    """Tokenize the shards of a split, in parallel over files."""
+
+    @dg.asset(
+        key=dataset.key("token_bins", split), deps=[dataset.key("snapshot", split), dataset.key("engine_certificate")],
+        partitions_def=dataset.partitions[split], backfill_policy=dg.BackfillPolicy.multi_run(SHARDS_PER_RUN), pool=CPU_POOL,
+        **dataset.common({"numpy", "huggingface"}, "Flat token ids and document ends of each shard: tokenized once."),
+    )
+    def token_bins(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
+        corpus, root = dataset.corpus, dataset.root(storage)
+        plan = stream_plan(corpus, load_certificate(corpus, root))
+        works = shard_works(corpus, root, dataset.manifest(storage), plan, context.partition_keys)
+        workers = worker_count(corpus.workers)
+        show = RunProgress(context, f"{corpus.dataset}/{split}/token_bins")
+        last: list[Meter] = []
+
+        def on_progress(meter: Meter, count: int) -> None:
+            last[:] = [meter]
+            show(meter, count)
+
+        outcomes = build_token_bins(works, workers=workers, verification=corpus.verify, on_progress=on_progress)
+        try:
+            yield from report_shards(context, dataset, "token_bins", root, outcomes)
+        finally:
+            show.close(last[0] if last else None, workers)
+
+    return token_bins

@@ -1,0 +1,130 @@
+"""The `dataprep` command: run a dataset, see its status, verify artifacts offline.
+
+`run` materializes through Dagster into the instance of DAGSTER_HOME, so that everything it did is visible in the UI;
+`status` and `verify` need no Dagster at all.
+"""
+
+import argparse
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dataprep_assets.errors import ConfigError, DataprepError
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from dataprep_assets.assets.dataset import DatasetAssets
+
+PROJECT_ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse the command line and run one command; errors of this project are printed, not traced."""
+    parser = argparse.ArgumentParser(prog="dataprep", description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="materialize a dataset from source to views, with its checks")
+    run.add_argument("dataset", nargs="+", help="dataset names, as in defs/<name>/defs.yaml")
+    status = commands.add_parser("status", help="say what of a dataset is missing, damaged or out of date")
+    status.add_argument("dataset", nargs="+")
+    verify = commands.add_parser("verify", help="check artifacts against their receipts, offline")
+    verify.add_argument("path", type=Path, nargs="?", help="artifact, dataset or storage root (default: the storage root)")
+    verify.add_argument("--size-only", action="store_true", help="compare sizes, not digests")
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "verify":
+            return _verify(options.path or _storage_root(), "size" if options.size_only else "full")
+        if options.command == "status":
+            return max(_status(name) for name in options.dataset)
+        return max(_run(name) for name in options.dataset)
+    except DataprepError as error:
+        print(f"dataprep: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ndataprep: interrupted; what was finished is kept, run the same command again", file=sys.stderr)
+        return 130
+
+
+def _storage_root() -> Path:
+    from resources import build_resources
+
+    return Path(build_resources(PROJECT_ROOT)["storage"].root)
+
+
+def _definitions() -> "dg.Definitions":
+    from dataprep_assets.definitions import defs
+
+    return defs()  # type: ignore[no-any-return]
+
+
+def _dataset(name: str) -> "DatasetAssets":
+    from dataprep_assets.assets.dataset import DatasetAssets
+    from dataprep_assets.components.tokenized_corpus import read_declaration
+
+    path = Path(__file__).parent / "defs" / name / "defs.yaml"
+    if not path.is_file():
+        known = sorted(p.parent.name for p in path.parent.parent.glob("*/defs.yaml"))
+        raise ConfigError(f"{name!r} is not a dataset here; defs/ has {known}")
+    return DatasetAssets(read_declaration(path))
+
+
+def _verify(path: Path, verification: "str") -> int:
+    from dataprep_assets.integrity.verify import verify
+
+    if not path.exists():
+        raise ConfigError(f"{path}: nothing there to verify")
+    count = total = bad = 0
+    for verdict in verify(path, "size" if verification == "size" else "full"):
+        count += 1
+        total += verdict.bytes
+        bad += bool(verdict.defects)
+        for defect in verdict.defects:
+            print(f"DAMAGED {verdict.name}: {defect}")
+    print(f"{count} artifacts, {total:,} bytes: {'all as their receipts say' if not bad else f'{bad} damaged'}")
+    return 1 if bad or not count else 0
+
+
+def _status(name: str) -> int:
+    from dataprep_assets.builds.status import stale
+
+    dataset = _dataset(name)
+    behind = list(stale(dataset.corpus, dataset.corpus.storage or _storage_root()))
+    for artifact in behind:
+        print(f"stale: {artifact}")
+    if not behind:
+        print(f"{name}: all is up to date")
+    return 1 if behind else 0
+
+
+def _run(name: str) -> int:
+    import dagster as dg
+
+    from dataprep_assets.builds.status import stale
+    from dataprep_assets.materialize import materialize_dataset, summary
+
+    dataset = _dataset(name)
+    root = dataset.corpus.storage or _storage_root()
+    logging.getLogger("dagster").setLevel(logging.ERROR)
+    home = Path(os.environ.setdefault("DAGSTER_HOME", str(PROJECT_ROOT / ".dagster")))
+    if not (home / "dagster.yaml").exists():
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "dagster.yaml").write_text((PROJECT_ROOT / "deploy" / "local" / "dagster.yaml").read_text())
+    started = time.monotonic()
+    with dg.DagsterInstance.get() as instance:
+        known = instance.get_latest_materialization_event(dataset.key("manifest")) is not None
+        if known and not list(stale(dataset.corpus, root)):
+            print(f"{name}: all is up to date, nothing to do. Artifacts: {root / name}")
+            return 0
+        definitions = _definitions()
+        print(f"{name}:")
+        ok = materialize_dataset(definitions, dataset, instance, root)
+        if ok:
+            print(summary(dataset, definitions, instance, root, time.monotonic() - started))
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""What `dg scaffold defs dataprep_assets.components.TokenizedCorpus <name>` writes: a commented declaration."""
+
+from pathlib import Path
+from typing import Any
+
+from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest
+
+_TEMPLATE = '''\
+# A tokenized corpus. Every key, with its default where it has one; the README's YAML reference explains them.
+type: dataprep_assets.components.TokenizedCorpus
+attributes:
+  dataset: {name}
+  description: What this corpus is and who asked for it.
+  # owners: [you@example.org]
+
+  # Where the documents come from; one of:
+  source:
+    kind: local                       # a folder, used in place
+    path: ./data                      # relative to this file
+    # kind: hub                       # a dataset repository, mirrored into the Hugging Face cache
+    # repo: organization/name
+    # revision: 40-digit-commit       # a branch works; a commit cannot move under you
+    # kind: hf_cache                  # an already mirrored cache, used offline
+    # path: /path/to/hub/datasets--organization--name
+  include: ["**/*.jsonl.zst"]         # also .jsonl, .jsonl.gz, .parquet
+  splits:                             # split name: globs of its files
+    train: ["train/**"]
+    val: ["validation/**"]
+    test: ["test/**"]
+  text_field: text
+
+  tokenizer:
+    path: ./tokenizer                 # folder with tokenizer.json; or repo: + revision:
+    # repo: organization/model
+    # revision: 40-digit-commit
+    # engine: auto                    # auto | fastokens | tokenizers
+  document:
+    separator: auto                   # token appended to each document; auto refuses chat-turn tokens
+    bos: none                         # none | auto | a token
+    special_tokens: text              # literal special tokens in documents: text | match
+  dtype: auto                         # auto | uint16 | uint32
+
+  # shards: {{target_bytes: 1073741824}}  # or {{count: 8}}
+  bad_records:
+    policy: fail                      # fail | drop
+    # budget: 0.001                   # with drop: largest share of dropped rows in a shard
+  views: [nanogpt]                    # nanogpt, megatron, datatrove, olmo
+  # storage: /path/to/artifacts       # default: DATAPREP_ROOT
+  # verify: full                      # full | size
+  # sample_rate: 0.0005               # share of documents re-encoded by the reference engine
+  # workers: 8                        # default: one a core
+  # sensitive: false
+'''
+
+
+class TokenizedCorpusScaffolder(Scaffolder[Any]):
+    """Writes the commented `defs.yaml`."""
+
+    def scaffold(self, request: ScaffoldRequest[Any]) -> None:
+        target = Path(request.target_path)
+        target.mkdir(parents=True, exist_ok=True)
+        name = "".join(c if c.isalnum() else "_" for c in target.name)
+        (target / "defs.yaml").write_text(_TEMPLATE.format(name=name), encoding="utf-8")

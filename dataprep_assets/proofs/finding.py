@@ -1,0 +1,104 @@
+"""A finding: the verdict of one proof on one artifact, with the numbers and the places that support it.
+
+Proofs never raise for a defect that they exist to find, because a check that raises has no history and shows no
+numbers. They read files that may be damaged in any way, so `judged` also turns the refusals of the readers below them
+(a cut file, a missing one, a receipt without its facts) into failed findings. A bug still raises.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, ParamSpec
+
+from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Receipt
+
+__all__ = ["Finding", "Row", "fact", "first_of", "judged", "ledger_of", "verdict"]
+
+Row = Mapping[str, str | int | float]
+"""One row of a finding's table."""
+
+SHOWN = 20
+"""Rows of defects that a table lists; a file of a million defects is shown as damaged by the first few."""
+
+_P = ParamSpec("_P")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What a proof found. `facts` are numbers to plot, `table` rows to look at.
+
+    `summary` is one sentence: what holds, or what is wrong, where, and what to do. `warning` is the severity of a
+    failure: True when the artifact may still be used by someone who has read the sentence.
+    """
+
+    passed: bool
+    summary: str
+    facts: Mapping[str, int | float | str] = field(default_factory=dict)
+    table: tuple[Row, ...] = ()
+    warning: bool = False
+
+
+def verdict(
+    defects: Iterable[str], holds: str, todo: str, *, facts: Mapping[str, int | float | str] | None = None,
+    table: Iterable[Row] | None = None,
+) -> Finding:
+    """A finding that passes with `holds` when there is no defect, and else names the first and what `todo`.
+
+    Without a `table` of its own the finding lists the first defects.
+    """
+    found = list(defects)
+    facts = {**(facts or {}), "defects": len(found)}
+    rows: tuple[Row, ...] = tuple(table) if table is not None else tuple({"defect": d} for d in found[:SHOWN])
+    if not found:
+        return Finding(passed=True, summary=holds, facts=facts, table=rows)
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return Finding(passed=False, summary=f"{found[0]}{more}. {todo}", facts=facts, table=rows)
+
+
+def judged(proof: Callable[_P, Finding]) -> Callable[_P, Finding]:
+    """Decorates a proof: what a reader refuses, or the file system does not have, is a failed finding."""
+
+    @wraps(proof)
+    def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> Finding:
+        try:
+            return proof(*args, **kwargs)
+        except DataprepError as error:
+            return Finding(passed=False, summary=str(error), facts={"unreadable": 1})
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            return Finding(
+                passed=False, facts={"unreadable": 1},
+                summary=f"{where}{error.strerror or error}. The artifact cannot be read: restore it, or materialize it again",
+            )
+
+    return wrapped
+
+
+def fact(receipt: Receipt, name: str) -> Any:
+    """A fact that the receipt must hold; IntegrityError when it does not."""
+    try:
+        return receipt.facts[name]
+    except KeyError:
+        raise IntegrityError(
+            f"{name_of(receipt)}: its receipt has no fact {name!r}, only {sorted(receipt.facts)}. Rebuild the artifact"
+        ) from None
+
+
+def ledger_of(receipt: Receipt) -> Ledger:
+    """The receipt's ledger; IntegrityError when it has none."""
+    if receipt.ledger is None:
+        raise IntegrityError(f"{name_of(receipt)}: its receipt has no ledger. Rebuild the artifact")
+    return receipt.ledger
+
+
+def name_of(receipt: Receipt) -> str:
+    """How messages name the artifact of a receipt."""
+    return "/".join(filter(None, (receipt.dataset, receipt.artifact, receipt.partition)))
+
+
+def first_of(names: Iterable[object], limit: int = 3) -> str:
+    """The first few of many names, and how many more there are."""
+    known = [str(n) for n in names]
+    return ", ".join(known[:limit]) + (f" and {len(known) - limit} more" if len(known) > limit else "")
