@@ -61,14 +61,19 @@ def _definitions() -> "dg.Definitions":
 
 
 def _dataset(name: str) -> "DatasetAssets":
-    from dataprep_assets.assets.dataset import DatasetAssets
-    from dataprep_assets.components.tokenized_corpus import read_declaration
+    import dagster as dg
 
-    path = Path(__file__).parent / "defs" / name / "defs.yaml"
-    if not path.is_file():
-        known = sorted(p.parent.name for p in path.parent.parent.glob("*/defs.yaml"))
+    from dataprep_assets.assets.dataset import DatasetAssets
+    from dataprep_assets.components import TokenizedCorpus
+
+    folder = Path(__file__).parent / "defs"
+    known = sorted(path.parent.relative_to(folder).as_posix() for path in folder.rglob("defs.yaml"))
+    if name not in known:
         raise ConfigError(f"{name!r} is not a dataset here; defs/ has {known}")
-    return DatasetAssets(read_declaration(path))
+    component = dg.ComponentTree.for_project(PROJECT_ROOT).load_component(Path(name))
+    if not isinstance(component, TokenizedCorpus):
+        raise ConfigError(f"{name!r} is a {type(component).__name__}, which `dataprep` cannot run yet; use `dg launch`")
+    return DatasetAssets(component.corpus)
 
 
 def _verify(path: Path, verification: "str") -> int:

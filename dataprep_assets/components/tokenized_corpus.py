@@ -16,7 +16,7 @@ from dataprep_assets.assets.snapshot import snapshot_asset
 from dataprep_assets.assets.token_bins import token_bins_asset
 from dataprep_assets.assets.views import view_asset
 from dataprep_assets.builds.corpus import CorpusDeclaration
-from dataprep_assets.checks import corpus_checks
+from dataprep_assets.checks.corpus import corpus_checks
 from dataprep_assets.components.scaffold import TokenizedCorpusScaffolder
 from dataprep_assets.errors import ConfigError
 
@@ -31,16 +31,6 @@ def declared(attributes: Mapping[str, Any], yaml_path: Path) -> CorpusDeclaratio
             key = ".".join(str(part) for part in fault["loc"])
             lines.append(f"{yaml_path}: {key}: {fault['msg']} (got {fault['input']!r:.120})")
         raise ConfigError("\n".join(lines)) from error
-
-
-def read_declaration(yaml_path: Path) -> CorpusDeclaration:
-    """The declaration in a `defs.yaml`, without loading Dagster's component machinery; templates are not resolved."""
-    import yaml
-
-    document = yaml.safe_load(yaml_path.read_text(encoding="utf-8"))
-    if not isinstance(document, dict) or not isinstance(document.get("attributes"), dict):
-        raise ConfigError(f"{yaml_path}: no `attributes`: not a component declaration")
-    return declared(document["attributes"], yaml_path)
 
 
 @scaffold_with(TokenizedCorpusScaffolder)

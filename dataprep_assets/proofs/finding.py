@@ -14,7 +14,7 @@ from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["Finding", "Row", "fact", "first_of", "judged", "ledger_of", "verdict"]
+__all__ = ["Finding", "Row", "fact", "first_of", "judged", "ledger_of", "name_of", "verdict"]
 
 Row = Mapping[str, str | int | float]
 """One row of a finding's table."""
@@ -42,9 +42,9 @@ class Finding:
 
 def verdict(
     defects: Iterable[str], holds: str, todo: str, *, facts: Mapping[str, int | float | str] | None = None,
-    table: Iterable[Row] | None = None,
+    table: Iterable[Row] | None = None, warning: bool = False,
 ) -> Finding:
-    """A finding that passes with `holds` when there is no defect, and else names the first and what `todo`.
+    """A finding that passes with `holds` when there is no defect, and else names the first and says what `todo`.
 
     Without a `table` of its own the finding lists the first defects.
     """
@@ -54,7 +54,7 @@ def verdict(
     if not found:
         return Finding(passed=True, summary=holds, facts=facts, table=rows)
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return Finding(passed=False, summary=f"{found[0]}{more}. {todo}", facts=facts, table=rows)
+    return Finding(passed=False, summary=f"{found[0]}{more}. {todo}.", facts=facts, table=rows, warning=warning)
 
 
 def judged(proof: Callable[_P, Finding]) -> Callable[_P, Finding]:
@@ -70,7 +70,7 @@ def judged(proof: Callable[_P, Finding]) -> Callable[_P, Finding]:
             where = f"{error.filename}: " if error.filename else ""
             return Finding(
                 passed=False, facts={"unreadable": 1},
-                summary=f"{where}{error.strerror or error}. The artifact cannot be read: restore it, or materialize it again",
+                summary=f"{where}{error.strerror or error}. The artifact cannot be read: restore or rebuild it.",
             )
 
     return wrapped

@@ -8,10 +8,9 @@ From cheap to dear: `size_matches`, `ledger_balances`, `certificate_valid`, `eye
 """
 
 import json
-import math
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from itertools import accumulate
@@ -21,8 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.builds.token_bins import ENDS, QUARANTINE, TOKENS
+from dataprep_assets.builds.token_stream import SourcePart
 from dataprep_assets.errors import FormatError, IntegrityError, TokenizerError
 from dataprep_assets.formats import document_ends, flat_bins
+from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, damage
 from dataprep_assets.proofs.finding import SHOWN, Finding, Row, fact, judged, ledger_of, name_of, verdict
@@ -30,16 +32,13 @@ from dataprep_assets.sources.records import read_records
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate
 from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, SpecialTokens
-from dataprep_assets.tokenization.stream import SourcePart
+from dataprep_assets.builds.token_stream import SourcePart
 
 __all__ = [
     "certificate_valid", "eye_test", "files_intact", "ids_in_vocabulary", "ledger_balances", "round_trip",
     "separators_match_documents", "size_matches",
 ]
 
-TOKENS = "tokens.bin"
-ENDS = "document_ends.bin"
-QUARANTINE = "quarantine.jsonl"
 BLOCK = 1 << 20
 """Tokens looked at together; a few arrays of this many items is all the memory that a proof needs."""
 WINDOW = 4096
@@ -124,12 +123,12 @@ def size_matches(directory: Path, receipt: Receipt) -> Finding:
     """The bin's size is tokens times item size, and the document ends are as many, in order, and end where it does."""
     ledger, dtype = ledger_of(receipt), fact(receipt, "dtype")
     width = flat_bins.token_dtype(dtype).itemsize
-    size = (directory / TOKENS).stat().st_size
+    size, expected = (directory / TOKENS).stat().st_size, ledger.tokens * width
     defects = []
-    if size != ledger.tokens * width:
+    if size != expected:
         defects.append(
-            f"{name_of(receipt)}: {TOKENS} has {size} bytes, but {ledger.tokens} {dtype} tokens are {ledger.tokens * width}: "
-            f"it differs from byte {min(size, ledger.tokens * width)} on at the latest"
+            f"{name_of(receipt)}: {TOKENS} has {size} bytes, but {ledger.tokens} {dtype} tokens are {expected}: "
+            f"it is wrong from byte {min(size, expected)} on, at the latest"
         )
     documents = (directory / ENDS).stat().st_size / 8
     if documents != ledger.documents:
@@ -209,19 +208,17 @@ def separators_match_documents(directory: Path, receipt: Receipt) -> Finding:
         )
     if seen.empty != ledger.empty_documents:
         seen.defects.append(f"{seen.empty} documents are empty, the ledger has {ledger.empty_documents}")
+    todo = "The text holds its own specials: render it without them, or use `special_tokens: text`"
     from_text = not seen.defects and ledger.special_literals > 0 and fact(receipt, "special_tokens") == "match"
-    found = verdict(
+    return verdict(
         [f"{name_of(receipt)}: {d}" for d in seen.defects + seen.doubled],
         f"{len(ends)} documents end with id {separator}; {ledger.literal_separators} more come from text.",
-        "The text holds its own specials: render it without them, or use `special_tokens: text`" if from_text else _REBUILD,
+        todo if from_text else _REBUILD,
         facts={
             "documents": len(ends), "separators": seen.separators, "literal_separators": ledger.literal_separators,
             "empty_documents": seen.empty, "doubled": seen.doubled_count,
         },
-    )
-    return Finding(
-        passed=found.passed, summary=found.summary, facts=found.facts, table=found.table,
-        warning=not found.passed and from_text,
+        warning=from_text,
     )
 
 
@@ -247,7 +244,8 @@ class _Boundaries:
             whole = lengths >= self._extra
             self.empty += int(np.count_nonzero(lengths == self._extra))
             last = self._tokens[ends[whole] - 1]
-            self._note(first, starts, _spread(whole, last != self._separator), f"does not end with id {self._separator}")
+            unended = _spread(whole, last != self._separator)
+            self._note(first, starts, unended, f"does not end with separator {self._separator}")
             if self._bos is not None:
                 begins = self._tokens[starts[whole]]
                 self._note(first, starts, _spread(whole, begins != self._bos), f"does not start with BOS {self._bos}")
@@ -281,17 +279,18 @@ class _Boundaries:
         document = np.searchsorted(self._ends, seconds.astype(np.uint64), side="right")
         ends = np.asarray(self._ends[document]).astype(np.int64)
         starts = np.where(document > 0, np.asarray(self._ends[np.maximum(document, 1) - 1]).astype(np.int64), 0)
-        begins = starts == seconds
-        is_empty: NDArray[np.bool_] = ends - starts == self._extra
-        if self._bos == self._separator:
-            return begins | is_empty
-        return begins & is_empty
+        begins, is_empty = np.equal(starts, seconds), np.equal(ends - starts, self._extra)
+        combine = np.logical_or if self._bos == self._separator else np.logical_and
+        explained: NDArray[np.bool_] = combine(begins, is_empty)
+        return explained
 
     def _note_doubled(self, offsets: NDArray[np.intp], kind: str, token: int) -> None:
         self.doubled_count += len(offsets)
         for offset in offsets[: SHOWN - len(self.doubled)].tolist():
             document = int(np.searchsorted(self._ends, np.uint64(offset), side="right"))
-            self.doubled.append(f"doubled {kind} (id {token}) at token offsets {offset - 1} and {offset}, document {document}")
+            self.doubled.append(
+                f"doubled {kind} (id {token}) at token offsets {offset - 1} and {offset}, document {document}"
+            )
 
 
 def _spread(mask: NDArray[np.bool_], values: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -301,14 +300,14 @@ def _spread(mask: NDArray[np.bool_], values: NDArray[np.bool_]) -> NDArray[np.bo
     return spread
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Installed:
     """An engine by name and installed version, without its vocabulary."""
 
     name: str
     version: str
 
-    def encode(self, texts: Any) -> Encoded:
+    def encode(self, texts: Sequence[str]) -> Encoded:
         raise TokenizerError(f"this is the identity of {self.name}, not the engine")
 
 
@@ -339,34 +338,26 @@ def certificate_valid(receipt: Receipt, bundle: TokenizerBundle, special_tokens:
     defects = []
     decisive = certificate.tokenizer_digest != bundle.digest or certificate.special_tokens != special_tokens
     if decisive:
-        defects.append(f"{name}: the certificate is void: {certificate.void_because(bundle, special_tokens, own, own_reference)}")
-    if receipt.inputs.get("tokenizer") != bundle.digest:
-        defects.append(f"{name}: was encoded with tokenizer {receipt.inputs.get('tokenizer')}, the bundle is {bundle.digest}")
+        void = certificate.void_because(bundle, special_tokens, own, own_reference)
+        defects.append(f"{name}: the certificate is void: {void}")
+    if (used := receipt.inputs.get("tokenizer")) != bundle.digest:
+        defects.append(f"{name}: was encoded with tokenizer {used}, {bundle.name} is {bundle.digest}")
     defects += [f"{name}: {d}" for d in _uncovered(receipt, ledger, certificate)]
     warning = not defects and drift is not None
     if warning:
         defects.append(f"{name}: the certificate does not cover what is installed here: {drift}")
-    return verdict_with_warning(
-        warning, defects,
-        f"{certificate.engine} {certificate.engine_version} is certified on {sum(certificate.compared.values())} documents; "
+    compared = sum(certificate.compared.values())
+    return verdict(
+        defects,
+        f"{certificate.engine} {certificate.engine_version} is certified on {compared} documents; "
         f"refused classes: {', '.join(certificate.refused) or 'none'}.",
         "Materialize `engine_certificate` again, then this shard",
-        {
-            "compared": sum(certificate.compared.values()), "refused": ", ".join(certificate.refused) or "none",
+        warning=warning,
+        facts={
+            "compared": compared, "refused": ", ".join(certificate.refused) or "none",
             "reference_documents": ledger.reference_documents, "sampled_documents": ledger.sampled_documents,
             "engine": f"{certificate.engine} {certificate.engine_version}", "certificate": certificate.id,
         },
-    )
-
-
-def verdict_with_warning(
-    warning: bool, defects: list[str], holds: str, todo: str, facts: Mapping[str, int | float | str]
-) -> Finding:
-    """A verdict whose failure, if any, has the given severity."""
-    found = verdict(defects, holds, todo, facts=facts)
-    return Finding(
-        passed=found.passed, summary=found.summary, facts=found.facts, table=found.table,
-        warning=warning and not found.passed,
     )
 
 
@@ -404,7 +395,7 @@ def round_trip(
     ends = document_ends.open_ends(directory / ENDS)
     tokens = flat_bins.open_tokens(directory / TOKENS, fact(receipt, "dtype"))
     document_ends.validate(directory / ENDS, len(tokens))
-    rng = np.random.default_rng(int(receipt.key[:16], 16))
+    rng = np.random.default_rng(int(digest_value(receipt.key)[:16], 16))
     firsts = list(accumulate((line["documents"] for line in receipt.sources), initial=0))
     chosen = _chosen(rng, receipt, samples)
     reference = ReferenceEngine(bundle, fact(receipt, "special_tokens"))
@@ -458,7 +449,7 @@ class _Layout:
         stored = self.tokens[start : int(self.ends[document])]
         ids = self.reference.encode([text])[0]
         before = [] if self.bos is None else [self.bos]
-        expected = np.concatenate((np.array(before, np.int64), ids.astype(np.int64), np.array([self.separator], np.int64)))
+        expected = np.array([*before, *ids.tolist(), self.separator], np.int64)
         if np.array_equal(stored, expected):
             return None
         shared = min(len(stored), len(expected))
@@ -474,7 +465,9 @@ def _differences(
     part: SourcePart, line: Mapping[str, Any], wanted: list[int], first: int, layout: _Layout, text_field: str
 ) -> Iterator[str]:
     """Read one source file to its end, compare the wanted documents on the way, then its count and digest."""
-    reader = read_records(part.path, format=part.format, compression=part.compression, text_field=text_field, label=part.label)
+    reader = read_records(
+        part.path, format=part.format, compression=part.compression, text_field=text_field, label=part.label
+    )
     done, left = 0, list(wanted)
     for block in reader:
         while left and left[0] < done + len(block.texts):
@@ -504,19 +497,20 @@ def eye_test(
     defects: list[str] = []
     for offset in _offsets(len(tokens), windows, rng):
         row, why = _look(tokens[offset : offset + WINDOW], bundle, rng)
-        place = {"offset": offset, "document": int(np.searchsorted(ends, np.uint64(offset), side="right"))}
-        text = row.pop("text")
-        rows.append({**place, **row} if sensitive else {**place, **row, "text": text})
-        defects += [f"{tokens_path.name}: window at token offset {offset} (document {place['document']}): {w}" for w in why]
+        document = int(np.searchsorted(ends, np.uint64(offset), side="right"))
+        shown = {k: v for k, v in row.items() if k != "text" or not sensitive}
+        rows.append({"offset": offset, "document": document, **shown})
+        defects += [f"{tokens_path.name}: window at token offset {offset} (document {document}): {w}" for w in why]
     if hole := _hole(tokens):
-        defects.append(f"{tokens_path.name}: {hole[1]} times id 0 in a row from token offset {hole[0]}: a hole in the file")
+        first, length = hole
+        defects.append(f"{tokens_path.name}: {length} times id 0 in a row from token offset {first}: a hole")
     return verdict(
         defects, f"{len(rows)} windows of {len(tokens)} tokens decode to plausible text.",
         f"The bytes are not {dtype} ids of {bundle.name}, or are damaged: verify the digests. {_REBUILD}",
         facts={
             "tokens": len(tokens), "windows": len(rows),
-            **{f"{k}_{f.__name__}": round(f(float(r[k]) for r in rows), 4)
-               for k in ("bits_per_token", "printable", "distinct") for f in (min, max) if rows},
+            **{f"least_{k}": min((float(r[k]) for r in rows), default=0.0) for k in ("bits_per_token", "printable")},
+            "most_bits_per_token": max((float(r["bits_per_token"]) for r in rows), default=0.0),
         },
         table=rows,
     )
@@ -590,6 +584,8 @@ def _hole(tokens: NDArray[Any]) -> tuple[int, int] | None:
         sampled = tokens[start : start + BLOCK + stride : stride]
         for index in np.flatnonzero((sampled[1:] == 0) & (sampled[:-1] == 0)).tolist():
             inside = start + index * stride
+            if tokens[inside : inside + stride].any():
+                continue
             low = max(inside - LONGEST_RUN, 0)
             around = np.flatnonzero(tokens[low : inside + BLOCK])
             before, after = around[around < inside - low], around[around >= inside - low]
@@ -599,7 +595,3 @@ def _hole(tokens: NDArray[Any]) -> tuple[int, int] | None:
                 return first, stop - first
     return None
 
-
-def uniform_loss(vocab_size: int) -> float:
-    """Loss in nats of a model that knows nothing: what training starts from."""
-    return math.log(vocab_size)

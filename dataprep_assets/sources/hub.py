@@ -100,7 +100,7 @@ class HubRepo:
             raise ConfigError(
                 f"hub repository {self.repo_id}: repo_type {self.repo_type!r} is not one of {_REPO_TYPES}"
             )
-        if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self.repo_id):
+        if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self.repo_id) or not _is_inside(self.repo_id):
             raise ConfigError(f"hub repository {self.repo_id!r}: expected 'name' or 'organisation/name'")
         if not self.revision or not _is_inside(self.revision):
             raise ConfigError(
@@ -316,8 +316,10 @@ class _BlobFetcher:
             logger.warning(
                 "%s: the cached blob %s has %d bytes, not %d; fetching it again", label, blob, size, file.size
             )
-        # Absent (a dangling link into a shared store included), or wrong: nobody may read wrong bytes meanwhile.
-        blob.unlink(missing_ok=True)
+        if size is not None or blob.is_symlink():
+            # Wrong bytes must not be readable meanwhile; nor is a dangling link into a shared store of any use. A name
+            # that was absent is left alone: another process may be putting the right blob there at this moment.
+            blob.unlink(missing_ok=True)
         return False
 
 

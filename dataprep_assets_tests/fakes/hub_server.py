@@ -63,12 +63,15 @@ class Fault:
     status: int
     retry_after: str | None
     seen: int = 0
+    struck: int = 0
 
     def strikes(self, method: str, name: str) -> bool:
         if name != self.name or method != self.method:
             return False
         self.seen += 1
-        return self.seen >= self.first and (self.times is None or self.seen < self.first + self.times)
+        due = self.seen >= self.first and (self.times is None or self.seen < self.first + self.times)
+        self.struck += due
+        return due
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +176,11 @@ class HubServer:
         """Forget every fault."""
         with self.lock:
             self._faults.clear()
+
+    def unspent(self) -> list[Fault]:
+        """The faults that have not struck as often as they should; a test that leaves some has tested nothing."""
+        with self.lock:
+            return [fault for fault in self._faults if fault.struck < (fault.times or 1)]
 
     def spans(self, name: str, since: int = 0) -> list[tuple[int, int]]:
         """The byte ranges asked for in GETs of ``name``, from log entry ``since`` on."""
@@ -404,7 +412,9 @@ def _object_headers(commit: str, blob: _Blob) -> dict[str, str]:
 
 def _entries(blobs: Mapping[str, _Blob]) -> list[dict[str, object]]:
     """The tree endpoint's entries, folders included, in path order."""
-    folders = {"/".join(parts[:depth]) for path in blobs for parts in [path.split("/")] for depth in range(1, len(parts))}
+    folders = {
+        "/".join(parts[:depth]) for path in blobs for parts in [path.split("/")] for depth in range(1, len(parts))
+    }
     entries: list[dict[str, object]] = [
         {"type": "directory", "oid": hashlib.sha1(folder.encode()).hexdigest(), "size": 0, "path": folder}
         for folder in folders

@@ -94,9 +94,7 @@ def test_any_size_arrives_whole_and_leaves_only_the_target(tmp_path: Path, size:
 
 @pytest.mark.parametrize("fault", [short, long, reset, nothing, flip])
 @pytest.mark.parametrize("number", [1, 5, 11])
-def test_one_fault_anywhere_is_survived(
-    tmp_path: Path, fault: Callable[[bytes], Iterator[bytes]], number: int
-) -> None:
+def test_one_fault_anywhere_is_survived(tmp_path: Path, fault: Callable[[bytes], Iterator[bytes]], number: int) -> None:
     source = Source()
     source.faults[number] = fault
     seen: list[int] = []

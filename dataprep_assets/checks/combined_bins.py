@@ -1,0 +1,72 @@
+"""Checks of `<dataset>/<split>/combined_bins`: the file a trainer eats, against its shards, its sources and its use."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from dataprep_assets.assets.dataset import DatasetAssets
+from dataprep_assets.builds.combined_bins import shard_receipts
+from dataprep_assets.builds.engine_certificate import load_bundle
+from dataprep_assets.builds.token_bins import ENDS
+from dataprep_assets.checks.findings import check_result
+from dataprep_assets.formats import document_ends
+from dataprep_assets.integrity.receipt import require_receipt
+from dataprep_assets.proofs import combined_bins as proofs
+from dataprep_assets.proofs.finding import Finding
+from dataprep_assets.proofs.snapshot import disk_headroom
+from dataprep_assets.proofs.token_bins import eye_test
+from resources import StorageResource
+
+CHECKS = {
+    "equals_shards": "The file is its shards, in manifest order: digests of every range and of the whole.",
+    "totals_match": "Its ledger is the sum of its shards' ledgers.",
+    "sources_complete": "Every file of the split exactly once, and none of another split.",
+    "meta_matches": "meta.pkl says what the tokenizer and the bytes say, and equals meta.json.",
+    "alignment": "Inputs and labels read apart are shifted by one, and document ends fall on separators.",
+    "sampler_dry_run": "Random batches load; a uniform model's loss is ln(vocab) and a unigram model's is below it.",
+    "eye_test": "Decoded windows near the start and deep in look like text.",
+    "shuffle_quality": "How long runs of one source file are, in documents and tokens.",
+    "source_boundaries": "Each source file's documents end where the ledger says they do.",
+    "disk_headroom": "Twenty percent of the file's size is free on its disk.",
+}
+
+
+def combined_bins_checks(dataset: DatasetAssets, split: str) -> dg.AssetChecksDefinition:
+    """All checks of a split's combined bins."""
+    key, corpus = dataset.key("combined_bins", split), dataset.corpus
+    reports = {"shuffle_quality", "disk_headroom"}
+    specs = [dg.AssetCheckSpec(n, asset=key, description=d, blocking=n not in reports) for n, d in CHECKS.items()]
+
+    @dg.multi_asset_check(name=f"{corpus.dataset}_{split}_combined_bins_checks", specs=specs)
+    def checks(storage: StorageResource) -> Iterator[dg.AssetCheckResult]:
+        for name, finding in _findings(dataset, split, storage):
+            yield check_result(key, name, finding)
+
+    return checks
+
+
+def _findings(dataset: DatasetAssets, split: str, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
+    corpus, root, manifest = dataset.corpus, dataset.root(storage), dataset.manifest(storage)
+    directory = corpus.artifact("combined_bins", split).directory(root)
+    receipt, bundle = require_receipt(directory), load_bundle(corpus.tokenizer)
+    shards = shard_receipts(corpus, root, manifest, split)
+    receipts = [r for _, r in shards]
+    separator = bundle.separator(corpus.document.separator).id
+    tokens, dtype, seed = directory / f"{split}.bin", str(receipt.facts["dtype"]), int(receipt.key[:8], 16)
+    ends = document_ends.open_ends(directory / ENDS)
+    literal = receipt.ledger.literal_separators if receipt.ledger else 0
+    yield "equals_shards", proofs.equals_shards(directory, receipt, shards, split=split)
+    yield "totals_match", proofs.wrong_totals(receipt, shards)
+    yield "sources_complete", proofs.sources_complete(receipts, manifest.entries, split)
+    yield "meta_matches", proofs.meta_matches(directory, bundle, separator, dtype)
+    yield (
+        "alignment",
+        proofs.alignment(
+            tokens, dtype, ends, separator_id=separator, vocab_size=bundle.vocab_size, seed=seed, literal_separators=literal
+        ),
+    )
+    yield "sampler_dry_run", proofs.sampler_dry_run(tokens, dtype, bundle.vocab_size, seed=seed)
+    yield "eye_test", eye_test(tokens, directory / ENDS, dtype, bundle, seed=seed, sensitive=corpus.sensitive)
+    yield "shuffle_quality", proofs.shuffle_quality(receipts)
+    yield "source_boundaries", proofs.source_run_length(ends, [line for r in receipts for line in r.sources])
+    yield "disk_headroom", disk_headroom(directory, receipt.total_bytes // 5, 0.0)

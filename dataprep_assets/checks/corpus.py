@@ -1,0 +1,24 @@
+"""All checks of a tokenized corpus."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from dataprep_assets.assets.dataset import DatasetAssets
+from dataprep_assets.checks.combined_bins import combined_bins_checks
+from dataprep_assets.checks.engine_certificate import engine_certificate_checks
+from dataprep_assets.checks.manifest import manifest_checks
+from dataprep_assets.checks.snapshot import snapshot_checks
+from dataprep_assets.checks.token_bins import token_bins_checks
+from dataprep_assets.checks.views import view_checks
+
+
+def corpus_checks(dataset: DatasetAssets) -> Sequence[dg.AssetChecksDefinition]:
+    """Every check of a dataset, in the order of its graph."""
+    per_split = [
+        make(dataset, split)
+        for split in dataset.corpus.splits
+        for make in (snapshot_checks, token_bins_checks, combined_bins_checks)
+    ]
+    views = [view_checks(dataset, view) for view in dataset.corpus.views]
+    return [manifest_checks(dataset), engine_certificate_checks(dataset), *per_split, *views]

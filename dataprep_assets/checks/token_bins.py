@@ -1,0 +1,67 @@
+"""Checks of `<dataset>/<split>/token_bins`: one result a check for all shards, with a table of the bad ones.
+
+The shards of the run are examined in parallel; for the others of the split the remembered verdict on their present
+content counts. So the latest result is always about the whole split, and a bad shard stays visible until it is mended.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import dagster as dg
+
+from dataprep_assets.assets.dataset import DatasetAssets
+from dataprep_assets.assets.token_bins import worker_count
+from dataprep_assets.builds.engine_certificate import load_certificate, stream_plan
+from dataprep_assets.builds.shard_work import shard_works
+from dataprep_assets.checks.findings import check_result
+from dataprep_assets.proofs.finding import Finding
+from dataprep_assets.proofs.shards import SHARD_PROOFS, ShardExamination, prove_shards, remembered
+from resources import StorageResource
+
+
+def token_bins_checks(dataset: DatasetAssets, split: str) -> dg.AssetChecksDefinition:
+    """All checks of a split's token bins."""
+    key, corpus = dataset.key("token_bins", split), dataset.corpus
+    specs = [dg.AssetCheckSpec(n, asset=key, description=d, blocking=True) for n, d in SHARD_PROOFS.items()]
+
+    @dg.multi_asset_check(name=f"{corpus.dataset}_{split}_token_bins_checks", specs=specs)
+    def checks(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[dg.AssetCheckResult]:
+        root, manifest = dataset.root(storage), dataset.manifest(storage)
+        plan = stream_plan(corpus, load_certificate(corpus, root))
+        examined = dataset.shards_of_run(context.run, manifest, split)
+        works = shard_works(corpus, root, manifest, plan, examined)
+        examinations = [ShardExamination(work=w, text_field=corpus.text_field, sensitive=corpus.sensitive) for w in works]
+        found = dict(prove_shards(examinations, worker_count(corpus.workers)))
+        unknown = 0
+        for partition in manifest.partitions(split):
+            if partition not in found:
+                kept = remembered(corpus.artifact("token_bins", partition), root)
+                unknown += kept is None
+                found |= {partition: kept} if kept else {}
+        for name in SHARD_PROOFS:
+            per_shard = {p: found[p][name] for p in sorted(found)}
+            yield check_result(key, name, summarized(per_shard, examined, unknown))
+
+    return checks
+
+
+def summarized(findings: Mapping[str, Finding], examined: list[str], unknown: int) -> Finding:
+    """One finding for all shards: passes when every one did; lists the bad ones, or shows the first's own table."""
+    bad = {partition: f for partition, f in findings.items() if not f.passed}
+    facts: dict[str, int | float | str] = {
+        "shards_examined": len(examined), "shards_failed": len(bad), "shards_not_examined_yet": unknown,
+    }
+    shown = next((findings[p] for p in examined if p in findings), None)
+    if shown is not None and len(examined) == 1:
+        facts |= shown.facts
+    if not bad:
+        return Finding(
+            passed=True, facts=facts, table=shown.table if shown else (),
+            summary=f"All {len(findings)} shards examined so far pass."
+            + (f" For example {examined[0]}: {shown.summary}" if shown and shown.summary else ""),
+        )
+    first = next(iter(bad))
+    return Finding(
+        passed=False, warning=all(f.warning for f in bad.values()), facts=facts,
+        summary=f"{len(bad)} of {len(findings)} shards fail, first {first}: {bad[first].summary}",
+        table=tuple({"shard": partition, "what": f.summary} for partition, f in bad.items()),
+    )

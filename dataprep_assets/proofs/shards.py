@@ -1,0 +1,111 @@
+"""Proves many shards of token bins in parallel, and remembers the verdicts.
+
+The verdict on a shard is kept beside the dataset (`.findings/token_bins/<partition>.json`) under the digest of the
+content that was examined, so that a check can speak of all shards of a split after a run that touched a few: shards
+whose content has not changed need no second reading. It is a cache: deleting it costs time only.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataprep_assets.builds.token_bins import ENDS, ONE_THREAD, TOKENS, ShardWork
+from dataprep_assets.builds.workers import Finished, Task, WorkerPool
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.commit import write_atomically
+from dataprep_assets.integrity.digest import canonical_json
+from dataprep_assets.integrity.receipt import require_receipt
+from dataprep_assets.proofs import token_bins
+from dataprep_assets.proofs.finding import Finding
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+
+SHARD_PROOFS: Mapping[str, str] = {
+    "files_intact": "Every file has the size and digest of the receipt, and no file is unlisted.",
+    "ledger_balances": "Rows in = documents + rows dropped by reason, in total and for each source file.",
+    "size_matches": "Bytes = tokens × item size, and document ends cover the stream exactly.",
+    "ids_in_vocabulary": "Every id is below len(tokenizer), recomputed from the file.",
+    "separators_match_documents": "One separator ends each document; none is doubled, missing or unaccounted for.",
+    "certificate_valid": "The engine that encoded the shard was certified for it.",
+    "round_trip": "Sampled documents, re-read from source and re-encoded by the reference, are the stored ids.",
+    "eye_test": "Decoded windows look like text: entropy, printable share, no runs of one id.",
+}
+"""Name of each proof of a shard, and what it proves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardExamination:
+    """What a worker needs to prove one shard."""
+
+    work: ShardWork
+    text_field: str
+    sensitive: bool
+
+
+def prove_shard(examination: ShardExamination) -> dict[str, Finding]:
+    """Every proof of one shard; a missing shard fails them all."""
+    work = examination.work
+    try:
+        receipt = require_receipt(work.directory)
+    except DataprepError as error:  # a receipt that cannot be read is the finding
+        return dict.fromkeys(SHARD_PROOFS, Finding(passed=False, summary=str(error)))
+    bundle = TokenizerBundle.load(work.plan.tokenizer)
+    return {
+        "files_intact": token_bins.files_intact(work.directory, receipt),
+        "ledger_balances": token_bins.ledger_balances(work.directory, receipt),
+        "size_matches": token_bins.size_matches(work.directory, receipt),
+        "ids_in_vocabulary": token_bins.ids_in_vocabulary(work.directory, receipt, bundle.vocab_size),
+        "separators_match_documents": token_bins.separators_match_documents(work.directory, receipt),
+        "certificate_valid": token_bins.certificate_valid(receipt, bundle, work.plan.special_tokens),
+        "round_trip": token_bins.round_trip(
+            work.directory, receipt, {f.label: f for f in work.files}, bundle, text_field=examination.text_field
+        ),
+        "eye_test": token_bins.eye_test(
+            work.directory / TOKENS, work.directory / ENDS, work.plan.dtype, bundle, seed=int(receipt.key[:8], 16),
+            sensitive=examination.sensitive,
+        ),
+    }
+
+
+def prove_shards(examinations: Sequence[ShardExamination], workers: int) -> Iterator[tuple[str, dict[str, Finding]]]:
+    """Partition and findings of each shard, as they are done; verdicts are remembered."""
+    by_partition = {e.work.partition: e for e in examinations}
+    with WorkerPool(min(workers, max(1, len(examinations))), ONE_THREAD) as pool:
+        for partition, examination in by_partition.items():
+            pool.submit(Task(partition, prove_shard, (examination,)))
+        for event in pool.events():
+            if isinstance(event, Finished):
+                if event.error is not None:
+                    raise event.error
+                work = by_partition[event.task.label].work
+                remember(work.artifact, work.root, event.result)
+                yield event.task.label, event.result
+
+
+def _memory(artifact: Artifact, root: Path) -> Path:
+    return root / artifact.dataset / ".findings" / artifact.name / f"{artifact.partition}.json"
+
+
+def remember(artifact: Artifact, root: Path, findings: Mapping[str, Finding]) -> None:
+    """Keep the verdicts on an artifact's present content."""
+    try:
+        content = require_receipt(artifact.directory(root)).content
+    except DataprepError:
+        return  # nothing there to remember a verdict on
+    path = _memory(artifact, root)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = {name: {"passed": f.passed, "summary": f.summary, "warning": f.warning} for name, f in findings.items()}
+    write_atomically(path, canonical_json({"content": content, "findings": kept}))
+
+
+def remembered(artifact: Artifact, root: Path) -> dict[str, Finding] | None:
+    """The kept verdicts on an artifact; None when its present content was not examined."""
+    try:
+        value = json.loads(_memory(artifact, root).read_bytes())
+        content = require_receipt(artifact.directory(root)).content
+    except (OSError, ValueError, DataprepError):
+        return None
+    if value["content"] != content:
+        return None
+    return {name: Finding(**kept) for name, kept in value["findings"].items()}
