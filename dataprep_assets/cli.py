@@ -57,7 +57,7 @@ def _storage_root() -> Path:
 def _definitions() -> "dg.Definitions":
     from dataprep_assets.definitions import defs
 
-    return defs()  # type: ignore[no-any-return]
+    return defs()
 
 
 def _dataset(name: str) -> "DatasetAssets":

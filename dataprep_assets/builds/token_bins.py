@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -115,7 +115,7 @@ def build_token_bins(
                         to_build.append(work)
                 elif event.error is not None:
                     if state := opened.pop(partition, None):
-                        pool.cancel(lambda label, p=partition: label.split(":", 2)[1] == p)
+                        pool.cancel(partial(_belongs_to, partition))
                         state.stack.close()
                         yield ShardResult(partition=partition, error=event.error)
                 elif kind == "encode" and partition in opened:
@@ -132,6 +132,10 @@ def build_token_bins(
                 meter.add(event.done)
             if on_progress is not None:
                 on_progress(meter, pool.count)
+
+
+def _belongs_to(partition: str, label: str) -> bool:
+    return label.split(":", 2)[1] == partition
 
 
 def _label(kind: Literal["verify", "encode", "seal"], partition: str, ordinal: int | str = "") -> str:

@@ -201,7 +201,7 @@ class _Counting:
         self._literal_separators += int(np.count_nonzero(ids == self._plan.separator_id))
         # one join copies every document between its neighbours' separators: no per-token work in Python
         width = self._dtype.itemsize
-        flat = memoryview(ids.astype(self._dtype, copy=False)).cast("B")
+        flat = np.ascontiguousarray(ids, self._dtype).view(np.uint8).data
         bounds = (offsets * np.uint64(width)).tolist()
         documents = [flat[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False)]
         return self._before + (self._after + self._before).join(documents) + self._after

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.errors import DataprepError, WorkerDiedError
 
@@ -52,7 +52,12 @@ class Finished:
     error: Exception | None
 
 
-_channel: Connection | None = None
+if TYPE_CHECKING:
+    Channel = Connection[Any, Any]
+else:
+    Channel = Connection
+
+_channel: Channel | None = None
 _label = ""
 
 
@@ -74,7 +79,8 @@ def serve(handle: int, parent: int) -> None:
     global _channel, _label
     _die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    channel = _channel = Connection(handle)
+    channel: Channel = Connection(handle)
+    _channel = channel
     while True:
         try:
             task: Task | None = channel.recv()
@@ -98,15 +104,15 @@ class WorkerPool:
     def __init__(self, count: int, environment: dict[str, str] | None = None) -> None:
         self.count = max(1, count)
         self._environment = environment or {}
-        self._idle: list[tuple[subprocess.Popen[bytes], Connection]] = []
-        self._busy: dict[Connection, tuple[subprocess.Popen[bytes], Task]] = {}
+        self._idle: list[tuple[subprocess.Popen[bytes], Channel]] = []
+        self._busy: dict[Channel, tuple[subprocess.Popen[bytes], Task]] = {}
         self._queue: deque[Task] = deque()
 
     def __enter__(self) -> "WorkerPool":
         return self
 
     def __exit__(self, *_: object) -> None:
-        workers = [*self._idle, *((process, channel) for channel, (process, _) in self._busy.items())]
+        workers = [*self._idle, *((worker, end) for end, (worker, _) in self._busy.items())]
         for process, channel in workers:
             channel.close()
             process.kill()
@@ -132,7 +138,7 @@ class WorkerPool:
         """Forget queued tasks whose label is doomed; running ones go on."""
         self._queue = deque(task for task in self._queue if not doomed(task.label))
 
-    def _spawn(self) -> tuple[subprocess.Popen[bytes], Connection]:
+    def _spawn(self) -> tuple[subprocess.Popen[bytes], Channel]:
         ours, theirs = socket.socketpair()
         with theirs:
             code = f"from dataprep_assets.builds.workers import serve; serve({theirs.fileno()}, {os.getpid()})"
@@ -163,7 +169,7 @@ class WorkerPool:
             for channel in ready:
                 yield from self._receive(channel)  # type: ignore[arg-type]
 
-    def _receive(self, channel: Connection) -> Iterator[Progress | Finished]:
+    def _receive(self, channel: Channel) -> Iterator[Progress | Finished]:
         process, task = self._busy[channel]
         try:
             kind, value = channel.recv()

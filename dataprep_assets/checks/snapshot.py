@@ -1,6 +1,7 @@
 """Checks of `<dataset>/<split>/snapshot`: the bytes are the source's, and the disk will hold what comes next."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import dagster as dg
 
@@ -27,7 +28,9 @@ def snapshot_checks(dataset: DatasetAssets, split: str) -> dg.AssetChecksDefinit
     def checks(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[dg.AssetCheckResult]:
         manifest, access, root = dataset.manifest(storage), open_source(corpus.source), dataset.root(storage)
         shards = dataset.shards_of_run(context.run, manifest, split)
-        expected, paths, size = {}, {}, 0
+        expected: dict[str, str] = {}
+        paths: dict[str, Path] = {}
+        size = 0
         for partition in shards:
             expected |= snapshot_digests(corpus, root, partition)
             for entry in manifest.shard(partition):

@@ -1,9 +1,9 @@
 """datatrove's sidecars: ``<name>.ds.index`` and ``<name>.ds.metadata`` beside a token stream named ``<name>.ds``.
 
-With them the stream is a datatrove ``TokenizedFile``, read by ``DatatroveFileDataset`` (nanotron among others). The index
-is the file of document ends, byte for byte. The metadata are three lines without a final newline (datatrove,
-``pipeline/tokens/tokenizer.py``, ``TokenizedFile.write_final_metadata``): ``<tokenizer>|<bytes a token>``, the number of
-tokens, the same number for people (``humanize.metric``: ``64.1 kT``).
+With them the stream is a datatrove ``TokenizedFile``, read by ``DatatroveFileDataset`` (nanotron among others). The
+index is the file of document ends, byte for byte. The metadata are three lines without a final newline (datatrove,
+``pipeline/tokens/tokenizer.py``, ``TokenizedFile.write_final_metadata``): ``<tokenizer>|<bytes a token>``, the number
+of tokens, the same number for people (``humanize.metric``: ``64.1 kT``).
 
 datatrove's merger splits the first line at ``|`` and takes exactly two pieces, yet datatrove itself writes three when
 the tokenizer has no name. Here an unnamed tokenizer is ``Unknown Tokenizer``, once, and a name with ``|`` is refused.

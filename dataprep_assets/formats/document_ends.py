@@ -62,7 +62,7 @@ def _check_order(block: npt.NDArray[np.uint64], previous: np.uint64, documents: 
     first = 0 if block[0] < previous else int(falls[0]) if falls.size else None
     if first is not None:
         before = previous if first == 0 else block[first - 1]
-        raise FormatError(f"document {documents + first} ends at token {block[first]}, before its predecessor ({before})")
+        raise FormatError(f"document {documents + first} ends at token {block[first]}, the one before at {before}")
 
 
 def write(path: Path, ends: Ends) -> None:

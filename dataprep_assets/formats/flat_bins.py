@@ -46,7 +46,7 @@ def token_dtype(dtype: str) -> np.dtype[Any]:
     try:
         return DTYPES[dtype]
     except KeyError:
-        raise FormatError(f"token dtype {dtype!r} is not one of {', '.join(DTYPES)}; name it without byte order") from None
+        raise FormatError(f"token dtype {dtype!r} is none of {', '.join(DTYPES)}; no byte order in it") from None
 
 
 def dtype_for_vocab(vocab_size: int) -> str:
@@ -80,7 +80,7 @@ def validate(path: Path, dtype: str, tokens: int) -> None:
     if found != tokens:
         itemsize = token_dtype(dtype).itemsize
         raise FormatError(
-            f"{path}: {found * itemsize} bytes are {found} {dtype} tokens, expected {tokens} ({tokens * itemsize} bytes)"
+            f"{path}: {found * itemsize} bytes are {found} {dtype} tokens, expected {tokens} in {tokens * itemsize} bytes"
         )
 
 

@@ -188,8 +188,8 @@ def _check_pointers(path: Path, index: MegatronIndex) -> int:
         if wrong.size:
             at = int(wrong[0])
             raise FormatError(
-                f"{path}: sequence {start + at} points to byte {pointers[at]}, the {index.dtype} lengths before it end at"
-                f" {expected[at]}; a wrong dtype code or a damaged index"
+                f"{path}: sequence {start + at} points to byte {pointers[at]}, the {index.dtype} lengths before it end"
+                f" at {expected[at]}; a wrong dtype code or a damaged index"
             )
         end = int(after[-1])
     return end

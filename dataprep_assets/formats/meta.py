@@ -1,8 +1,8 @@
 """``meta.pkl``: what a nanoGPT-style loader must know about its token bins, with a readable twin ``meta.json``.
 
 The pickle is for trainers that expect it: a plain dict with at least ``dtype``, and by convention ``tokenizer``,
-``vocab_size`` and ``eos_token_id``. Loading a pickle runs whatever it says, so nothing here ever loads one: readers take
-the JSON, and `validate` compares the pickle's bytes with those that the JSON gives.
+``vocab_size`` and ``eos_token_id``. Loading a pickle runs whatever it says, so nothing here ever loads one: readers
+take the JSON, and `validate` compares the pickle's bytes with those that the JSON gives.
 
 Invariants: plain builtins only; both files hold equal values; equal values give equal bytes on every Python; ``dtype``
 is a numpy attribute (``uint32``, not ``<u4``) that can hold the vocabulary.
@@ -90,8 +90,8 @@ def _check_builtin(value: Any, key: str) -> None:
             _check_builtin(item, f"{key}[{index}]")
     elif kind not in (str, bool, int, float, type(None)):
         raise FormatError(
-            f"meta key {key!r} holds a {kind.__module__}.{kind.__qualname__}; only str, bool, int, float, None, list and"
-            " dict load without other packages, so convert it"
+            f"meta key {key!r} holds a {kind.__module__}.{kind.__qualname__}; only str, bool, int, float, None, list"
+            " and dict load without other packages, so convert it"
         )
     elif kind is float and not math.isfinite(value):
         raise FormatError(f"meta key {key!r} is {value}, which JSON cannot say")

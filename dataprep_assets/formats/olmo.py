@@ -1,15 +1,16 @@
 """The OLMo index: the JSON that lets MaxText's ``olmo_grain`` input read token streams in place.
 
-OLMo's ``.npy`` files are headerless despite their name, that is, token streams. The index lists them; an *instance* is a
-window of ``sequence_length`` tokens that does not cross files, and the tokens left over at the end of a file are dropped.
+OLMo's ``.npy`` files are headerless despite their name, that is, token streams. The index lists them; an *instance* is
+a window of ``sequence_length`` tokens that does not cross files, and the tokens left over at a file's end are dropped.
 Fields, fingerprint and bytes follow MaxText, ``src/maxtext/input_pipeline/olmo_data.py`` (``OlmoNpyIndex``,
 ``compute_fingerprint``, ``OlmoNpyIndex.save``), format version 1: the fingerprint is SHA-256 over version,
 sequence length, dtype, tokenizer, then path and token count of each file, each as UTF-8 text followed by a NUL. MaxText
 keeps it in its checkpoints; order and paths are part of it, labels are not.
 
-MaxText reads a path as it stands, or with a prefix replaced (``olmo_path_remap_from``, ``olmo_path_remap_to``), so paths
-relative to the artifact stay true wherever it is. ``sequence_length`` must be the trainer's ``max_target_length``. MaxText
-refuses to train on an index of no instances; such an index is still valid here, as a shard may hold no document.
+MaxText reads a path as it stands, or with a prefix replaced (``olmo_path_remap_from``, ``olmo_path_remap_to``), so
+paths relative to the artifact stay true wherever it is. ``sequence_length`` must be the trainer's
+``max_target_length``. MaxText refuses to train on an index of no instances; such an index is still valid here, as a
+shard may hold no document.
 
 Entry points: `build_index`, `write_index`, `validate`.
 """
@@ -41,8 +42,8 @@ def build_index(
 ) -> dict[str, Any]:
     """The index of ``(path, label, tokens)`` files in the order given, as MaxText's JSON object.
 
-    ``dtype`` is ``"uint16"`` or ``"uint32"``. FormatError for no files, a sequence length below 1, a negative count, or a
-    path that is empty or holds a NUL (two lists of files could then have one fingerprint).
+    ``dtype`` is ``"uint16"`` or ``"uint32"``. FormatError for no files, a sequence length below 1, a negative count, or
+    a path that is empty or holds a NUL (two lists of files could then have one fingerprint).
     """
     flat_bins.token_dtype(dtype)
     if sequence_length < 1:

@@ -32,7 +32,6 @@ from dataprep_assets.sources.records import read_records
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate
 from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, SpecialTokens
-from dataprep_assets.builds.token_stream import SourcePart
 
 __all__ = [
     "certificate_valid", "eye_test", "files_intact", "ids_in_vocabulary", "ledger_balances", "round_trip",

@@ -56,6 +56,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REPO_TYPES = ("dataset", "model", "space")
 
+# The hub's own way to say how long a spent quota lasts (draft-ietf-httpapi-ratelimit-headers): RateLimit: "api";r=0;t=55
+_RATE_LIMIT = re.compile(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
+
 # 408 and 429 ask for patience, 5xx says that the server is unwell; every other 4xx is an answer.
 _RETRY_STATUS = {408, 425, 429, 500, 502, 503, 504}
 # A signed storage URL that has expired answers one of these; a new HEAD gives a new URL.
@@ -566,13 +569,9 @@ def _from_status(error: "HfHubHTTPError", label: str) -> Exception:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    from huggingface_hub.utils import parse_ratelimit_headers
-
     after = ranged.parse_retry_after(headers.get("Retry-After"))
-    if after is None:
-        # The hub's own form: RateLimit: "api";r=0;t=55
-        limit = parse_ratelimit_headers(headers)
-        after = float(limit.reset_in_seconds) if limit is not None and limit.remaining == 0 else None
+    if after is None and (limit := _RATE_LIMIT.search(headers.get("RateLimit", ""))) is not None:
+        after = float(limit[1])
     return after
 
 

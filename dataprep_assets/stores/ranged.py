@@ -170,7 +170,24 @@ def partial_paths(target: Path) -> tuple[Path, Path]:
 
 
 def discard_partial(target: Path) -> None:
-    """Remove what an interrupted download of ``target`` may have left; call it when the target itself is good."""
+    """Remove what an interrupted download of ``target`` left, unless a download of it is under way in some process.
+
+    Call it when the target itself is good.
+    """
+    part, sidecar = partial_paths(target)
+    if not any(path.exists() for path in (part, sidecar, _sidecar_draft(sidecar))):
+        return
+    # Under the lock of a `.part`, made if there is none: the sidecar belongs to whoever holds it.
+    descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        if _try_lock(descriptor) and _is_same_file(descriptor, part):
+            _remove_partial(target)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_partial(target: Path) -> None:
+    """Remove the sidecar and the ``.part``, which the caller has locked; in that order, for a kill in between."""
     part, sidecar = partial_paths(target)
     for path in (sidecar, _sidecar_draft(sidecar), part):
         path.unlink(missing_ok=True)
@@ -225,7 +242,7 @@ def download(
     stopped = stop.is_set if stop is not None else lambda: False
     with _owned_part(part, label, stopped) as (descriptor, waited):
         if waited and (digest := _already_there(target, size, sha256, git_sha1)) is not None:
-            discard_partial(target)
+            _remove_partial(target)
             return digest
         finished = _read_sidecar(sidecar, size, etag, part_bytes) if os.fstat(descriptor).st_size == size else set()
         if not finished:
@@ -252,13 +269,12 @@ def download(
         except BaseException:
             # Also on KeyboardInterrupt: a preallocated file without a single finished part is only debris.
             if not transfer.finished:
-                discard_partial(target)
+                _remove_partial(target)
             raise
         os.replace(part, target)
         _sync_directory(target.parent)
-        # Not discard_partial: a process that waited for the lock may own a new `.part` by now.
-        sidecar.unlink(missing_ok=True)
-        _sidecar_draft(sidecar).unlink(missing_ok=True)
+        # The lock went along with the rename: a process that waited for it may own a new `.part` and sidecar by now.
+        discard_partial(target)
         return digest
 
 

@@ -87,7 +87,7 @@ class TokenizerBundle:
     @cached_property
     def vocab_size(self) -> int:
         """`len(tokenizer)`: added tokens included; every id is below it."""
-        vocab = self._reference.get_vocab(with_added_tokens=True)
+        vocab: dict[str, int] = self._reference.get_vocab(with_added_tokens=True)
         return max(len(vocab), max(vocab.values()) + 1)
 
     @cached_property

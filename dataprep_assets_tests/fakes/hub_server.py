@@ -346,7 +346,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault.kind == "expired":
             self._refuse(name, 403, {})
         else:
-            self._refuse(name, fault.status, {"Retry-After": fault.retry_after} if fault.retry_after else {})
+            # A wish that starts with a quote is in the hub's own form, '"api";r=0;t=55'.
+            header = "RateLimit" if (fault.retry_after or "").startswith('"') else "Retry-After"
+            self._refuse(name, fault.status, {header: fault.retry_after} if fault.retry_after else {})
 
     def _refuse(self, name: str, status: int, headers: Mapping[str, str]) -> None:
         self._note(name, status)

@@ -221,10 +221,11 @@ def test_a_busy_server_is_waited_for(hub: HubServer, tmp_path: Path, method: str
     assert hub.unspent() == []
 
 
-@pytest.mark.parametrize("dated", [False, True])
-def test_retry_after_is_obeyed_for_listing_and_bytes(hub: HubServer, tmp_path: Path, dated: bool) -> None:
+@pytest.mark.parametrize("form", ["seconds", "date", "quota"])
+def test_retry_after_is_obeyed_for_listing_and_bytes(hub: HubServer, tmp_path: Path, form: str) -> None:
     slept: list[float] = []
-    wish = email.utils.formatdate(time.time() + 40, usegmt=True) if dated else "40"
+    date = email.utils.formatdate(time.time() + 40, usegmt=True)
+    wish = {"seconds": "40", "date": date, "quota": '"api";r=0;t=40'}[form]
     for name in ("revision", "tree", BIG):
         hub.fail(name, "status", status=429, retry_after=wish)
     mirror(hub, tmp_path, retry=RetryPolicy(base_seconds=0.5, sleep=slept.append))

@@ -1,0 +1,47 @@
+# Two commands set everything up: `make demo` runs the sample corpus, `make test` passes the tests.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# the trainers' own readers, for the tests of the views; `make test READERS=` leaves them (and PyTorch) out
+READERS ?= ,readers
+
+export DAGSTER_HOME := $(CURDIR)/.dagster
+export DAGSTER_DISABLE_TELEMETRY := yes
+
+.PHONY: demo test ui bench check clean
+
+demo: $(VENV)/.installed
+	@$(BIN)/dataprep run sample_corpus
+
+ui: $(VENV)/.installed $(DAGSTER_HOME)/dagster.yaml
+	$(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p 3000
+
+test: $(VENV)/.installed-tests check
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.installed-tests
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/dg check yaml
+	$(BIN)/dg check defs
+
+bench: $(VENV)/.installed-tests
+	$(BIN)/python -m dataprep_assets_tests.bench
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "Python 3.11 to 3.13 is needed: make PYTHON=python3.12 demo")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.installed-tests: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev$(READERS)]'
+	touch $@
+
+$(DAGSTER_HOME)/dagster.yaml: deploy/local/dagster.yaml
+	mkdir -p $(DAGSTER_HOME)
+	cp $< $@
+
+clean:
+	rm -rf $(VENV) .dagster .dataprep
