@@ -9,9 +9,11 @@ import logging
 import os
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dataprep_assets.builds.manifest import load_manifest
 from dataprep_assets.errors import ConfigError, DataprepError
 
 if TYPE_CHECKING:
@@ -28,6 +30,10 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="materialize a dataset from source to views, with its checks")
     run.add_argument("dataset", nargs="+", help="dataset names, as in defs/<name>/defs.yaml")
+    run.add_argument("--split", help="only mirror and tokenize shards of this split; combine later with a plain `run`")
+    run.add_argument("--shards", metavar="FIRST...LAST", help="with --split: a range of shards, for example train-00000...train-00099")
+    run.add_argument("--process-count", type=int, help="with --split: cut its shards into this many even parts …")
+    run.add_argument("--process-index", type=int, help="… and do this one (from 0): one process a node")
     status = commands.add_parser("status", help="say what of a dataset is missing, damaged or out of date")
     status.add_argument("dataset", nargs="+")
     verify = commands.add_parser("verify", help="check artifacts against their receipts, offline")
@@ -39,6 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
             return _verify(options.path or _storage_root(), "size" if options.size_only else "full")
         if options.command == "status":
             return max(_status(name) for name in options.dataset)
+        if options.split:
+            (name,) = options.dataset
+            return _run_shards(name, options)
         return max(_run(name) for name in options.dataset)
     except DataprepError as error:
         print(f"dataprep: {error}", file=sys.stderr)
@@ -104,31 +113,53 @@ def _status(name: str) -> int:
     return 1 if behind else 0
 
 
-def _run(name: str) -> int:
+def _instance() -> "dg.DagsterInstance":
+    """The instance of DAGSTER_HOME; by default one inside the project, made on first use."""
     import dagster as dg
 
-    from dataprep_assets.builds.status import stale
-    from dataprep_assets.materialize import materialize_dataset, summary
-
-    dataset = _dataset(name)
-    root = dataset.corpus.storage or _storage_root()
     logging.getLogger("dagster").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore", dg.BetaWarning)
     home = Path(os.environ.setdefault("DAGSTER_HOME", str(PROJECT_ROOT / ".dagster")))
     if not (home / "dagster.yaml").exists():
         home.mkdir(parents=True, exist_ok=True)
         (home / "dagster.yaml").write_text((PROJECT_ROOT / "deploy" / "local" / "dagster.yaml").read_text())
+    return dg.DagsterInstance.get()
+
+
+def _run(name: str) -> int:
+    from dataprep_assets.builds.status import stale
+    from dataprep_assets.materialize import materialize, summary, whole_dataset
+
+    dataset = _dataset(name)
+    root = dataset.corpus.storage or _storage_root()
     started = time.monotonic()
-    with dg.DagsterInstance.get() as instance:
+    with _instance() as instance:
         known = instance.get_latest_materialization_event(dataset.key("manifest")) is not None
         if known and not list(stale(dataset.corpus, root)):
             print(f"{name}: all is up to date, nothing to do. Artifacts: {root / name}")
             return 0
         definitions = _definitions()
         print(f"{name}:")
-        ok = materialize_dataset(definitions, dataset, instance, root)
+        ok = materialize(definitions, whole_dataset(dataset, root), instance)
         if ok:
             print(summary(dataset, definitions, instance, root, time.monotonic() - started))
     return 0 if ok else 1
+
+
+def _run_shards(name: str, options: argparse.Namespace) -> int:
+    from dataprep_assets.materialize import chosen_shards, materialize, shard_range
+
+    dataset = _dataset(name)
+    if options.split not in dataset.corpus.splits:
+        raise ConfigError(f"--split {options.split}: {name} has {list(dataset.corpus.splits)}")
+    every = load_manifest(dataset.corpus, dataset.corpus.storage or _storage_root()).partitions(options.split)
+    shards = chosen_shards(every, bounds=options.shards, count=options.process_count, index=options.process_index)
+    if not shards:
+        print(f"{name}: no shards in this part: there are {len(every)} for {options.process_count} processes")
+        return 0
+    print(f"{name}:")
+    with _instance() as instance:
+        return 0 if materialize(_definitions(), [shard_range(dataset, options.split, shards)], instance) else 1
 
 
 if __name__ == "__main__":

@@ -5,23 +5,29 @@ range, then the combined bins and the views. Receipts make the finished shards o
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import dagster as dg
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from dataprep_assets.assets.dataset import DatasetAssets
 from dataprep_assets.builds.manifest import load_manifest
 from dataprep_assets.builds.views import artifact_name
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.receipt import read_receipt
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 
 
-def materialize_dataset(definitions: dg.Definitions, dataset: DatasetAssets, instance: dg.DagsterInstance, root: Path) -> bool:
-    """Run everything that a dataset needs, in order; False as soon as a run fails (its error is on stderr)."""
+Step = tuple[str, Sequence[dg.AssetKey], dict[str, str]]
+"""One Dagster run: what a person calls it, the assets it materializes, its tags."""
+
+
+def materialize(definitions: dg.Definitions, steps: Iterable[Step], instance: dg.DagsterInstance) -> bool:
+    """Run the steps in order; False as soon as a run fails (its error is on stderr)."""
     job = definitions.resolve_implicit_global_asset_job_def()
-    for title, keys, tags in _runs(dataset, root):
+    for title, keys, tags in steps:
         print(f"  {title} …", end="", flush=True)
         outcome = job.execute_in_process(
             asset_selection=list(keys), tags=tags, instance=instance, run_config=_QUIET, raise_on_error=False
@@ -40,17 +46,41 @@ def materialize_dataset(definitions: dg.Definitions, dataset: DatasetAssets, ins
     return True
 
 
-def _runs(dataset: DatasetAssets, root: Path) -> Iterator[tuple[str, Sequence[dg.AssetKey], dict[str, str]]]:
+def whole_dataset(dataset: DatasetAssets, root: Path) -> Iterator[Step]:
+    """Everything that a dataset needs. Lazy: the shards are known once the manifest has been materialized."""
     corpus = dataset.corpus
     yield "manifest and engine certificate", [dataset.key("manifest"), dataset.key("engine_certificate")], {}
     manifest = load_manifest(corpus, root)
     for split in corpus.splits:
-        shards = manifest.partitions(split)
-        tags = {"dagster/asset_partition_range_start": shards[0], "dagster/asset_partition_range_end": shards[-1]}
-        keys = [dataset.key("snapshot", split), dataset.key("token_bins", split)]
-        yield f"{split}: {len(shards)} shards mirrored and tokenized", keys, tags
+        yield shard_range(dataset, split, manifest.partitions(split))
     yield "combined bins", [dataset.key("combined_bins", split) for split in corpus.splits], {}
-    yield "views", [dataset.key(artifact_name(view)) for view in corpus.views], {}
+    if corpus.views:
+        yield "views", [dataset.key(artifact_name(view)) for view in corpus.views], {}
+
+
+def shard_range(dataset: DatasetAssets, split: str, shards: Sequence[str]) -> Step:
+    """Mirror and tokenize consecutive shards of a split in one run."""
+    tags = {"dagster/asset_partition_range_start": shards[0], "dagster/asset_partition_range_end": shards[-1]}
+    keys = [dataset.key("snapshot", split), dataset.key("token_bins", split)]
+    return f"{split}: {len(shards)} shards mirrored and tokenized", keys, tags
+
+
+def chosen_shards(every: Sequence[str], *, bounds: str | None, count: int | None, index: int | None) -> Sequence[str]:
+    """A range of shards: `FIRST...LAST`, or part `index` of `count` even parts of all.
+
+    Raises ConfigError for names that are not shards and for an index outside the count.
+    """
+    if bounds is not None:
+        first, _, last = bounds.partition("...")
+        last = last or first
+        if first not in every or last not in every or every.index(first) > every.index(last):
+            raise ConfigError(f"--shards {bounds}: give FIRST...LAST among {every[0]}...{every[-1]}")
+        return every[every.index(first) : every.index(last) + 1]
+    if count is None:
+        return every
+    if index is None or not 0 <= index < count:
+        raise ConfigError(f"--process-index {index}: must be at least 0 and below --process-count {count}")
+    return every[len(every) * index // count : len(every) * (index + 1) // count]
 
 
 def check_counts(dataset: DatasetAssets, definitions: dg.Definitions, instance: dg.DagsterInstance) -> tuple[int, int, list[str]]:
@@ -60,8 +90,7 @@ def check_counts(dataset: DatasetAssets, definitions: dg.Definitions, instance: 
     passed, others = 0, []
     for key in sorted(keys, key=str):
         records = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
-        evaluation = records[0].event.dagster_event.asset_check_evaluation_data if records and records[0].event and records[0].event.dagster_event else None
-        if evaluation is not None and evaluation.passed:
+        if records and records[0].status == AssetCheckExecutionRecordStatus.SUCCEEDED:
             passed += 1
         else:
             others.append(f"{key.asset_key.to_user_string()}: {key.name}")

@@ -111,7 +111,7 @@ class WorkerPool:
     def __enter__(self) -> "WorkerPool":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_exception: object) -> None:
         workers = [*self._idle, *((worker, end) for end, (worker, _) in self._busy.items())]
         for process, channel in workers:
             channel.close()

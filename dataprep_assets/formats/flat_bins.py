@@ -80,7 +80,7 @@ def validate(path: Path, dtype: str, tokens: int) -> None:
     if found != tokens:
         itemsize = token_dtype(dtype).itemsize
         raise FormatError(
-            f"{path}: {found * itemsize} bytes are {found} {dtype} tokens, expected {tokens} in {tokens * itemsize} bytes"
+            f"{path}: {found * itemsize} bytes are {found} {dtype} tokens, expected {tokens}, {tokens * itemsize} bytes"
         )
 
 

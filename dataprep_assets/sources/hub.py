@@ -18,6 +18,7 @@ Entry points: :class:`HubRepo` (list, measure, mirror), :func:`check_headroom`, 
 environment at that moment.
 """
 
+import fcntl
 import logging
 import os
 import re
@@ -25,7 +26,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -56,7 +57,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REPO_TYPES = ("dataset", "model", "space")
 
-# The hub's own way to say how long a spent quota lasts (draft-ietf-httpapi-ratelimit-headers): RateLimit: "api";r=0;t=55
+# The hub's own way to say how long a spent quota lasts: RateLimit: "api";r=0;t=55 (an IETF draft, httpapi-ratelimit)
 _RATE_LIMIT = re.compile(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
 
 # 408 and 429 ask for patience, 5xx says that the server is unwell; every other 4xx is an answer.
@@ -259,11 +260,12 @@ class HubRepo:
         ref.parent.mkdir(parents=True, exist_ok=True)
         # Outside refs/, where every file counts as a ref, and under a fixed name, so that a kill leaves at most this.
         draft = self.repo_dir / f".ref-{quote(self.revision, safe='')}.new"
-        with draft.open("w", encoding="ascii") as stream:
-            stream.write(commit)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(draft, ref)
+        with _locked_directory(self.repo_dir):
+            with draft.open("w", encoding="ascii") as stream:
+                stream.write(commit)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(draft, ref)
 
 
 @dataclass(kw_only=True)
@@ -519,20 +521,29 @@ def _link(snapshot: Path, file: HubFile) -> Path:
     up = "../" * (2 + file.relpath.count("/"))
     wanted = f"{up}blobs/{file.etag}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        if os.readlink(path) == wanted:
+    # The second round is for a link to another blob, or a copy that a client without symlinks put there.
+    for _ in range(2):
+        try:
+            path.symlink_to(wanted)
+        except FileExistsError:
+            if path.is_symlink() and os.readlink(path) == wanted:
+                return path
+            path.unlink(missing_ok=True)
+        else:
             return path
-    except OSError:
-        # Absent, or a plain file where a client without symlinks put a copy.
-        pass
-    path.unlink(missing_ok=True)
+    raise SourceError(f"{path}: another process keeps putting something else there than a link to {wanted}")
+
+
+@contextmanager
+def _locked_directory(directory: Path) -> Iterator[None]:
+    """One process at a time, for the moment of a small write; without effect where directories cannot be locked."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        path.symlink_to(wanted)
-    except FileExistsError:
-        # Another process made it in the meantime; anything but the same link is a disagreement.
-        if not path.is_symlink() or os.readlink(path) != wanted:
-            raise
-    return path
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
 from dataprep_assets.planning.shard_plan import ShardSizing, plan_shards
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.certificate import certify
+from dataprep_assets.tokenization.certificate import Certificate, certify
 from dataprep_assets.tokenization.engines import fast_engine
 
 SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "sample_corpus"
@@ -80,12 +81,17 @@ class Combined:
         return replace(self, directory=Path(shutil.copytree(self.directory, target / "combined")))
 
 
+@lru_cache
+def _certificate(mode: Literal["text", "match"]) -> Certificate:
+    bundle = TokenizerBundle.load(SAMPLE / "tokenizer")
+    return certify(bundle, mode, fast_engine("fastokens", bundle, mode), [])
+
+
 def make_plan(bundle: TokenizerBundle, **changes: Any) -> StreamPlan:
     """The plan of the sample corpus, with changes."""
     mode: Literal["text", "match"] = changes.pop("special_tokens", "text")
-    certificate = certify(bundle, mode, fast_engine("fastokens", bundle, mode), [])
     plan = StreamPlan(
-        tokenizer=bundle.directory, tokenizer_digest=bundle.digest, certificate=certificate.to_json(),
+        tokenizer=bundle.directory, tokenizer_digest=bundle.digest, certificate=_certificate(mode).to_json(),
         special_tokens=mode, separator_id=bundle.token("<|endoftext|>", key="separator").id, bos_id=None,
         dtype="uint16", text_field="text", bad_records="fail", sample_rate=0.0,
     )

@@ -1,0 +1,1 @@
+"""Tests of `dataprep_assets.formats`: each format against its own validator and its real readers."""

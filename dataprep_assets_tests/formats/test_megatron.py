@@ -1,0 +1,269 @@
+"""Claims about `dataprep_assets.formats.megatron`, some of them tested on Megatron-Core itself."""
+
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats import document_ends, flat_bins, megatron
+from dataprep_assets_tests.formats.streams import EOS, NONEMPTY, SHAPES, ends_of, tokens_of, write_stream
+
+DTYPES = ["uint16", "uint32"]
+GIB = 1 << 30
+
+
+def _megatron() -> Any:
+    pytest.importorskip("torch")
+    # Its import warns, once for each accelerator library that a CPU does not have.
+    return pytest.importorskip("megatron.core.datasets.indexed_dataset")
+
+
+def _pair(directory: Path, lengths: list[int], dtype: str = "uint32") -> tuple[Path, Path]:
+    """A pair as the product makes it: the bin a hard link to the stream, the index from the document ends."""
+    tokens, ends = write_stream(directory, lengths, dtype, "stream")
+    flat_bins.concatenate([tokens], directory / "train.bin")
+    megatron.write_idx(directory / "train.idx", document_ends.open_ends(ends), dtype=dtype)
+    return directory / "train.bin", directory / "train.idx"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_written_index_is_valid_and_reads_back(tmp_path: Path, shape: str, dtype: str) -> None:
+    lengths = SHAPES[shape]
+    pair = _pair(tmp_path, lengths, dtype)
+    megatron.validate(*pair)
+    index = megatron.read_idx(pair[1])
+    assert index.dtype == dtype
+    assert index.lengths.tolist() == lengths
+    assert index.document_indices.tolist() == list(range(len(lengths) + 1))
+    itemsize = flat_bins.DTYPES[dtype].itemsize
+    assert index.pointers.tolist() == [itemsize * sum(lengths[:at]) for at in range(len(lengths))]
+    assert not index.lengths.flags.writeable
+
+
+@pytest.mark.parametrize("block", [1, 3, 7])
+def test_blocks_do_not_change_the_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    ends = ends_of(SHAPES["many"])
+    megatron.write_idx(tmp_path / "whole.idx", ends, dtype="uint32")
+    monkeypatch.setattr(megatron, "BLOCK", block)
+    monkeypatch.setattr(document_ends, "BLOCK", block + 1)
+    megatron.write_idx(tmp_path / "blocks.idx", (ends[at : at + 13] for at in range(0, ends.size, 13)), dtype="uint32")
+    assert (tmp_path / "whole.idx").read_bytes() == (tmp_path / "blocks.idx").read_bytes()
+    tokens_of(SHAPES["many"], "uint32").tofile(tmp_path / "bin")
+    megatron.validate(tmp_path / "bin", tmp_path / "blocks.idx")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bytes_are_those_of_megatrons_builder(tmp_path: Path, shape: str, dtype: str) -> None:
+    theirs = _megatron()
+    torch = pytest.importorskip("torch")
+    ours = _pair(tmp_path, SHAPES[shape], dtype)
+    builder = theirs.IndexedDatasetBuilder(
+        str(tmp_path / "theirs.bin"), dtype=np.uint16 if dtype == "uint16" else np.int32
+    )
+    for document in np.split(tokens_of(SHAPES[shape], dtype), ends_of(SHAPES[shape])[:-1].astype(np.int64)):
+        if SHAPES[shape]:
+            builder.add_document(torch.from_numpy(document.astype(np.int64)), [document.size])
+    builder.finalize(str(tmp_path / "theirs.idx"))
+    for mine, suffix in zip(ours, ("bin", "idx"), strict=True):
+        assert mine.read_bytes() == (tmp_path / f"theirs.{suffix}").read_bytes()
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", NONEMPTY)
+def test_megatron_reads_every_document_of_a_hard_linked_bin(tmp_path: Path, shape: str, dtype: str, mmap: bool) -> None:
+    theirs = _megatron()
+    lengths = NONEMPTY[shape]
+    bin_path, _ = _pair(tmp_path, lengths, dtype)
+    assert bin_path.stat().st_nlink == 2
+    dataset = theirs.IndexedDataset(str(tmp_path / "train"), mmap=mmap)
+    assert len(dataset) == len(lengths)
+    assert dataset.document_indices.tolist() == list(range(len(lengths) + 1))
+    documents = np.split(tokens_of(lengths, dtype), ends_of(lengths)[:-1].astype(np.int64))
+    for at, document in enumerate(documents):
+        if not mmap and document.size == 0:
+            continue
+        assert np.array_equal(dataset[at], document)
+
+
+def test_megatron_cannot_map_an_empty_bin_but_opens_it_unmapped(tmp_path: Path) -> None:
+    theirs = _megatron()
+    _pair(tmp_path, [])
+    with pytest.raises(ValueError, match="empty"):
+        theirs.IndexedDataset(str(tmp_path / "train"))
+    assert len(theirs.IndexedDataset(str(tmp_path / "train"), mmap=False)) == 0
+
+
+def test_megatrons_gpt_dataset_trains_on_the_stream(tmp_path: Path) -> None:
+    """Every sample is a window of ``sequence_length + 1`` tokens of the documents in the order it shuffled them."""
+    theirs = _megatron()
+    gpt = pytest.importorskip("megatron.core.datasets.gpt_dataset")
+    split = pytest.importorskip("megatron.core.datasets.utils").Split
+    lengths = [length + 1 for length in SHAPES["many"]]
+    _pair(tmp_path, lengths)
+    config = gpt.GPTDatasetConfig(
+        random_seed=1,
+        sequence_length=32,
+        blend=([str(tmp_path / "train")], None),
+        split="1,0,0",
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        path_to_cache=str(tmp_path / "cache"),
+        tokenizer=_Tokenizer(),
+    )
+    low = theirs.IndexedDataset(str(tmp_path / "train"))
+    dataset = gpt.GPTDataset(
+        low, str(tmp_path / "train"), np.arange(len(lengths), dtype=np.int32), None, split.train, config
+    )
+    documents = np.split(tokens_of(lengths, "uint32"), ends_of(lengths)[:-1].astype(np.int64))
+    shuffled = np.concatenate([documents[at] for at in dataset.document_index])
+    assert len(dataset) == (sum(lengths) - 1) // 32
+    for sample in range(len(dataset)):
+        window = 32 * int(dataset.shuffle_index[sample])
+        assert np.array_equal(dataset[sample]["tokens"].numpy(), shuffled[window : window + 32])
+        assert np.array_equal(dataset[sample]["labels"].numpy(), shuffled[window + 1 : window + 33])
+
+
+class _Tokenizer:
+    """What `GPTDataset` asks of a tokenizer."""
+
+    eod = EOS
+    pad = EOS
+    vocab_size = 1 << 31
+    unique_identifiers: dict[str, str] = {"class": "test"}  # noqa: RUF012
+
+
+def _cut(path: Path, change: int) -> None:
+    os.truncate(path, path.stat().st_size + change)
+
+
+def _patch(path: Path, offset: int, content: bytes) -> None:
+    with open(path, "r+b") as handle:
+        handle.seek(offset)
+        handle.write(content)
+
+
+def _without_leading_zero(idx: Path) -> None:
+    """Three documents, indices 1, 2, 3: D is one lower and the file eight bytes shorter."""
+    raw = idx.read_bytes()
+    indices_at = 34 + 12 * 3
+    idx.write_bytes(raw[:26] + struct.pack("<Q", 3) + raw[34:indices_at] + raw[indices_at + 8 :])
+
+
+# Three documents of 4, 3 and 5 tokens, uint32: lengths at 34, pointers at 46, document indices at 70, end at 102.
+DEFECTS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
+    "bin truncated by a token": (lambda bin_, idx: _cut(bin_, -4), "44 bytes"),
+    "bin truncated within a token": (lambda bin_, idx: _cut(bin_, -1), "47 bytes"),
+    "bin longer": (lambda bin_, idx: _cut(bin_, 4), "52 bytes"),
+    "bin empty": (lambda bin_, idx: os.truncate(bin_, 0), "0 bytes"),
+    "idx truncated": (lambda bin_, idx: _cut(idx, -8), "cut"),
+    "idx truncated in its header": (lambda bin_, idx: os.truncate(idx, 33), "cut"),
+    "idx empty": (lambda bin_, idx: os.truncate(idx, 0), "cut"),
+    "idx longer": (lambda bin_, idx: _cut(idx, 1), "extended"),
+    "idx with multimodal modes": (lambda bin_, idx: _cut(idx, 3), "multimodal"),
+    "wrong magic": (lambda bin_, idx: _patch(idx, 0, b"TNTIDX\0\0"), "Megatron index"),
+    "wrong version": (lambda bin_, idx: _patch(idx, 9, b"\2"), "version 2"),
+    "unknown code": (lambda bin_, idx: _patch(idx, 17, b"\x09"), "code 9"),
+    "code of another width": (lambda bin_, idx: _patch(idx, 17, b"\x08"), "wrong dtype code"),
+    "code of the same width": (lambda bin_, idx: _patch(idx, 17, b"\x07"), "code 7"),
+    "sequence count": (lambda bin_, idx: _patch(idx, 18, struct.pack("<Q", 4)), "4 sequences"),
+    "sequence count beyond reason": (lambda bin_, idx: _patch(idx, 18, b"\xff" * 8), "sequences"),
+    "no leading 0": (lambda bin_, idx: _without_leading_zero(idx), "leading 0"),
+    "document indices out of step": (lambda bin_, idx: _patch(idx, 70, struct.pack("<q", 1)), "document index 0 is 1"),
+    "last document index": (lambda bin_, idx: _patch(idx, 94, struct.pack("<q", 2)), "document index 3 is 2"),
+    "negative length": (lambda bin_, idx: _patch(idx, 38, struct.pack("<i", -3)), "sequence 1 has -3"),
+    "longer length": (lambda bin_, idx: _patch(idx, 38, struct.pack("<i", 4)), "sequence 2 points to byte 28"),
+    "longer last length": (lambda bin_, idx: _patch(idx, 42, struct.pack("<i", 6)), "describes 52"),
+    "first pointer": (lambda bin_, idx: _patch(idx, 46, struct.pack("<q", 4)), "sequence 0 points to byte 4"),
+    "last pointer": (lambda bin_, idx: _patch(idx, 62, struct.pack("<q", -1)), "sequence 2 points to byte -1"),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_every_defect_is_refused(tmp_path: Path, defect: str) -> None:
+    bin_path, idx_path = _pair(tmp_path, [4, 3, 5])
+    damage, complaint = DEFECTS[defect]
+    damage(bin_path, idx_path)
+    with pytest.raises(FormatError, match=complaint):
+        megatron.validate(bin_path, idx_path)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", NONEMPTY)
+def test_a_swapped_dtype_is_refused_whenever_there_is_a_token(tmp_path: Path, shape: str, dtype: str) -> None:
+    bin_path, idx_path = _pair(tmp_path, NONEMPTY[shape], dtype)
+    _patch(idx_path, 17, b"\x08" if dtype == "uint32" else b"\x04")
+    with pytest.raises(FormatError):
+        megatron.validate(bin_path, idx_path)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_pointers_go_on_past_2_and_4_gib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    monkeypatch.setattr(megatron, "BLOCK", 3)
+    itemsize = flat_bins.DTYPES[dtype].itemsize
+    lengths = [GIB // itemsize - 1, 2, 0, GIB // itemsize, GIB // itemsize, GIB // itemsize, GIB // itemsize, 5]
+    megatron.write_idx(tmp_path / "train.idx", ends_of(lengths), dtype=dtype)
+    pointers = megatron.read_idx(tmp_path / "train.idx").pointers.tolist()
+    assert pointers == [itemsize * sum(lengths[:at]) for at in range(len(lengths))]
+    assert pointers[-1] > 5 * GIB
+    # A sparse file: the size is all that the check may need.
+    (tmp_path / "train.bin").touch()
+    os.truncate(tmp_path / "train.bin", itemsize * sum(lengths))
+    megatron.validate(tmp_path / "train.bin", tmp_path / "train.idx")
+    os.truncate(tmp_path / "train.bin", itemsize * sum(lengths) - 4 * GIB)
+    with pytest.raises(FormatError, match="describes"):
+        megatron.validate(tmp_path / "train.bin", tmp_path / "train.idx")
+
+
+def test_megatron_reads_a_document_past_4_gib(tmp_path: Path) -> None:
+    theirs = _megatron()
+    lengths = [GIB, GIB, 3]
+    megatron.write_idx(tmp_path / "train.idx", ends_of(lengths), dtype="uint32")
+    with open(tmp_path / "train.bin", "wb") as handle:
+        handle.seek(8 * GIB)
+        handle.write(np.array([5, 6, 7], dtype="<u4").tobytes())
+    # Megatron's dataset unmaps the file when it dies, under the arrays it gave out: keep it as long as they are used.
+    dataset = theirs.IndexedDataset(str(tmp_path / "train"))
+    assert dataset[2].tolist() == [5, 6, 7]
+
+
+def test_document_counts_go_on_past_two_to_the_31(tmp_path: Path) -> None:
+    """Structure only: a sparse index of 43 GB, of which nothing but the header is read."""
+    documents = 2**31 + 5
+    with open(tmp_path / "train.idx", "wb") as handle:
+        handle.write(struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 4, documents, documents + 1))
+        handle.truncate(34 + 12 * documents + 8 * (documents + 1))
+    index = megatron.read_idx(tmp_path / "train.idx")
+    assert (index.lengths.size, index.pointers.size, index.document_indices.size) == (
+        documents,
+        documents,
+        documents + 1,
+    )
+    assert index.document_indices[-1] == 0
+
+
+def test_the_longest_document_is_two_to_the_31_minus_1_tokens(tmp_path: Path) -> None:
+    megatron.write_idx(tmp_path / "a.idx", np.array([3, 2**31 + 2]), dtype="uint32")
+    assert megatron.read_idx(tmp_path / "a.idx").lengths.tolist() == [3, 2**31 - 1]
+    with pytest.raises(FormatError, match=r"document 1 has 2147483648 tokens"):
+        megatron.write_idx(tmp_path / "b.idx", np.array([3, 2**31 + 3]), dtype="uint32")
+    assert not (tmp_path / "b.idx").exists()
+
+
+def test_what_megatron_cannot_index_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="int32"):
+        megatron.write_idx(tmp_path / "a.idx", np.array([1]), dtype="int32")
+    with pytest.raises(FormatError, match="document 1"):
+        megatron.write_idx(tmp_path / "a.idx", np.array([3, 2]), dtype="uint32")
+    assert not (tmp_path / "a.idx").exists()
+    (tmp_path / "a.idx").touch()
+    with pytest.raises(FileExistsError):
+        megatron.write_idx(tmp_path / "a.idx", np.array([3]), dtype="uint32")
