@@ -62,14 +62,13 @@ def test_blocks_do_not_change_the_bytes(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bytes_are_those_of_megatrons_builder(tmp_path: Path, shape: str, dtype: str) -> None:
     theirs = _megatron()
-    torch = pytest.importorskip("torch")
     ours = _pair(tmp_path, SHAPES[shape], dtype)
     builder = theirs.IndexedDatasetBuilder(
         str(tmp_path / "theirs.bin"), dtype=np.uint16 if dtype == "uint16" else np.int32
     )
     for document in np.split(tokens_of(SHAPES[shape], dtype), ends_of(SHAPES[shape])[:-1].astype(np.int64)):
         if SHAPES[shape]:
-            builder.add_document(torch.from_numpy(document.astype(np.int64)), [document.size])
+            builder.add_document(document, [document.size])
     builder.finalize(str(tmp_path / "theirs.idx"))
     for mine, suffix in zip(ours, ("bin", "idx"), strict=True):
         assert mine.read_bytes() == (tmp_path / f"theirs.{suffix}").read_bytes()
@@ -88,11 +87,11 @@ def test_megatron_reads_every_document_of_a_hard_linked_bin(tmp_path: Path, shap
     assert dataset.document_indices.tolist() == list(range(len(lengths) + 1))
     documents = np.split(tokens_of(lengths, dtype), ends_of(lengths)[:-1].astype(np.int64))
     for at, document in enumerate(documents):
-        if not mmap and document.size == 0:
-            continue
         assert np.array_equal(dataset[at], document)
 
 
+# Megatron's half-built dataset also fails to tear itself down.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_megatron_cannot_map_an_empty_bin_but_opens_it_unmapped(tmp_path: Path) -> None:
     theirs = _megatron()
     _pair(tmp_path, [])
@@ -136,7 +135,7 @@ class _Tokenizer:
     """What `GPTDataset` asks of a tokenizer."""
 
     eod = EOS
-    pad = EOS
+    pad = EOS + 1
     vocab_size = 1 << 31
     unique_identifiers: dict[str, str] = {"class": "test"}  # noqa: RUF012
 
