@@ -324,6 +324,8 @@ def sampler_dry_run(
     Blocks are drawn without replacement, as a shuffling DataLoader draws them, so no held-out block was fitted on. A
     uniform model's loss, ln(vocabulary), is what training starts from; the unigram model has additive smoothing of 0.1
     a token. Losses are in nats per token. Ids that are noise leave the unigram model no better than the uniform one.
+    Blocks of one id alone are an error when most of those drawn are, and a warning when a few are: documents of one
+    repeated token exist.
     """
     tokens = flat_bins.open_tokens(tokens_path, dtype)
     rng = np.random.default_rng(seed)
@@ -340,11 +342,21 @@ def sampler_dry_run(
     counts = np.zeros(vocab_size, np.int64)
     losses: list[float] = []
     defects: list[str] = []
+    constant: list[str] = []
     for number, offsets in enumerate(starts):
         x = np.stack([tokens[o : o + block] for o in offsets])
         y = np.stack([tokens[o + 1 : o + 1 + block] for o in offsets])
-        if why := _unusable(x, y, offsets, vocab_size):
-            defects.append(f"{tokens_path.name}: batch {number}: {why}")
+        for row in np.flatnonzero(x.min(axis=1) == x.max(axis=1)).tolist():
+            constant.append(
+                f"{tokens_path.name}: batch {number}: all {block} tokens from token offset {offsets[row]} are id {x[row, 0]}"
+            )
+        wrong = np.argwhere(y >= vocab_size).tolist()
+        if wrong:
+            row, column = wrong[0]
+            defects.append(
+                f"{tokens_path.name}: batch {number}: id {y[row, column]} at token offset {offsets[row] + 1 + column} "
+                f"is not below {vocab_size}"
+            )
         elif number < batches // 2:
             counts += np.bincount(y.ravel().astype(np.int64), minlength=vocab_size)
         else:
@@ -356,27 +368,17 @@ def sampler_dry_run(
             f"{tokens_path.name}: a unigram model has a loss of {unigram:.3f} on held-out batches, the uniform one "
             f"{uniform:.3f}: the ids have no more structure than noise"
         )
+    warning = not defects and 2 * len(constant) <= batches * batch_size
     return verdict(
-        defects, f"Training would start at a loss of {uniform:.3f}; token frequencies alone bring it to {unigram:.3f}.",
+        defects + constant, f"Training would start at a loss of {uniform:.3f}; token frequencies alone bring it to {unigram:.3f}.",
         "Look at `eye_test`; wrong dtype and damaged bytes look like this",
         facts={
             "uniform_loss": round(uniform, 4), "batches": batches, "batch_tokens": batch_size * block,
+            "constant_blocks": len(constant),
             "unigram_loss": round(unigram, 4) if math.isfinite(unigram) else "none",
         },
+        warning=warning,
     )
-
-
-def _unusable(x: NDArray[Any], y: NDArray[Any], offsets: Sequence[int], vocab_size: int) -> str | None:
-    """Why a batch cannot be trained on; None when it can."""
-    wrong = np.argwhere(y >= vocab_size)
-    if len(wrong):
-        row, column = wrong[0].tolist()
-        return f"id {int(y[row, column])} at token offset {offsets[row] + 1 + column} is not below {vocab_size}"
-    constant = np.flatnonzero(x.min(axis=1) == x.max(axis=1))
-    if len(constant):
-        row = int(constant[0])
-        return f"all {x.shape[1]} tokens from token offset {offsets[row]} are id {int(x[row, 0])}"
-    return None
 
 
 @judged

@@ -303,7 +303,12 @@ def test_an_id_outside_the_vocabulary_and_a_constant_row_name_their_offset(copy:
     assert 50_000 <= offset < 60_000
     tokens[50_000:60_000] = 7
     tokens.tofile(copy.tokens)
-    assert "are id 7" in sampled(copy.tokens).summary
+    found = sampled(copy.tokens)
+    assert "are id 7" in found.summary
+    assert found.warning
+    np.full_like(tokens, 7).tofile(copy.tokens)
+    found = sampled(copy.tokens)
+    assert (found.passed, found.warning) == (False, False)
 
 
 def test_another_dtype_cannot_be_sampled(combined: Combined) -> None:
