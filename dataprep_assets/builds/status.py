@@ -10,6 +10,7 @@ from dataprep_assets.builds.manifest import Manifest, has_manifest, load_manifes
 from dataprep_assets.builds.shard_work import shard_works
 from dataprep_assets.builds.snapshot import planned_lines, snapshot_key
 from dataprep_assets.builds.views import artifact_name, combined_splits, view_key
+from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.receipt import current, read_receipt
 
 
@@ -62,3 +63,11 @@ def _stale_combined(corpus: CorpusDeclaration, root: Path, manifest: Manifest) -
         artifact = corpus.artifact(artifact_name(view))
         if current(artifact.directory(root), view_key(corpus, view, combined_splits(corpus, root)), corpus.verify) is None:
             yield str(artifact)
+
+
+def sweep_dataset(corpus: CorpusDeclaration, root: Path) -> None:
+    """Remove what killed runs left beside the artifacts of a dataset of which nothing is stale."""
+    partitioned = [corpus.artifact(name, p) for name in ("snapshot", "token_bins") for p in load_manifest(corpus, root).plan]
+    combined = [corpus.artifact("combined_bins", split) for split in corpus.splits]
+    others = [corpus.artifact(name) for name in ("manifest", "engine_certificate", *map(artifact_name, corpus.views))]
+    sweep(artifact.directory(root) for artifact in [*partitioned, *combined, *others])

@@ -20,7 +20,7 @@ from dataprep_assets.builds.workers import Finished, Meter, Progress, Task, Work
 from dataprep_assets.errors import BadRecordError, DataprepError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.commit import publish_directory, staging
+from dataprep_assets.integrity.commit import publish_directory, staging, sweep
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, Verification, current, now, record_files, versions
@@ -96,6 +96,7 @@ def build_token_bins(
         for work in works:
             pool.submit(Task(_label("verify", work.partition), current, (work.directory, work.key, verification)))
         to_build: list[ShardWork] = []
+        reused: list[Path] = []
 
         def advance() -> None:
             while to_build and pool.outstanding < 2 * pool.count:
@@ -107,6 +108,7 @@ def build_token_bins(
                 work = by_partition[partition]
                 if kind == "verify":
                     if event.result is not None:
+                        reused.append(work.directory)
                         meter.add({"source_bytes": sum(work.sizes)})
                         yield ShardResult(partition=partition, receipt=event.result, reused=True)
                     elif event.error is not None:
@@ -132,6 +134,7 @@ def build_token_bins(
                 meter.add(event.done)
             if on_progress is not None:
                 on_progress(meter, pool.count)
+        sweep(reused)
 
 
 def _belongs_to(partition: str, label: str) -> bool:

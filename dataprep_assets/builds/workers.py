@@ -153,7 +153,7 @@ class WorkerPool:
         while self._queue and (self._idle or len(self._busy) < self.count):
             process, channel = self._idle.pop() if self._idle else self._spawn()
             task = self._queue.popleft()
-            with contextlib.suppress(BrokenPipeError):  # a dead worker is reported by `events`
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a dead worker is reported by `events`
                 channel.send(task)
             self._busy[channel] = (process, task)
 

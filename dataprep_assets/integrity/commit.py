@@ -14,11 +14,12 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 STAGING = ".staging"
+_ASIDE = ".aside-"
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -87,7 +88,7 @@ def publish_directory(staged: Path, final: Path) -> None:
         fsync_directory(final.parent)
         shutil.rmtree(staged)
     else:
-        aside = final.with_name(f".aside-{final.name}")
+        aside = final.with_name(f"{_ASIDE}{final.name}")
         os.rename(final, aside)
         os.rename(staged, final)
         fsync_directory(final.parent)
@@ -97,7 +98,7 @@ def publish_directory(staged: Path, final: Path) -> None:
 
 def recover_aside(final: Path) -> None:
     """Finish or undo a replacement that a kill cut between its two renames."""
-    aside = final.with_name(f".aside-{final.name}")
+    aside = final.with_name(f"{_ASIDE}{final.name}")
     if not aside.exists():
         return
     if final.exists():
@@ -116,12 +117,57 @@ def staging(final: Path, key: str) -> Iterator[Path]:
     """
     area = final.parent / STAGING
     area.mkdir(parents=True, exist_ok=True)
-    with open(area / f"{final.name}.lock", "a") as lock:
+    with open(_lock_path(final), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         recover_aside(final)
         wanted = area / f"{final.name}-{key[:16]}"
-        for other in area.iterdir():
-            if other.is_dir() and other != wanted and other.name[:-17] == final.name:
+        for other in _staged(area, {final.name}):
+            if other != wanted:
                 shutil.rmtree(other)
         wanted.mkdir(exist_ok=True)
         yield wanted
+
+
+def sweep(finals: Iterable[Path]) -> None:
+    """Remove what a killed run left beside finished artifacts: staging under any key, a directory set aside.
+
+    For artifacts just found current, whose staging nobody will open again: a kill can fall between the rename that
+    publishes and the removal of the staging directory. What another process is building is left alone.
+    """
+    by_parent: dict[Path, dict[str, Path]] = {}
+    for final in finals:
+        by_parent.setdefault(final.parent, {})[final.name] = final
+    for parent, names in by_parent.items():
+        left = {_final_name(other) for other in _staged(parent / STAGING, names)}
+        left |= {name for entry in parent.glob(f"{_ASIDE}*") if (name := entry.name.removeprefix(_ASIDE)) in names}
+        for name in left:
+            _sweep_one(names[name])
+
+
+def _sweep_one(final: Path) -> None:
+    _lock_path(final).parent.mkdir(exist_ok=True)
+    with open(_lock_path(final), "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        recover_aside(final)
+        for other in _staged(final.parent / STAGING, {final.name}):
+            shutil.rmtree(other)
+
+
+def _lock_path(final: Path) -> Path:
+    return final.parent / STAGING / f"{final.name}.lock"
+
+
+def _final_name(staged: Path) -> str:
+    return staged.name[:-17]  # without `-` and the 16 digits of the key
+
+
+def _staged(area: Path, names: Container[str]) -> list[Path]:
+    """Staging directories of the artifacts with these names, under any key. One listing: an area may hold thousands."""
+    try:
+        with os.scandir(area) as entries:
+            return [Path(e.path) for e in entries if e.name[:-17] in names and e.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return []

@@ -249,7 +249,7 @@ def meta_matches(directory: Path, bundle: TokenizerBundle, separator_id: int, dt
 @judged
 def alignment(
     tokens_path: Path, dtype: str, ends: NDArray[np.uint64], *, separator_id: int, vocab_size: int, seed: int,
-    literal_separators: int = 0, windows: int = 64, block: int = 1024,
+    bos_id: int | None = None, literal_separators: int = 0, windows: int = 64, block: int = 1024,
 ) -> Finding:
     """Inputs and labels, read as a trainer reads them, are one token apart and on the token grid.
 
@@ -257,8 +257,8 @@ def alignment(
     offsets computed from counts, both are held against the mapping, and the grid itself is proven: the file has as
     many tokens as the document ends say, and in each window separators are exactly where the document ends are. So a
     file that is shifted by a few bytes, has lost a token, or is opened with the wrong dtype fails. Where the text has
-    literal separators, only their presence at the ends is asked. Windows lie at document ends drawn at random, and at
-    the first and last.
+    literal separators, or BOS is the same id, only their presence at the ends is asked. Windows lie at document ends
+    drawn at random, and at the first and last.
     """
     width = flat_bins.token_dtype(dtype).itemsize
     name, size = tokens_path.name, tokens_path.stat().st_size
@@ -274,6 +274,7 @@ def alignment(
     defects: list[str] = []
     boundaries = 0
     length = min(block, count - 1)
+    exact = not literal_separators and bos_id != separator_id
     for document in sorted(documents):
         # the document's end lies somewhere inside the labels, at a place that is random too
         start = int(np.clip(int(ends[document]) - 1 - int(rng.integers(0, max(length, 1))), 0, count - 1 - length))
@@ -284,7 +285,7 @@ def alignment(
         inside = inside[(inside >= start) & (inside <= start + length)]
         boundaries += len(inside)
         mapped = tokens[start : start + length + 1]
-        wrong = _misaligned(x, y, mapped, inside - start, separator_id, vocab_size, exact=not literal_separators)
+        wrong = _misaligned(x, y, mapped, inside - start, separator_id, vocab_size, exact=exact)
         defects += [f"{name}: window at token offset {start} (document {document}): {w}" for w in wrong]
     return verdict(
         defects,
@@ -347,9 +348,8 @@ def sampler_dry_run(
         x = np.stack([tokens[o : o + block] for o in offsets])
         y = np.stack([tokens[o + 1 : o + 1 + block] for o in offsets])
         for row in np.flatnonzero(x.min(axis=1) == x.max(axis=1)).tolist():
-            constant.append(
-                f"{tokens_path.name}: batch {number}: all {block} tokens from token offset {offsets[row]} are id {x[row, 0]}"
-            )
+            place = f"{tokens_path.name}: batch {number}"
+            constant.append(f"{place}: all {block} tokens from token offset {offsets[row]} are id {x[row, 0]}")
         wrong = np.argwhere(y >= vocab_size).tolist()
         if wrong:
             row, column = wrong[0]
@@ -370,7 +370,8 @@ def sampler_dry_run(
         )
     warning = not defects and 2 * len(constant) <= batches * batch_size
     return verdict(
-        defects + constant, f"Training would start at a loss of {uniform:.3f}; token frequencies alone bring it to {unigram:.3f}.",
+        defects + constant,
+        f"Training would start at a loss of {uniform:.3f}; token frequencies alone bring it to {unigram:.3f}.",
         "Look at `eye_test`; wrong dtype and damaged bytes look like this",
         facts={
             "uniform_loss": round(uniform, 4), "batches": batches, "batch_tokens": batch_size * block,

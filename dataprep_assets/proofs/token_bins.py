@@ -566,9 +566,10 @@ def _unlikely(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
     if len(window) >= WINDOW // 4:
         if row["bits_per_token"] < 3.0:
             yield f"{row['bits_per_token']} bits per token: text has 6 to 11"
-        shares = [float(np.unique(half, return_counts=True)[1].max()) / len(half) for half in (window[::2], window[1::2])]
-        if max(shares) > 0.7 and min(shares) < 0.5:
-            yield f"{max(shares):.0%} of every other id are the same one, as in ids of another width"
+        halves = (window[::2], window[1::2])
+        low, high = sorted(np.unique(half, return_counts=True)[1].max() / len(half) for half in halves)
+        if high > 0.7 and low < 0.5:
+            yield f"{high:.0%} of every other id are the same one, as in ids of another width"
 
 
 def _entropy(counts: NDArray[np.intp]) -> float:

@@ -16,6 +16,7 @@ from dataprep_assets.errors import CorruptSourceError
 _READ = 256 << 10
 _BLOCK = 4 << 20
 _LARGEST_STEP = 16 << 20
+_SMALLEST_STEP = 4096
 
 
 class _Decompressor(Protocol):
@@ -78,7 +79,7 @@ class BlockReader:
     def _decompressed(self) -> Iterator[bytes]:
         import zstandard
 
-        step = _READ
+        step = _SMALLEST_STEP  # what the data expands to is not known yet
         frame, started = self._frame(), False
         with open(self.path, "rb", buffering=0) as file:
             while data := self._stored(file, step):
@@ -101,7 +102,7 @@ class BlockReader:
                     if frame.eof:
                         data, frame, started = frame.unused_data, self._frame(), False
                 # highly compressible input: take smaller bites, so that memory stays bounded by the block
-                step = max(4096, min(_READ, int(taken * _LARGEST_STEP / max(produced, 1))))
+                step = max(_SMALLEST_STEP, min(_READ, 4 * taken, int(taken * _LARGEST_STEP / max(produced, 1))))
         if started or self.bytes_read == 0:
             raise CorruptSourceError(
                 f"{self.label}: truncated: the file ends at byte {self.bytes_read}, inside a {self.compression} frame. "

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -105,7 +105,7 @@ def source_part(path: Path, label: str, ordinal: int) -> SourcePart:
     )
 
 
-def build(root: Path, plan: StreamPlan, shards: dict[str, Sequence[SourcePart]]) -> dict[str, Shard]:
+def build(root: Path, plan: StreamPlan, shards: Mapping[str, Sequence[SourcePart]]) -> dict[str, Shard]:
     """Shards by partition, in the order asked for."""
     works = {
         partition: ShardWork(
@@ -128,6 +128,7 @@ def build(root: Path, plan: StreamPlan, shards: dict[str, Sequence[SourcePart]])
 
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
+    """Each split of the sample corpus in up to two shards, in text mode, without BOS, as uint16."""
     bundle = TokenizerBundle.load(SAMPLE / "tokenizer", name="sample")
     data = SAMPLE / "data"
     listed = [
@@ -146,6 +147,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
 
 @pytest.fixture(scope="session")
 def combined(sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> Combined:
+    """The train split joined as `combined_bins` does it."""
     directory = tmp_path_factory.mktemp("combined")
     shards = sample.train
     ledgers = [r.ledger for _, r in shards if r.ledger]
@@ -154,7 +156,8 @@ def combined(sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> Combin
         [(d / ENDS, ledger.tokens) for (d, _), ledger in zip(shards, ledgers, strict=True)], directory / ENDS
     )
     separator = int(shards[0][1].facts["separator_id"])
-    values = {"tokenizer": "sample", "vocab_size": sample.bundle.vocab_size, "eos_token_id": separator, "dtype": "uint16"}
+    size = sample.bundle.vocab_size
+    values = {"tokenizer": "sample", "vocab_size": size, "eos_token_id": separator, "dtype": "uint16"}
     meta.write_meta(directory, values)
     receipt = Receipt(
         dataset="sample", artifact="combined_bins", partition="train", key="0" * 64, inputs={},

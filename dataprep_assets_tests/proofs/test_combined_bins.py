@@ -133,8 +133,10 @@ def test_a_missing_a_doubled_and_a_reordered_shard_name_their_files(sample: Samp
     lost = proofs.sources_complete([first], sample.entries, "train")
     assert f"files are missing: {second.sources[0]['file']}" in lost.summary
     twice = proofs.sources_complete([first, second, second], sample.entries, "train")
-    assert f"{second.sources[0]['file']} (ordinal {second.sources[0]['ordinal']}): is in the split twice" in twice.summary
-    assert "the order is not the manifest's" in proofs.sources_complete([second, first], sample.entries, "train").summary
+    line = second.sources[0]
+    assert f"{line['file']} (ordinal {line['ordinal']}): is in the split twice" in twice.summary
+    swapped = proofs.sources_complete([second, first], sample.entries, "train")
+    assert "the order is not the manifest's" in swapped.summary
 
 
 def test_a_train_file_in_the_validation_split_is_a_leak(sample: Sample) -> None:
@@ -261,6 +263,7 @@ def test_a_separator_inside_a_document_is_not_aligned_unless_text_may_hold_it(co
     tokens.tofile(copy.tokens)
     assert "where no document ends" in aligned(copy, block=4096).summary
     assert aligned(copy, block=4096, literal_separators=1).passed
+    assert aligned(copy, block=4096, bos_id=SEPARATOR).passed
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 2, 3])

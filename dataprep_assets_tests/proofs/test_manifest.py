@@ -102,11 +102,12 @@ def test_the_frozen_plan_covers_the_manifest(sample: Sample) -> None:
 def test_a_hole_an_overlap_a_foreign_file_and_a_short_plan_are_named(sample: Sample) -> None:
     first, second = list(sample.plan)[:2]
     cut = sample.plan[second].start
+    stop = sample.plan[second].stop
     for changes, said in (
-        ({second: range(cut + 1, sample.plan[second].stop)}, f"{second}: ordinals {cut} to {cut} before it are in no shard"),
-        ({second: range(cut - 1, sample.plan[second].stop)}, f"{second}: ordinals {cut - 1} to {cut - 1} are in an earlier"),
+        ({second: range(cut + 1, stop)}, f"{second}: ordinals {cut} to {cut} before it are in no shard"),
+        ({second: range(cut - 1, stop)}, f"{second}: ordinals {cut - 1} to {cut - 1} are in an earlier"),
         ({first: range(0)}, f"{first}: range(0, 0) holds no consecutive files"),
-        ({second: range(cut, sample.plan[second].stop + 1)}, f"{second}: 1 files are of another split: validation/"),
+        ({second: range(cut, stop + 1)}, f"{second}: 1 files are of another split: validation/"),
     ):
         found = plan_covers(sample.entries, sample.plan | changes)
         assert not found.passed

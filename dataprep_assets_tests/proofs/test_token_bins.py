@@ -132,7 +132,8 @@ def test_a_source_file_that_lost_rows_is_named(shard: Shard) -> None:
     first, *rest = shard.receipt.sources
     receipt = replace(shard.receipt, sources=({**first, "documents": first["documents"] - 1}, *rest))
     found = proofs.ledger_balances(shard.directory, receipt)
-    assert f"source file {first['file']}: {first['rows_in']} rows in, but {first['rows_in'] - 1} documents" in found.summary
+    rows = first["rows_in"]
+    assert f"source file {first['file']}: {rows} rows in, but {rows - 1} documents" in found.summary
 
 
 def test_drops_balance_with_the_quarantine_and_a_lost_line_is_missed(sample: Sample, special: Special) -> None:

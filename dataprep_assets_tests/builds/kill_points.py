@@ -1,0 +1,91 @@
+"""Kills its own process at a chosen write point. Copied as `sitecustomize.py` in front of the path of a real run.
+
+A write point is a system call about to change something below the root: opening for write, a raw write, rename, link,
+remove, mkdir, rmdir, fsync, copy_file_range. At the chosen one the process gets SIGKILL before the call is made, or in
+the middle of it for a raw write. Every point is logged, so an undisturbed run tells how many there are. The plan is
+`kill_plan.json` beside the copy: root, log, role (parent or worker) and number of the point (0: never).
+"""
+
+import builtins
+import io
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+_WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_EVENTS = {"os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "os.truncate"}
+
+
+class _Points:
+    """Counts the points of this process, and ends it at the chosen one."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.root, self.at = plan["root"], plan["at"]
+        self.role = "worker" if any("serve(" in a for a in sys.orig_argv) else "parent"
+        self.armed = self.role == plan["role"]
+        self.log = os.open(plan["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.count = 0
+
+    def due(self, what: str, path: str) -> bool:
+        """Count and log a point; whether it is the chosen one."""
+        if self.root not in path:
+            return False
+        self.count += 1
+        os.write(self.log, f"{self.role} {os.getpid()} {self.count} {what} {path}\n".encode())
+        return self.armed and self.count == self.at
+
+    def pass_by(self, what: str, path: str) -> None:
+        """Count a point that is not to be torn in two."""
+        if self.due(what, path):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _TornFile(io.FileIO):
+    """A raw file whose write is half done when the process dies in it."""
+
+    points: _Points
+
+    def write(self, data: Any) -> int:  # type: ignore[override]
+        if self.points.due("write", str(self.name)):
+            super().write(bytes(data)[: len(data) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().write(data)
+
+
+def _install(points: _Points) -> None:
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, _, flags = arguments
+            if isinstance(path, str | bytes | os.PathLike) and flags & _WRITE_FLAGS:
+                points.pass_by("open", os.fsdecode(path))
+        elif event in _EVENTS:
+            points.pass_by(event, f"{arguments[0]} {arguments[1]}" if event in ("os.rename", "os.link") else f"{arguments[0]}")
+
+    def name_of(handle: int) -> str:
+        return os.readlink(f"/proc/self/fd/{handle}")
+
+    fsync, copy, plain_open = os.fsync, os.copy_file_range, builtins.open
+
+    def counted_fsync(handle: int) -> None:
+        points.pass_by("fsync", name_of(handle))
+        fsync(handle)
+
+    def counted_copy(source: int, target: int, *more: Any, **named: Any) -> int:
+        points.pass_by("copy_file_range", name_of(target))
+        return copy(source, target, *more, **named)
+
+    def torn_open(file: Any, mode: str = "r", buffering: int = -1, *more: Any, **named: Any) -> Any:
+        if mode == "wb" and buffering == 0:
+            return _TornFile(os.fspath(file), "wb")
+        return plain_open(file, mode, buffering, *more, **named)
+
+    _TornFile.points = points
+    os.fsync, os.copy_file_range, builtins.open = counted_fsync, counted_copy, torn_open  # type: ignore[assignment]
+    sys.addaudithook(hook)
+
+
+if (_plan := Path(__file__).with_name("kill_plan.json")).exists():
+    _install(_Points(json.loads(_plan.read_bytes())))

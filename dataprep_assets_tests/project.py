@@ -1,0 +1,103 @@
+"""A Dagster project over a corpus, as a user has it: declarations in, runs on a real instance, results out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+import dataprep_assets
+from dataprep_assets.assets.dataset import DatasetAssets
+from dataprep_assets.builds.corpus import CorpusDeclaration
+from dataprep_assets.builds.manifest import load_manifest
+from dataprep_assets.components.tokenized_corpus import TokenizedCorpus, declared
+from resources import StorageResource
+
+SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "sample_corpus"
+
+
+def sample_attributes(**changes: Any) -> dict[str, Any]:
+    """The attributes of a corpus over the project's own sample data; `changes` replace top-level keys."""
+    return {
+        "dataset": "corpus",
+        "source": {"kind": "local", "path": str(SAMPLE / "data")},
+        "splits": {"train": ["train/**"], "val": ["validation/**"], "test": ["test/**"]},
+        "tokenizer": {"path": str(SAMPLE / "tokenizer"), "name": "sample"},
+        "document": {"separator": "<|endoftext|>"},
+        "shards": {"count": 3},
+        "views": ["nanogpt", "megatron", "datatrove", "olmo"],
+        "olmo_sequence_length": 64,
+        "sample_rate": 0.01,
+        "workers": 2,
+        **changes,
+    }
+
+
+@dataclass
+class Project:
+    """One dataset's definitions, its instance and its storage root."""
+
+    corpus: CorpusDeclaration
+    instance: dg.DagsterInstance
+    root: Path
+
+    @property
+    def dataset(self) -> DatasetAssets:
+        """The dataset's Dagster names."""
+        return DatasetAssets(self.corpus)
+
+    @property
+    def definitions(self) -> dg.Definitions:
+        """The component's definitions bound to the storage root."""
+        built = TokenizedCorpus(self.corpus).build_defs(None)  # type: ignore[arg-type]
+        return dg.Definitions.merge(built, dg.Definitions(resources={"storage": StorageResource(root=str(self.root))}))
+
+    def run(self, names: Sequence[dg.AssetKey], shards: tuple[str, str] | None = None) -> dg.ExecuteInProcessResult:
+        """Materialize assets with their checks, for a range of shards where they are partitioned."""
+        first, last = shards or (None, None)
+        tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last} if first and last else {}
+        job = self.definitions.resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(
+            asset_selection=list(names), tags=tags, instance=self.instance, raise_on_error=False,
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        )
+
+    def shards(self, split: str) -> list[str]:
+        """Partition keys of a split."""
+        return load_manifest(self.corpus, self.root).partitions(split)
+
+    def tokenize(self, split: str) -> dg.ExecuteInProcessResult:
+        """Snapshot and token bins of a whole split, in one run."""
+        shards = self.shards(split)
+        return self.run([self.dataset.key("snapshot", split), self.dataset.key("token_bins", split)], (shards[0], shards[-1]))
+
+    def run_all(self) -> None:
+        """Everything, each run succeeding."""
+        key = self.dataset.key
+        assert self.run([key("manifest"), key("engine_certificate")]).success
+        for split in self.corpus.splits:
+            assert self.tokenize(split).success
+        assert self.run([key("combined_bins", s) for s in self.corpus.splits]).success
+        if self.corpus.views:
+            assert self.run([key(f"{view}_bins") for view in self.corpus.views]).success
+
+    def directory(self, artifact: str, partition: str | None = None) -> Path:
+        """Where an artifact lies."""
+        return self.corpus.artifact(artifact, partition).directory(self.root)
+
+    def checks(self, outcome: dg.ExecuteInProcessResult) -> Mapping[str, dg.AssetCheckEvaluation]:
+        """Evaluations of a run by check name."""
+        return {e.check_name: e for e in outcome.get_asset_check_evaluations()}
+
+
+@contextmanager
+def project(attributes: Mapping[str, Any], folder: Path) -> Iterator[Project]:
+    """A project in a folder, on an SQLite instance of its own."""
+    home = folder / "dagster"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    corpus = declared(attributes, folder / "defs.yaml")
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        yield Project(corpus, instance, folder / "artifacts")
