@@ -12,7 +12,7 @@ from dataprep_assets.checks.findings import check_result
 from dataprep_assets.formats import document_ends
 from dataprep_assets.integrity.receipt import require_receipt
 from dataprep_assets.proofs import combined_bins as proofs
-from dataprep_assets.proofs.finding import Finding
+from dataprep_assets.proofs.finding import Finding, judged
 from dataprep_assets.proofs.snapshot import disk_headroom
 from dataprep_assets.proofs.token_bins import eye_test
 from resources import StorageResource
@@ -53,20 +53,28 @@ def _findings(dataset: DatasetAssets, split: str, storage: StorageResource) -> I
     receipts = [r for _, r in shards]
     separator = bundle.separator(corpus.document.separator).id
     tokens, dtype, seed = directory / f"{split}.bin", str(receipt.facts["dtype"]), int(receipt.key[:8], 16)
-    ends = document_ends.open_ends(directory / ENDS)
     literal = receipt.ledger.literal_separators if receipt.ledger else 0
+
+    @judged
+    def alignment() -> Finding:
+        return proofs.alignment(
+            tokens, dtype, document_ends.open_ends(directory / ENDS), separator_id=separator, vocab_size=bundle.vocab_size,
+            seed=seed, bos_id=receipt.facts["bos_id"], literal_separators=literal,
+        )
+
+    @judged
+    def source_boundaries() -> Finding:
+        return proofs.source_run_length(
+            document_ends.open_ends(directory / ENDS), [line for r in receipts for line in r.sources]
+        )
+
     yield "equals_shards", proofs.equals_shards(directory, receipt, shards, split=split)
     yield "totals_match", proofs.wrong_totals(receipt, shards)
     yield "sources_complete", proofs.sources_complete(receipts, manifest.entries, split)
     yield "meta_matches", proofs.meta_matches(directory, bundle, separator, dtype)
-    yield (
-        "alignment",
-        proofs.alignment(
-            tokens, dtype, ends, separator_id=separator, vocab_size=bundle.vocab_size, seed=seed, literal_separators=literal
-        ),
-    )
+    yield "alignment", alignment()
     yield "sampler_dry_run", proofs.sampler_dry_run(tokens, dtype, bundle.vocab_size, seed=seed)
     yield "eye_test", eye_test(tokens, directory / ENDS, dtype, bundle, seed=seed, sensitive=corpus.sensitive)
     yield "shuffle_quality", proofs.shuffle_quality(receipts)
-    yield "source_boundaries", proofs.source_run_length(ends, [line for r in receipts for line in r.sources])
+    yield "source_boundaries", source_boundaries()
     yield "disk_headroom", disk_headroom(directory, receipt.total_bytes // 5, 0.0)

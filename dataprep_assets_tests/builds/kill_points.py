@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-_EVENTS = {"os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "os.truncate"}
+_IN_DIRECTORY = {"os.remove", "os.mkdir", "os.rmdir"}
+"""Audit events whose first argument is a path, relative to the directory of the last one when that is not -1."""
 
 
 class _Points:
@@ -61,8 +62,11 @@ def _install(points: _Points) -> None:
             path, _, flags = arguments
             if isinstance(path, str | bytes | os.PathLike) and flags & _WRITE_FLAGS:
                 points.pass_by("open", os.fsdecode(path))
-        elif event in _EVENTS:
-            points.pass_by(event, f"{arguments[0]} {arguments[1]}" if event in ("os.rename", "os.link") else f"{arguments[0]}")
+        elif event in ("os.rename", "os.link"):
+            points.pass_by(event, f"{os.fsdecode(arguments[0])} {os.fsdecode(arguments[1])}")
+        elif event in _IN_DIRECTORY:
+            path, handle = os.fsdecode(arguments[0]), arguments[-1]
+            points.pass_by(event, path if handle == -1 else f"{name_of(handle)}/{path}")
 
     def name_of(handle: int) -> str:
         return os.readlink(f"/proc/self/fd/{handle}")

@@ -1,0 +1,249 @@
+"""What is compared: each contender turns the same `.jsonl.zst` files into one stream of token ids, as its users would.
+
+A contender is a process: `python -m dataprep_assets_tests.bench.contenders SPEC.json`. It writes its streams below
+`spec.out` and `streams.json`, which says what files of the input each stream holds, in order; whether the ids are right
+is decided elsewhere (`verdict`). One setting differs from each tool's default, so that all have the same stream to
+make: literal special tokens inside a document are ordinary text.
+
+No import at the top but the standard library: start-up is measured, and each contender pays for its own.
+"""
+
+import io
+import json
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+_BLOCK = 4 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """One run of one contender. `files` are indexes into `paths`, repeats included; `tokens[i]` of `paths[i]`."""
+
+    contender: str
+    paths: tuple[str, ...]
+    files: tuple[int, ...]
+    tokens: tuple[int, ...]
+    sha256: tuple[str, ...]
+    text_field: str
+    tokenizer: str
+    tokenizer_digest: str
+    certificate: dict[str, Any]
+    separator: str
+    separator_id: int
+    dtype: str
+    sample_rate: float
+    workers: int
+    out: str
+
+    def write(self, path: Path) -> None:
+        """As JSON, for the contender's process."""
+        path.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, path: Path) -> "Spec":
+        """The inverse of `write`."""
+        value = json.loads(path.read_text())
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in value.items()})
+
+    def report(self, streams: list[tuple[str, list[int]]]) -> None:
+        """Leave the list of `(stream, indexes of its files in order)` for the verdict."""
+        Path(self.out, "streams.json").write_text(json.dumps(streams))
+
+
+def _lines(path: str) -> Iterator[str]:
+    import zstandard
+
+    with open(path, "rb") as file:
+        reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+        yield from io.TextIOWrapper(reader, encoding="utf-8")
+
+
+def _transformers_tokenizer(directory: str) -> Any:
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    return transformers.AutoTokenizer.from_pretrained(directory, split_special_tokens=True)
+
+
+def _processes(spec: Spec, work: Callable[[Spec, int], None]) -> None:
+    """`work(spec, k)` in one process a core, as a shell loop over `--shard k` would start them."""
+    started = [multiprocessing.Process(target=work, args=(spec, k)) for k in range(spec.workers)]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
+    if any(process.exitcode for process in started):
+        raise SystemExit("a process failed")
+
+
+def script(spec: Spec) -> None:
+    """(a) The research script: line by line, `json.loads`, `tokenizer(text)`, `tofile`; one process a core."""
+    _processes(spec, _script_part)
+    spec.report([(str(Path(spec.out, f"{at}.bin")), [file]) for at, file in enumerate(spec.files)])
+
+
+def _script_part(spec: Spec, part: int) -> None:
+    import numpy as np
+
+    tokenizer = _transformers_tokenizer(spec.tokenizer)
+    for at in range(part, len(spec.files), spec.workers):
+        with open(Path(spec.out, f"{at}.bin"), "wb") as out:
+            for line in _lines(spec.paths[spec.files[at]]):
+                text = json.loads(line)[spec.text_field]
+                ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+                ids.append(spec.separator_id)
+                np.asarray(ids, dtype=spec.dtype).tofile(out)
+
+
+def datatrove(spec: Spec) -> None:
+    """(b) datatrove: `JsonlReader` and `DocumentTokenizer` under `LocalPipelineExecutor`, a task and a worker a core.
+
+    Documents are not shuffled, so that the streams can be compared. Task k takes every `workers`-th file from k.
+    """
+    from datatrove.executor import LocalPipelineExecutor
+    from datatrove.pipeline.readers import JsonlReader
+
+    from dataprep_assets_tests.bench.datatrove_tokenizer import LiteralDocumentTokenizer
+
+    paths = [spec.paths[file] for file in spec.files]
+    folder = os.path.commonpath([os.path.dirname(path) for path in paths])
+    listing = Path(spec.out, "paths.txt")
+    listing.write_text("".join(os.path.relpath(path, folder) + "\n" for path in paths))
+    tasks = min(spec.workers, len(paths))
+    LocalPipelineExecutor(
+        pipeline=[
+            JsonlReader(folder, paths_file=str(listing), text_key=spec.text_field),
+            LiteralDocumentTokenizer(
+                output_folder=str(Path(spec.out, "tokens")), eos_token=spec.separator, shuffle_documents=False,
+                tokenizer_name_or_path=str(Path(spec.tokenizer, "tokenizer.json")),
+            ),
+        ],
+        tasks=tasks, workers=tasks, logging_dir=str(Path(spec.out, "logs")),
+    ).run()
+    streams = []
+    for rank in range(tasks):
+        (found,) = Path(spec.out, "tokens").glob(f"{rank:05d}_*.ds")
+        streams.append((str(found), list(spec.files[rank::tasks])))
+    spec.report(streams)
+
+
+_megatron: dict[str, Any] = {}
+
+
+def _megatron_initializer(directory: str, field: str, separator_id: int) -> None:
+    _megatron.update(tokenizer=_transformers_tokenizer(directory), field=field, separator_id=separator_id)
+
+
+def _megatron_encode(line: str) -> tuple[list[int], int]:
+    text = json.loads(line)[_megatron["field"]]
+    ids: list[int] = _megatron["tokenizer"](text, add_special_tokens=False).input_ids
+    ids.append(_megatron["separator_id"])
+    return ids, len(line)
+
+
+def megatron(spec: Spec) -> None:
+    """(c) Megatron's classic pattern (`tools/preprocess_data.py`): a pool over lines, chunks of 32, the parent writes."""
+    import numpy as np
+
+    lengths: list[int] = []
+    target = str(Path(spec.out, "text_document.bin"))
+    lines = (line for file in spec.files for line in _lines(spec.paths[file]))
+    arguments = (spec.tokenizer, spec.text_field, spec.separator_id)
+    pool = multiprocessing.Pool(spec.workers, initializer=_megatron_initializer, initargs=arguments)
+    with open(target, "wb") as out:
+        for ids, _ in pool.imap(_megatron_encode, lines, 32):
+            out.write(np.array(ids, dtype=spec.dtype).tobytes(order="C"))
+            lengths.append(len(ids))
+    pool.close()
+    pool.join()
+    np.array(lengths, np.int32).tofile(Path(spec.out, "text_document.idx"))
+    spec.report([(target, list(spec.files))])
+
+
+def floor(spec: Spec) -> None:
+    """The floor: decompress, parse, write as many bytes as the tokens would be, tokenize nothing; a process a core."""
+    _processes(spec, _floor_part)
+    spec.report([(str(Path(spec.out, f"{at}.bin")), [file]) for at, file in enumerate(spec.files)])
+
+
+def _floor_part(spec: Spec, part: int) -> None:
+    import orjson
+    import zstandard
+
+    width = {"uint16": 2, "uint32": 4}[spec.dtype]
+    zeros = bytes(_BLOCK)
+    for at in range(part, len(spec.files), spec.workers):
+        file = spec.files[at]
+        tail = b""
+        with open(spec.paths[file], "rb") as source, open(Path(spec.out, f"{at}.bin"), "wb", buffering=0) as out:
+            reader = zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True)
+            left = spec.tokens[file] * width
+            while data := reader.read(_BLOCK):
+                lines = (tail + data).split(b"\n")
+                tail = lines.pop()
+                texts = [orjson.loads(line)[spec.text_field] for line in lines]
+                del texts
+                left -= out.write(zeros[: min(left, _BLOCK)])
+            if tail.strip():
+                orjson.loads(tail)
+            while left > 0:
+                left -= out.write(zeros[: min(left, _BLOCK)])
+
+
+def ours(spec: Spec) -> None:
+    """(d) This project: `build_token_bins` into a fresh root; digests, ledger, receipts, sampling and syncs are on."""
+    from dataprep_assets.builds.token_bins import ShardWork, build_token_bins
+    from dataprep_assets.builds.token_stream import SourcePart, StreamPlan
+    from dataprep_assets.integrity.artifact import Artifact
+
+    plan = StreamPlan(
+        tokenizer=Path(spec.tokenizer), tokenizer_digest=spec.tokenizer_digest, certificate=spec.certificate,
+        special_tokens="text", separator_id=spec.separator_id, bos_id=None, dtype=spec.dtype,
+        text_field=spec.text_field, bad_records="fail", sample_rate=spec.sample_rate,
+    )
+    parts = [
+        SourcePart(
+            label=f"{at:05d}/{Path(spec.paths[file]).name}", path=Path(spec.paths[file]), format="jsonl",
+            compression="zstd", sha256=spec.sha256[file], ordinal=at,
+        )
+        for at, file in enumerate(spec.files)
+    ]
+    a_shard = 6
+    works = [
+        ShardWork(
+            artifact=Artifact(dataset="bench", name="token_bins", partition=f"train-{at:05d}"), root=Path(spec.out),
+            files=tuple(parts[at : at + a_shard]), plan=plan, budget=0,
+            sizes=tuple(part.path.stat().st_size for part in parts[at : at + a_shard]),
+        )
+        for at in range(0, len(parts), a_shard)
+    ]
+    for result in build_token_bins(works, workers=spec.workers):
+        if result.error is not None:
+            raise result.error
+    spec.report([
+        (str(work.directory / "tokens.bin"), [spec.files[part.ordinal] for part in work.files]) for work in works
+    ])
+
+
+CONTENDERS: dict[str, Callable[[Spec], None]] = {
+    "a": script, "b": datatrove, "c": megatron, "d": ours, "floor": floor,
+}
+
+
+def main(path: Path) -> None:
+    """Run the contender of a spec."""
+    spec = Spec.read(path)
+    CONTENDERS[spec.contender](spec)
+
+
+if __name__ == "__main__":
+    # through the importable name, so that pickles of these functions mean the same in every process
+    from dataprep_assets_tests.bench import contenders
+
+    contenders.main(Path(sys.argv[1]))

@@ -1,0 +1,82 @@
+"""Measures one command from outside: wall time, CPU time of its whole process tree, peak memory of its largest process.
+
+Run as a process of its own, so that RUSAGE_CHILDREN belongs to the measured command alone. It adopts orphans
+(PR_SET_CHILD_SUBREAPER): a fork server or a manager that outlives its parent by a moment would otherwise take its CPU
+time with it. Entry point: `measure`.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+_PR_SET_CHILD_SUBREAPER = 36
+_ORPHANS_SECONDS = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """Wall and CPU seconds (user + system, all processes), peak resident bytes of the largest process."""
+
+    wall: float
+    cpu: float
+    peak_rss: int
+
+
+class CommandFailedError(RuntimeError):
+    """The measured command ended with an error; the message holds the end of its output."""
+
+
+def measure(command: Sequence[str], environment: dict[str, str] | None = None) -> Measurement:
+    """Run a command to its end. Raises CommandFailedError when it fails."""
+    with tempfile.TemporaryDirectory(prefix="dataprep-bench-") as folder:
+        books, output = Path(folder, "books.json"), Path(folder, "output")
+        with output.open("wb") as sink:
+            code = subprocess.call(
+                [sys.executable, "-S", __file__, str(books), *command], stdin=subprocess.DEVNULL, stdout=sink,
+                stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})},
+            )
+        if code:
+            tail = output.read_bytes()[-4000:].decode("utf-8", "replace")
+            raise CommandFailedError(f"exit code {code}: {' '.join(command)}\n{tail}")
+        return Measurement(**json.loads(books.read_bytes()))
+
+
+def _too_long(_signal: int, _frame: FrameType | None) -> None:
+    raise TimeoutError(f"processes of the command still live {_ORPHANS_SECONDS} s after its end")
+
+
+def _run(books: Path, command: Sequence[str]) -> int:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    started = time.monotonic()
+    process = subprocess.Popen(command, start_new_session=True)
+    code = process.wait()
+    wall = time.monotonic() - started
+    signal.signal(signal.SIGALRM, _too_long)
+    signal.alarm(_ORPHANS_SECONDS)
+    try:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.wait()
+    except TimeoutError:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    rss = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    books.write_text(json.dumps({"wall": wall, "cpu": used.ru_utime + used.ru_stime, "peak_rss": rss}))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(_run(Path(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,228 @@
+"""A run killed at any write point and started again ends as if nothing had happened."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import DataprepError, WorkerDiedError
+from dataprep_assets.builds.workers import Finished, Task, WorkerPool
+from dataprep_assets_tests.builds import kill_points
+from dataprep_assets_tests.builds.pipeline import SAMPLE, data_files, debris, receipts, run_pipeline, sample_declaration
+
+pytestmark = pytest.mark.slow
+
+GUARD_SECONDS = 60
+"""No run over the sample corpus takes longer, unless it hangs."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One logged write point: who, its process, its number in that process, what, where below the root."""
+
+    role: str
+    pid: int
+    number: int
+    what: str
+    path: str
+
+    @property
+    def kind(self) -> tuple[str, str, str]:
+        """Equal for points that differ only in which shard or file they are about."""
+        path = re.sub(r"(train|val|test)-\d{5}", "SHARD", self.path)
+        path = re.sub(r"-[0-9a-f]{16}", "-KEY", re.sub(r"/\d{8}\.", "/ORDINAL.", path))
+        return self.role, self.what, re.sub(r"\d+\.tmp", "PID.tmp", path)
+
+    @property
+    def encoded(self) -> str | None:
+        """`shard/ordinal` when this point begins to encode a file."""
+        found = re.search(r"/([a-z]+-\d{5})-[0-9a-f]{16}/(\d{8})\.tokens$", self.path)
+        return f"{found[1]}/{found[2]}" if found and self.what == "open" else None
+
+    @property
+    def finished(self) -> str | None:
+        """`shard/ordinal` when this point ends the encoding of a file."""
+        found = re.search(r"/([a-z]+-\d{5})-[0-9a-f]{16}/(\d{8})\.json$", self.path)
+        return f"{found[1]}/{found[2]}" if found and self.what == "os.rename" else None
+
+
+class Run:
+    """One run of the pipeline in a process of its own, watched, and killed where it is told."""
+
+    def __init__(self, home: Path, root: Path, *, role: str = "parent", at: int = 0, workers: int = 1) -> None:
+        home.mkdir(parents=True)
+        self.log, self.root, self._errors = home / "log", root, home / "stderr"
+        self.log.touch()
+        shutil.copy(kill_points.__file__, home / "sitecustomize.py")
+        plan = {"root": str(root), "log": str(self.log), "role": role, "at": at}
+        (home / "kill_plan.json").write_text(json.dumps(plan))
+        command = [
+            sys.executable, "-m", "dataprep_assets_tests.builds.pipeline", SAMPLE / "data", SAMPLE / "tokenizer", root, str(workers)
+        ]
+        checkout = Path(kill_points.__file__).parents[2]
+        path = os.pathsep.join([str(home), str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])])
+        with open(self._errors, "wb") as errors:
+            self.process = subprocess.Popen(
+                command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL, stderr=errors
+            )
+
+    def wait(self) -> int:
+        """The exit code."""
+        return self.process.wait(GUARD_SECONDS)
+
+    def finish(self) -> "Run":
+        """Wait for a run that should succeed."""
+        assert self.wait() == 0, self.errors
+        return self
+
+    @property
+    def errors(self) -> str:
+        """What it wrote to stderr."""
+        return self._errors.read_text(errors="replace")
+
+    @property
+    def points(self) -> list[Point]:
+        """The write points so far, oldest first."""
+        found = []
+        for line in self.log.read_text().splitlines():
+            role, pid, number, what, path = line.split(" ", 4)
+            found.append(Point(role, int(pid), int(number), what, path.replace(f"{self.root}/", "")))
+        return found
+
+    def living(self) -> set[int]:
+        """Processes of this run that are still there."""
+        return {pid for pid in {p.pid for p in self.points} if _alive(pid)}
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """What the pipeline leaves when nothing happens; `prepared` holds its manifest, snapshots and certificate only."""
+
+    files: dict[str, bytes]
+    receipts: dict[str, dict]
+    points: list[Point]
+    prepared: Path
+    prepared_points: list[Point]
+
+    def differences(self, root: Path) -> list[str]:
+        """How a root differs from it; empty when it does not, and nothing lies about."""
+        files, found = data_files(root), receipts(root)
+        return [
+            *(f"{name}: missing or extra" for name in files.keys() ^ self.files.keys()),
+            *(f"{name}: other bytes" for name in files.keys() & self.files.keys() if files[name] != self.files[name]),
+            *(f"{name}: other receipt" for name in self.receipts if found.get(name) != self.receipts[name]),
+            *(f"{name}: debris" for name in debris(root)),
+        ]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    root = folder / "root"
+    run = Run(folder / "first", root).finish()
+    prepared = folder / "prepared"
+    for name in ("manifest", "snapshot", "engine_certificate"):
+        shutil.copytree(root / "sample_corpus" / name, prepared / "sample_corpus" / name)
+    second = Run(folder / "second", Path(shutil.copytree(prepared, folder / "again"))).finish()
+    assert debris(root) == []
+    return Undisturbed(data_files(root), receipts(root), run.points, prepared, second.points)
+
+
+def one_of_each_kind(points: Iterable[Point]) -> list[Point]:
+    """The middle point of every kind: not always the first shard's."""
+    by_kind: dict[tuple[str, str, str], list[Point]] = {}
+    for point in points:
+        by_kind.setdefault(point.kind, []).append(point)
+    return [members[len(members) // 2] for members in by_kind.values()]
+
+
+def killed_and_run_again(
+    undisturbed: Undisturbed, folder: Path, point: Point, *, prepared: bool, workers: int = 1
+) -> list[str]:
+    """Defects after a run killed at a point and an ordinary run; none is right."""
+    root = folder / "root"
+    if prepared:
+        shutil.copytree(undisturbed.prepared, root)
+    killed = Run(folder / "killed", root, role=point.role, at=point.number, workers=workers)
+    code = killed.wait()
+    defects = []
+    if point.role == "parent" and code != -signal.SIGKILL:
+        defects.append(f"the parent was not killed: exit code {code}: {killed.errors}")
+    if point.role == "worker" and (code != 1 or "WorkerDiedError" not in killed.errors):
+        defects.append(f"the worker's death was not told: exit code {code}: {killed.errors}")
+    elif point.role == "worker" and not re.search(r"(encode|seal):(train|val|test)-\d{5}:.*signal 9", killed.errors):
+        defects.append(f"the message does not name the shard: {killed.errors}")
+    deadline = time.monotonic() + 5
+    while killed.living() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    defects += [f"process {pid} outlived the run" for pid in killed.living()]
+    again = Run(folder / "again", root, workers=workers).finish()
+    begun = {p.encoded for p in killed.points} - {None}
+    done = {p.finished for p in killed.points} - {None}
+    redone = {p.encoded for p in again.points} & begun
+    if point.finished:  # it was killed just before the rename that makes it so
+        done.discard(point.finished)
+    if len(redone) > workers or redone & done:
+        defects.append(f"files encoded twice: {sorted(map(str, redone))}, of which finished {sorted(map(str, redone & done))}")
+    defects += undisturbed.differences(root)
+    shutil.rmtree(root)
+    return [f"killed at {point.number} {point.kind}: {defect}" for defect in defects]
+
+
+def defects_of(
+    undisturbed: Undisturbed, folder: Path, points: Sequence[Point], *, prepared: bool, workers: int = 1
+) -> list[str]:
+    """All defects of a matrix of points, two at a time."""
+    with ThreadPoolExecutor(2) as threads:
+        found = threads.map(
+            lambda numbered: killed_and_run_again(
+                undisturbed, folder / f"{numbered[0]:03d}", numbered[1], prepared=prepared, workers=workers
+            ),
+            enumerate(points),
+        )
+        return [defect for defects in found for defect in defects]
+
+
+def is_preparation(point: Point) -> bool:
+    return any(f"sample_corpus/{name}" in point.path.replace(".staging/", "") for name in ("manifest", "snapshot", "engine"))
+
+
+def test_a_parent_killed_before_the_token_bins_leaves_a_run_that_ends_the_same(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    points = one_of_each_kind(p for p in undisturbed.points if p.role == "parent" and is_preparation(p))
+    assert len(points) > 15
+    assert defects_of(undisturbed, tmp_path, points, prepared=False) == []
+
+
+def test_a_parent_killed_at_any_later_write_point_leaves_a_run_that_ends_the_same(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    points = one_of_each_kind(p for p in undisturbed.prepared_points if p.role == "parent" and not is_preparation(p))
+    assert len(points) > 30
+    assert defects_of(undisturbed, tmp_path, points, prepared=True) == []
+
+
+def test_a_worker_killed_at_any_write_point_is_named_at_once_and_costs_one_file(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    points = one_of_each_kind(p for p in undisturbed.prepared_points if p.role == "worker")
+    assert len(points) > 20
+    assert defects_of(undisturbed, tmp_path, points, prepared=True) == []
