@@ -8,7 +8,7 @@ from dataprep_assets.assets.dataset import DatasetAssets
 from dataprep_assets.builds.combined_bins import shard_receipts
 from dataprep_assets.builds.engine_certificate import load_bundle
 from dataprep_assets.builds.token_bins import ENDS
-from dataprep_assets.checks.findings import check_result
+from dataprep_assets.checks.findings import checks_of
 from dataprep_assets.formats import document_ends
 from dataprep_assets.integrity.receipt import require_receipt
 from dataprep_assets.proofs import combined_bins as proofs
@@ -33,16 +33,11 @@ CHECKS = {
 
 def combined_bins_checks(dataset: DatasetAssets, split: str) -> dg.AssetChecksDefinition:
     """All checks of a split's combined bins."""
-    key, corpus = dataset.key("combined_bins", split), dataset.corpus
-    reports = {"shuffle_quality", "disk_headroom"}
-    specs = [dg.AssetCheckSpec(n, asset=key, description=d, blocking=n not in reports) for n, d in CHECKS.items()]
 
-    @dg.multi_asset_check(name=f"{corpus.dataset}_{split}_combined_bins_checks", specs=specs)
-    def checks(storage: StorageResource) -> Iterator[dg.AssetCheckResult]:
-        for name, finding in _findings(dataset, split, storage):
-            yield check_result(key, name, finding)
+    def findings(_: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
+        return _findings(dataset, split, storage)
 
-    return checks
+    return checks_of(dataset.key("combined_bins", split), CHECKS, findings, reports=("shuffle_quality", "disk_headroom"))
 
 
 def _findings(dataset: DatasetAssets, split: str, storage: StorageResource) -> Iterator[tuple[str, Finding]]:

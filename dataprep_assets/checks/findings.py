@@ -1,34 +1,62 @@
-"""Findings as asset-check results: what a proof says, in the words and tables of the UI."""
+"""Findings as asset checks: what a proof says, in the words and tables of the UI."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import dagster as dg
 
 from dataprep_assets.proofs.finding import Finding
+from resources import StorageResource
 
 MAX_ROWS = 50
 
+Findings = Callable[[dg.AssetCheckExecutionContext, StorageResource], Iterator[tuple[str, Finding]]]
+"""Runs the proofs of an asset: yields the name of each check with its finding."""
 
-def check_result(key: dg.AssetKey, name: str, finding: Finding, extra: Mapping[str, dg.MetadataValue] | None = None) -> dg.AssetCheckResult:
+
+def checks_of(
+    key: dg.AssetKey, descriptions: Mapping[str, str], findings: Findings, *, reports: Collection[str] = ()
+) -> dg.AssetChecksDefinition:
+    """The checks of one asset: name → what it proves. All but the `reports` block what is downstream.
+
+    They run in one step, because they read the same files; a person may still execute any of them alone.
+    """
+    specs = [
+        dg.AssetCheckSpec(name, asset=key, description=description, blocking=name not in reports)
+        for name, description in descriptions.items()
+    ]
+
+    @dg.multi_asset_check(name="__".join([*key.path, "checks"]), specs=specs, can_subset=True)
+    def checks(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[dg.AssetCheckResult]:
+        wanted = {check.name for check in context.selected_asset_check_keys}
+        for name, finding in findings(context, storage):
+            if name in wanted:
+                yield check_result(key, name, finding)
+
+    return checks
+
+
+def check_result(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheckResult:
     """The result of the check `name` on the asset `key`."""
-    metadata: dict[str, dg.MetadataValue] = {}
-    for fact, value in finding.facts.items():
-        metadata[fact] = (
-            dg.MetadataValue.text(value) if isinstance(value, str)
-            else dg.MetadataValue.float(float(value)) if isinstance(value, float) else dg.MetadataValue.int(int(value))
-        )  # fmt: skip
+    metadata: dict[str, dg.MetadataValue] = {fact: _metadata_value(value) for fact, value in finding.facts.items()}
     if finding.table:
         columns = list({column: None for row in finding.table for column in row})
         records = [dg.TableRecord({c: row.get(c, "") for c in columns}) for row in finding.table[:MAX_ROWS]]
-        metadata["table"] = dg.MetadataValue.table(records, schema=dg.TableSchema([dg.TableColumn(c, _type(records, c)) for c in columns]))
+        schema = dg.TableSchema([dg.TableColumn(c, _column_type(records, c)) for c in columns])
+        metadata["table"] = dg.MetadataValue.table(records, schema=schema)
     return dg.AssetCheckResult(
         asset_key=key, check_name=name, passed=finding.passed, description=finding.summary,
-        severity=dg.AssetCheckSeverity.WARN if finding.warning else dg.AssetCheckSeverity.ERROR,
-        metadata={**metadata, **(extra or {})},
+        severity=dg.AssetCheckSeverity.WARN if finding.warning else dg.AssetCheckSeverity.ERROR, metadata=metadata,
     )
 
 
-def _type(records: list[dg.TableRecord], column: str) -> str:
+def _metadata_value(value: int | float | str) -> dg.MetadataValue:
+    if isinstance(value, str):
+        return dg.MetadataValue.text(value)
+    # NumPy scalars come in too; Dagster wants builtins
+    return dg.MetadataValue.float(float(value)) if isinstance(value, float) else dg.MetadataValue.int(int(value))
+
+
+def _column_type(records: list[dg.TableRecord], column: str) -> str:
     values = [record.data[column] for record in records]
     if all(isinstance(v, int) for v in values):
         return "int"

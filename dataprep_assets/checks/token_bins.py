@@ -12,7 +12,7 @@ from dataprep_assets.assets.dataset import DatasetAssets
 from dataprep_assets.assets.token_bins import worker_count
 from dataprep_assets.builds.engine_certificate import load_certificate, stream_plan
 from dataprep_assets.builds.shard_work import shard_works
-from dataprep_assets.checks.findings import check_result
+from dataprep_assets.checks.findings import checks_of
 from dataprep_assets.proofs.finding import Finding
 from dataprep_assets.proofs.shards import SHARD_PROOFS, ShardExamination, prove_shards, remembered
 from resources import StorageResource
@@ -20,11 +20,9 @@ from resources import StorageResource
 
 def token_bins_checks(dataset: DatasetAssets, split: str) -> dg.AssetChecksDefinition:
     """All checks of a split's token bins."""
-    key, corpus = dataset.key("token_bins", split), dataset.corpus
-    specs = [dg.AssetCheckSpec(n, asset=key, description=d, blocking=True) for n, d in SHARD_PROOFS.items()]
+    corpus = dataset.corpus
 
-    @dg.multi_asset_check(name=f"{corpus.dataset}_{split}_token_bins_checks", specs=specs)
-    def checks(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[dg.AssetCheckResult]:
+    def findings(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
         root, manifest = dataset.root(storage), dataset.manifest(storage)
         plan = stream_plan(corpus, load_certificate(corpus, root))
         examined = dataset.shards_of_run(context.run, manifest, split)
@@ -38,10 +36,9 @@ def token_bins_checks(dataset: DatasetAssets, split: str) -> dg.AssetChecksDefin
                 unknown += kept is None
                 found |= {partition: kept} if kept else {}
         for name in SHARD_PROOFS:
-            per_shard = {p: found[p][name] for p in sorted(found)}
-            yield check_result(key, name, summarized(per_shard, examined, unknown))
+            yield name, summarized({p: found[p][name] for p in sorted(found)}, examined, unknown)
 
-    return checks
+    return checks_of(dataset.key("token_bins", split), SHARD_PROOFS, findings)
 
 
 def summarized(findings: Mapping[str, Finding], examined: list[str], unknown: int) -> Finding:

@@ -148,7 +148,7 @@ def _megatron_encode(line: str) -> tuple[list[int], int]:
 
 
 def megatron(spec: Spec) -> None:
-    """(c) Megatron's classic pattern (`tools/preprocess_data.py`): a pool over lines, chunks of 32, the parent writes."""
+    """(c) Megatron's classic pattern (`tools/preprocess_data.py`): a pool over lines, 32 a chunk; the parent writes."""
     import numpy as np
 
     lengths: list[int] = []
@@ -223,9 +223,13 @@ def ours(spec: Spec) -> None:
         )
         for at in range(0, len(parts), a_shard)
     ]
+    tokens: dict[int, int] = {}
     for result in build_token_bins(works, workers=spec.workers):
         if result.error is not None:
             raise result.error
+        assert result.receipt is not None
+        tokens |= {spec.files[source["ordinal"]]: source["tokens"] for source in result.receipt.sources}
+    Path(spec.out, "tokens.json").write_text(json.dumps([tokens[file] for file in sorted(tokens)]))
     spec.report([
         (str(work.directory / "tokens.bin"), [spec.files[part.ordinal] for part in work.files]) for work in works
     ])

@@ -1,4 +1,4 @@
-"""datatrove's tokenizer step with literal special tokens as ordinary text: the one setting that it has no argument for."""
+"""datatrove's tokenizer step with literal special tokens as ordinary text: the one setting it has no argument for."""
 
 from functools import cached_property
 from typing import Any

@@ -25,7 +25,7 @@ print(middle - begin, end - middle)
 
 
 def backfill_seconds(shards: int = SHARDS, a_run: int = A_RUN) -> tuple[float, float]:
-    """`(seconds of the backfill, seconds of the pure loop)` over a no-op body, on a SQLite instance in a temporary folder.
+    """`(seconds of the backfill, seconds of the pure loop)` over a no-op body, on SQLite in a temporary folder.
 
     The backfill is what a `BackfillPolicy.multi_run(a_run)` launches: a run for each range of partitions.
     """
@@ -47,8 +47,12 @@ def backfill_seconds(shards: int = SHARDS, a_run: int = A_RUN) -> tuple[float, f
             context.add_asset_metadata(metadata={"documents": 0}, partition_key=key)
         return dg.MaterializeResult()
 
-    job = dg.Definitions(assets=[nothing], jobs=[dg.define_asset_job("all_of_it", [nothing])]).resolve_job_def("all_of_it")
-    with tempfile.TemporaryDirectory(prefix="dataprep-bench-") as folder, dg.DagsterInstance.local_temp(folder) as instance:
+    jobs = [dg.define_asset_job("all_of_it", [nothing])]
+    job = dg.Definitions(assets=[nothing], jobs=jobs).resolve_job_def("all_of_it")
+    with (
+        tempfile.TemporaryDirectory(prefix="dataprep-bench-") as folder,
+        dg.DagsterInstance.local_temp(folder) as instance,
+    ):
         started = time.perf_counter()
         for at in range(0, shards, a_run):
             part = keys[at : at + a_run]

@@ -1,0 +1,133 @@
+"""The bench's results as a table, targets and JSON."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from dataprep_assets_tests.bench.comparison import NAMES, Result
+
+GIGABYTE = 1e9
+_HEAD = (
+    "", "passes", "s wall", "start-up", "Mtok/s", "with start-up", "Mtok/CPU-s", "with start-up", "MB/s",
+    "ours/x wall", "ours/x CPU", "peak MB", "ids",
+)
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def _ratio(ours: float | None, other: float | None) -> float | None:
+    return ours / other if ours and other else None
+
+
+def ratios(results: Mapping[str, Result], ours: str = "d") -> dict[str, dict[str, float | None]]:
+    """Rate of ours over each contender's, by `wall` and `cpu`, start-up taken off and `_with_startup`."""
+    if ours not in results:
+        return {}
+    found: dict[str, dict[str, float | None]] = {}
+    for name, result in results.items():
+        found[name] = {
+            kind + suffix: _ratio(
+                results[ours].rate(kind, startup=bool(suffix)), result.rate(kind, startup=bool(suffix))
+            )
+            for kind in ("wall", "cpu")
+            for suffix in ("", "_with_startup")
+        }
+    return found
+
+
+def rows(results: Mapping[str, Result]) -> list[tuple[str, ...]]:
+    """The table's cells, a row a contender."""
+    compared = ratios(results)
+    found = []
+    for name, result in results.items():
+        wall = result.seconds("wall")
+        ratio = compared.get(name, {})
+        found.append((
+            NAMES[name], f"{result.passes}", _number(result.seconds("wall", startup=True)),
+            _number(result.startup("wall")),
+            *(
+                _number(rate and rate / 1e6)
+                for kind in ("wall", "cpu")
+                for rate in (result.rate(kind), result.rate(kind, startup=True))
+            ),
+            _number(wall and result.text_bytes / wall / 1e6, 1),
+            _number(ratio.get("wall")), _number(ratio.get("cpu")), f"{result.peak_rss / 1e6:,.0f}",
+            "n/a" if name == "floor" else "WRONG" if result.faults else "agree",
+        ))
+    return found
+
+
+def targets(results: Mapping[str, Result]) -> list[tuple[str, float | None, bool | None]]:
+    """`(target, measured, met)`; None where it was not measured."""
+    compared = ratios(results)
+
+    def at_least(name: str, kind: str, least: float, text: str) -> tuple[str, float | None, bool | None]:
+        value = compared.get(name, {}).get(kind)
+        return text, value, None if value is None else value >= least
+
+    found = [
+        at_least("a", "cpu", 30, "at least 30 x (a) per CPU-second"),
+        at_least("b", "wall", 28, "at least 28 x (b) in wall time"),
+        at_least("c", "wall", 28, "at least 28 x (c) in wall time"),
+        at_least("floor", "cpu", 0.35, "at least 0.35 of the floor, CPU"),
+        at_least("floor", "wall", 0.35, "at least 0.35 of the floor, wall"),
+    ]
+    peak = max((results[name].peak_rss for name in ("d1", "d") if name in results), default=None)
+    value = None if peak is None else peak / GIGABYTE
+    return [*found, ("peak memory of a worker below 1.5 GB", value, None if value is None else value < 1.5)]
+
+
+def render(facts: Mapping[str, Any], results: Mapping[str, Result], runs: int) -> str:
+    """The whole report as text."""
+    cells = [_HEAD, *rows(results)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD))]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
+        for row in cells
+    ]
+    lines.insert(1, "-" * len(lines[0]))
+    head = [
+        f"{facts['files']} files, {facts['stored_bytes'] / 1e6:.1f} MB stored, {facts['text_bytes'] / 1e6:.1f} MB of "
+        f"JSON lines, {facts['tokens'] / 1e6:.2f} M tokens, {facts['dtype']}; {facts['workers']} workers; medians of {runs} "
+        "interleaved runs",
+        f"tokenizer {facts['tokenizer']}; ours re-encodes {facts['sample_rate']:.2%} of documents with the reference; "
+        f"its engine certificate, made once a tokenizer ({facts['certificate_seconds']:.1f} s), is not in the times",
+        f"Passes: ours and the floor go over the files {facts['repeat']} times, the others once; rates, not times, "
+        "compare. Repeats keep an engine's word cache warm: `files once` is ours without that.",
+        "Rates and ratios are with start-up (a run on one word a worker) taken off, unless they say otherwise. One "
+        "setting differs from the tools' defaults: literal special tokens are ordinary text.",
+    ]
+    said = {True: "met", False: "NOT MET", None: "not measured"}
+    tail = ["Targets:", *(f"  {text}: {_number(value)}: {said[met]}" for text, value, met in targets(results))]
+    once = ratios(results, "d1")
+    if once:
+        tail.append(
+            "With our files once instead: "
+            + ", ".join(
+                f"{_number(once[name][kind])} x ({name}) {kind}"
+                for name, kind in (("a", "cpu"), ("b", "wall"), ("c", "wall"), ("floor", "cpu"), ("floor", "wall"))
+                if name in once
+            )
+        )
+    tail += [f"{NAMES[r.name]} is wrong: {fault}" for r in results.values() for fault in dict.fromkeys(r.faults)]
+    return "\n".join([*head, "", *lines, "", *tail])
+
+
+def as_json(facts: Mapping[str, Any], results: Mapping[str, Result], runs: int) -> dict[str, Any]:
+    """All that was measured."""
+    compared = ratios(results)
+    return {
+        "facts": dict(facts) | {"runs": runs},
+        "contenders": {
+            name: asdict(result)
+            | {
+                "tokens_per_second": result.rate("wall"), "tokens_per_cpu_second": result.rate("cpu"),
+                "startup_seconds": result.startup("wall"), "startup_cpu_seconds": result.startup("cpu"),
+                "peak_rss": result.peak_rss, "ours_over_this": compared.get(name),
+            }
+            for name, result in results.items()
+        },
+        "targets": [{"target": text, "measured": value, "met": met} for text, value, met in targets(results)],
+    }

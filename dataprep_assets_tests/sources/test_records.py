@@ -1,0 +1,368 @@
+"""What a record is, and that a damaged file is never taken for a shorter one."""
+
+import gzip
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.sources.records import REASONS, Block, RecordReader, read_records
+
+GOOD = {
+    "a surrogate pair": (rb'{"text": "pair \ud83d\ude00"}', "pair 😀"),
+    "an integer beyond 64 bits": (b'{"text": "big", "n": 123456789012345678901234567890}', "big"),
+    "duplicate keys": (b'{"text": "first", "text": "last"}', "last"),
+    "duplicate keys of other types": (b'{"text": null, "text": "last"}', "last"),
+    "a carriage return before the line feed": (b'{"text": "crlf"}\r', "crlf"),
+    "spaces around the object": (b'  {"text": "spaced"}  ', "spaced"),
+    "a nested key of the same name": (b'{"meta": {"text": "nested"}, "text": "outer"}', "outer"),
+    "an escaped key": (rb'{"te\u0078t": "escaped key"}', "escaped key"),
+    "an escaped NUL": (rb'{"text": "nul \u0000 x"}', "nul \0 x"),
+    "a raw U+2028": ('{"text": "a\u2028b"}'.encode(), "a\u2028b"),
+    "a raw U+0085": ('{"text": "a\u0085b"}'.encode(), "a\u0085b"),
+    "a raw U+FEFF inside the text": ('{"text": "\ufeffa"}'.encode(), "\ufeffa"),
+    "every short escape": (rb'{"text": "\/ \b\f\n\r\t \" \\"}', '/ \b\f\n\r\t " \\'),
+    "a tab between the members": (b'{"text": "tab",\t"a": 1}', "tab"),
+    "deep nesting": (b'{"text": "deep", "d": ' + b"[" * 500 + b"]" * 500 + b"}", "deep"),
+    "an empty text": (b'{"text": ""}', ""),
+    "a literal special token": (b'{"text": "a<|endoftext|>b"}', "a<|endoftext|>b"),
+}
+BAD = {
+    "a lone high surrogate": (rb'{"text": "\ud800 x"}', "bad_json"),
+    "a lone low surrogate": (rb'{"text": "x \udc00"}', "bad_json"),
+    "a reversed surrogate pair": (rb'{"text": "\udc00\ud800"}', "bad_json"),
+    "a lone surrogate in another field": (rb'{"text": "x", "y": "\ud800"}', "bad_json"),
+    "a stray byte": (b'{"text": "\xff\xfe x"}', "invalid_utf8"),
+    "an overlong encoding": (b'{"text": "\xc0\x80 x"}', "invalid_utf8"),
+    "a surrogate in UTF-8": (b'{"text": "\xed\xa0\x80 x"}', "invalid_utf8"),
+    "a cut character": (b'{"text": "\xe4\xb8"}', "invalid_utf8"),
+    "a stray byte in another field": (b'{"text": "x", "y": "\xff"}', "invalid_utf8"),
+    "a raw control character": (b'{"text": "raw \x01 x"}', "bad_json"),
+    "a raw tab": (b'{"text": "raw \t x"}', "bad_json"),
+    "NaN": (b'{"text": "nan", "score": NaN}', "bad_json"),
+    "Infinity": (b'{"text": "inf", "score": Infinity}', "bad_json"),
+    "minus Infinity": (b'{"text": "inf", "score": -Infinity}', "bad_json"),
+    "a null text": (b'{"text": null}', "null_text"),
+    "a number": (b'{"text": 5}', "text_not_a_string"),
+    "a list": (b'{"text": ["a"]}', "text_not_a_string"),
+    "an object": (b'{"text": {"text": "a"}}', "text_not_a_string"),
+    "a boolean": (b'{"text": true}', "text_not_a_string"),
+    "no text": (b'{"nottext": "x"}', "missing_text"),
+    "an empty object": (b"{}", "missing_text"),
+    "trailing garbage": (b'{"text": "x"} xyz', "bad_json"),
+    "two objects": (b'{"text": "x"}{"text": "y"}', "bad_json"),
+    "an unterminated string": (b'{"text": "unterminated', "bad_json"),
+    "an unterminated object": (b'{"text": "x"', "bad_json"),
+    "an array": (b"[]", "not_an_object"),
+    "an array that holds the key": (b'["text"]', "not_an_object"),
+    "a string": (b'"text"', "not_an_object"),
+    "a bare number": (b"5", "not_an_object"),
+    "a bare null": (b"null", "not_an_object"),
+    "a byte order mark": (b'\xef\xbb\xbf{"text": "bom"}', "bad_json"),
+    "a bad escape": (rb'{"text": "bad esc \x41"}', "bad_json"),
+    "a trailing comma": (b'{"text": "x",}', "bad_json"),
+    "single quotes": (b"{'text': 'x'}", "bad_json"),
+    "nesting beyond 1,024 levels": (b'{"text": "deep", "d": ' + b"[" * 1030 + b"]" * 1030 + b"}", "bad_json"),
+    "a NUL": (b"\0", "bad_json"),
+}
+BLANK = {"nothing": b"", "spaces": b"   ", "a carriage return": b"\r", "a tab": b"\t"}
+
+
+def reader(path: Path, text_field: str = "text") -> RecordReader:
+    compression = {".zst": "zstd", ".gz": "gzip"}.get(path.suffix)
+    kind = "parquet" if path.suffix == ".parquet" else "jsonl"
+    return read_records(path, format=kind, compression=compression, text_field=text_field, label=path.name)
+
+
+def read(path: Path, text_field: str = "text") -> Block:
+    """All blocks of a file as one."""
+    whole = Block([], 1, rows=[])
+    assert whole.rows is not None
+    for block in reader(path, text_field):
+        whole.rows += [block.row(i) for i in range(len(block.texts))]
+        whole.texts += block.texts
+        whole.bad += block.bad
+        whole.blank_lines += block.blank_lines
+    return whole
+
+
+def write(path: Path, raw: bytes) -> Path:
+    path.write_bytes(zstandard.compress(raw) if path.suffix == ".zst" else gzip.compress(raw) if path.suffix == ".gz" else raw)
+    return path
+
+
+def between_good_rows(line: bytes) -> bytes:
+    return b'{"text": "before"}\n' + line + b'\n{"text": "after"}\n'
+
+
+@pytest.mark.parametrize(("line", "text"), GOOD.values(), ids=GOOD)
+def test_is_a_record(tmp_path: Path, line: bytes, text: str) -> None:
+    block = read(write(tmp_path / "f.jsonl", between_good_rows(line)))
+    assert (block.texts, block.rows, block.bad) == (["before", text, "after"], [1, 2, 3], [])
+
+
+@pytest.mark.parametrize(("line", "reason"), BAD.values(), ids=BAD)
+def test_is_a_bad_record_with_its_row_and_byte(tmp_path: Path, line: bytes, reason: str) -> None:
+    raw = between_good_rows(line)
+    block = read(write(tmp_path / "f.jsonl.zst", raw))
+    assert (block.texts, block.rows) == (["before", "after"], [1, 3])
+    ((row, byte, found),) = [(b.row, b.byte, b.reason) for b in block.bad]
+    assert (row, found) == (2, reason)
+    assert raw[byte:].startswith(line)
+    assert reason in REASONS
+
+
+@pytest.mark.parametrize("line", BLANK.values(), ids=BLANK)
+def test_a_blank_line_is_counted_and_is_no_record(tmp_path: Path, line: bytes) -> None:
+    block = read(write(tmp_path / "f.jsonl.gz", between_good_rows(line)))
+    assert (block.texts, block.rows, block.bad, block.blank_lines) == (["before", "after"], [1, 3], [], 1)
+
+
+def _forbidden(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def judged_by_the_standard_library(line: bytes) -> str | None:
+    """The text of a line as RFC 8259 has it, by another parser than the one used; None for a bad record."""
+    try:
+        record = json.loads(line.decode(), parse_constant=_forbidden)
+        json.dumps(record, ensure_ascii=False).encode()  # a lone surrogate has no UTF-8
+    except (ValueError, RecursionError):
+        return None
+    text = record.get("text") if isinstance(record, dict) else None
+    return text if isinstance(text, str) else None
+
+
+def assert_as_the_standard_library_has_it(path: Path, raw: bytes) -> None:
+    lines = raw.split(b"\n")
+    lines = lines[:-1] if not lines[-1] else lines
+    expected = {row: judged_by_the_standard_library(line) for row, line in enumerate(lines, 1) if line.strip()}
+    block = read(path)
+    assert block.rows is not None
+    assert dict(zip(block.rows, block.texts, strict=True)) == {row: t for row, t in expected.items() if t is not None}
+    assert [b.row for b in block.bad] == [row for row, t in expected.items() if t is None]
+    assert block.blank_lines == len(lines) - len(expected)
+    for bad in block.bad:
+        assert raw[bad.byte :].split(b"\n")[0] == lines[bad.row - 1]
+
+
+def test_the_whole_table_in_one_file_is_judged_as_by_the_standard_library(tmp_path: Path) -> None:
+    lines = [line for line, _ in (*GOOD.values(), *BAD.values())] + list(BLANK.values())
+    random.Random(1).shuffle(lines)
+    raw = b"\n".join([*lines, b'{"text": "last line, no newline"}'])
+    assert_as_the_standard_library_has_it(write(tmp_path / "f.jsonl.zst", raw), raw)
+
+
+@pytest.mark.shared
+def test_every_row_of_badjson_is_judged_as_by_the_standard_library(shared: Path) -> None:
+    path = shared / "data" / "corpus" / "badjson.jsonl.zst"
+    raw = zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
+    assert_as_the_standard_library_has_it(path, raw)
+    assert Counter(b.reason for b in read(path).bad).keys() == set(REASONS)
+
+
+def test_a_byte_order_mark_is_accepted_at_the_start_and_counted_in_positions(tmp_path: Path) -> None:
+    raw = b'\xef\xbb\xbf{"text": "a"}\r\nbad\r\n{"text": "b"}'
+    block = read(write(tmp_path / "f.jsonl", raw))
+    assert (block.texts, block.rows) == (["a", "b"], [1, 3])
+    assert [(b.row, b.byte) for b in block.bad] == [(2, raw.index(b"bad"))]
+
+
+def test_positions_stay_right_beyond_the_first_block(tmp_path: Path) -> None:
+    line = json.dumps({"text": "x" * 1000}).encode() + b"\n"
+    raw = line * 9000 + b"bad one\n\n" + line * 9000 + b"bad two\n" + line
+    block = read(write(tmp_path / "f.jsonl.zst", raw))
+    assert len(block.texts) == 18001
+    assert [(b.row, b.byte) for b in block.bad] == [(9001, raw.index(b"bad one")), (18003, raw.index(b"bad two"))]
+    assert block.rows == [r for r in range(1, 18005) if r not in (9001, 9002, 18003)]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.zst", ".jsonl.gz"])
+@pytest.mark.parametrize("raw", [b"", b"\n", b"\r\n\n", b"\xef\xbb\xbf"])
+def test_a_file_without_rows_is_a_file_of_none(tmp_path: Path, suffix: str, raw: bytes) -> None:
+    block = read(write(tmp_path / f"f{suffix}", raw))
+    assert (block.texts, block.bad) == ([], [])
+    assert block.blank_lines == raw.count(b"\n")
+
+
+def test_a_line_longer_than_many_blocks_is_one_record(tmp_path: Path) -> None:
+    long = "ab" * 10_000_000
+    path = write(tmp_path / "f.jsonl.zst", between_good_rows(json.dumps({"text": long}).encode()))
+    assert read(path).texts == ["before", long, "after"]
+
+
+# Files: frames, cuts, flips
+
+
+def rows(count: int) -> bytes:
+    generator = random.Random(count)
+    return b"".join(
+        json.dumps({"text": f"{i} {generator.randbytes(12).hex()}"}).encode() + b"\n" for i in range(count)
+    )
+
+
+def frames(raw: bytes, pieces: int, **options: Any) -> list[bytes]:
+    size = -(-len(raw) // pieces)
+    return [zstandard.ZstdCompressor(**options).compress(raw[i : i + size]) for i in range(0, len(raw), size)]
+
+
+@pytest.mark.parametrize("options", [{}, {"write_checksum": True}, {"write_content_size": False}], ids=str)
+def test_a_zst_file_cut_at_any_byte_is_refused_with_that_byte(tmp_path: Path, options: dict[str, bool]) -> None:
+    whole = zstandard.ZstdCompressor(**options).compress(rows(60))
+    path = tmp_path / "f.jsonl.zst"
+    for cut in range(len(whole)):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(CorruptSourceError, match=f"f.jsonl.zst: truncated: .* at byte {cut}, inside a zstd frame"):
+            read(path)
+
+
+def test_a_large_zst_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    raw = rows(60_000)
+    whole = zstandard.ZstdCompressor(level=1).compress(raw)
+    path, generator = tmp_path / "f.jsonl.zst", random.Random(7)
+    for cut in (*(generator.randrange(len(whole)) for _ in range(30)), len(whole) // 10, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(CorruptSourceError, match=f"byte {cut}"):
+            read(path)
+
+
+@pytest.mark.parametrize("suffix", [".zst", ".gz"])
+def test_a_file_of_several_frames_is_read_to_its_end_and_cut_at_a_boundary_has_another_digest(
+    tmp_path: Path, suffix: str
+) -> None:
+    raw = rows(500)
+    pieces = frames(raw, 5) if suffix == ".zst" else [gzip.compress(raw[i : i + 5000]) for i in range(0, len(raw), 5000)]
+    path = tmp_path / f"f.jsonl{suffix}"
+    path.write_bytes(b"".join(pieces))
+    whole_digest, records = sha256_file(path), reader(path)
+    assert [t for block in records for t in block.texts] == [json.loads(line)["text"] for line in raw.splitlines()]
+    assert (records.sha256, records.bytes_read) == (whole_digest, path.stat().st_size)
+    path.write_bytes(b"".join(pieces[:-1]))  # the one cut that the format itself cannot show
+    shorter = reader(path)
+    list(shorter)
+    assert shorter.sha256 == sha256_file(path) != whole_digest
+
+
+def test_a_gzip_file_cut_at_any_byte_is_refused(tmp_path: Path) -> None:
+    whole = gzip.compress(rows(60))
+    path = tmp_path / "f.jsonl.gz"
+    for cut in range(len(whole)):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(CorruptSourceError, match=f"byte {cut}, inside a gzip frame"):
+            read(path)
+
+
+@pytest.mark.parametrize("suffix", [".zst", ".gz"])
+def test_garbage_after_the_last_frame_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"f.jsonl{suffix}", rows(10))
+    path.write_bytes(path.read_bytes() + b"garbage after the end")
+    with pytest.raises(CorruptSourceError, match="damaged"):
+        read(path)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    for suffix in (".zst", ".gz"):
+        path = tmp_path / f"f.jsonl{suffix}"
+        path.write_bytes(rows(10))
+        with pytest.raises(CorruptSourceError, match="damaged in the .* bytes from byte 0"):
+            read(path)
+
+
+def test_skippable_frames_are_skipped(tmp_path: Path) -> None:
+    skippable = (0x184D2A50).to_bytes(4, "little") + (5).to_bytes(4, "little") + b"index"
+    raw = rows(100)
+    path = tmp_path / "f.jsonl.zst"
+    path.write_bytes(skippable + skippable.join(frames(raw, 3)) + skippable)
+    assert len(read(path).texts) == 100
+
+
+def test_a_flipped_byte_is_refused_by_the_frame_or_changes_the_digest(tmp_path: Path) -> None:
+    path = tmp_path / "f.jsonl.zst"
+    for options in ({}, {"write_checksum": True}):
+        whole = zstandard.ZstdCompressor(**options).compress(rows(30))
+        refused = 0
+        for position in range(len(whole)):
+            path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
+            records = reader(path)
+            try:
+                list(records)
+            except CorruptSourceError:
+                refused += 1
+            else:
+                assert records.sha256 == sha256_file(path)
+        assert refused > len(whole) * (0.99 if options else 0.01)
+
+
+def test_data_that_expands_enormously_comes_in_bounded_blocks(tmp_path: Path) -> None:
+    line = b'{"text": "' + b"a" * 100_000 + b'"}\n'
+    path = tmp_path / "f.jsonl.zst"
+    with open(path, "wb") as file, zstandard.ZstdCompressor(level=19).stream_writer(file) as writer:
+        for _ in range(2000):
+            writer.write(line)
+    assert path.stat().st_size < 50_000
+    sizes = [sum(map(len, block.texts)) for block in reader(path)]
+    assert sum(sizes) == 200_000_000
+    assert max(sizes) < 128 << 20
+
+
+# Parquet
+
+
+def test_a_null_in_parquet_is_a_bad_record_without_a_byte(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"id": [1, 2, 3], "text": ["a", None, ""]}), path)
+    block = read(path)
+    assert (block.texts, block.rows) == (["a", ""], [1, 3])
+    assert [(b.row, b.byte, b.reason) for b in block.bad] == [(2, -1, "null_text")]
+
+
+def test_parquet_is_read_over_batches_and_row_groups_with_its_digest(tmp_path: Path) -> None:
+    texts = [f"{i} é" for i in range(9000)]
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"text": pa.array(texts, pa.large_string())}), path, row_group_size=2500)
+    records = reader(path)
+    assert [t for block in records for t in block.texts] == texts
+    assert (records.sha256, records.bytes_read) == (sha256_file(path), path.stat().st_size)
+
+
+def test_a_parquet_file_of_no_rows_is_a_file_of_none(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), path)
+    assert read(path).texts == []
+
+
+@pytest.mark.parametrize("column", [{"content": ["a"]}, {"text": [5]}], ids=["missing", "of numbers"])
+def test_a_parquet_column_that_is_no_text_is_refused_with_the_columns_there_are(
+    tmp_path: Path, column: dict[str, list[Any]]
+) -> None:
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table(column), path)
+    with pytest.raises(CorruptSourceError, match=rf"f.parquet: no string column 'text'; columns are .*{next(iter(column))}"):
+        read(path)
+
+
+def test_a_damaged_parquet_file_is_refused_or_has_another_digest(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"text": [f"{i} text" for i in range(500)]}), path, compression="zstd")
+    whole, digest = path.read_bytes(), sha256_file(path)
+    for cut in range(0, len(whole), 97):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(CorruptSourceError, match="f.parquet"):
+            read(path)
+    for position in range(0, len(whole), 31):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
+        records = reader(path)
+        try:
+            list(records)
+        except CorruptSourceError as error:
+            assert "f.parquet" in str(error)
+        else:
+            assert records.sha256 != digest
