@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatError, TokenizerError
 from dataprep_assets.formats import document_ends, flat_bins
+from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.sources.records import Block, read_records
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -108,23 +109,23 @@ def encode_part(
     )
     counting = _Counting(plan, encoder, part)
     bytes_before, cpu_before = 0, cpu_started
-    with open(tokens_path, "wb", buffering=0) as tokens_file:
-        for block in reader:
-            before = counting.tokens
-            for data in counting.encode(block):
-                _write_all(tokens_file, data)
-            if report is not None:
-                cpu = time.process_time()
-                report(
-                    tokens=counting.tokens - before, documents=len(block.texts),
-                    source_bytes=reader.bytes_read - bytes_before, cpu_ms=int((cpu - cpu_before) * 1000),
-                )
-                bytes_before, cpu_before = reader.bytes_read, cpu
-    if reader.sha256 != part.sha256:
-        raise CorruptSourceError(
-            f"{part.label}: sha256 of the bytes read is {reader.sha256}, its snapshot says {part.sha256}. "
-            "The file changed or is damaged: materialize `snapshot` again"
-        )
+    try:
+        with open(tokens_path, "wb", buffering=0) as tokens_file:
+            for block in reader:
+                before = counting.tokens
+                for data in counting.encode(block):
+                    _write_all(tokens_file, data)
+                if report is not None:
+                    cpu = time.process_time()
+                    report(
+                        tokens=counting.tokens - before, documents=len(block.texts),
+                        source_bytes=reader.bytes_read - bytes_before, cpu_ms=int((cpu - cpu_before) * 1000),
+                    )
+                    bytes_before, cpu_before = reader.bytes_read, cpu
+    except BadRecordError:
+        _require_digest(part, sha256_file(part.path))  # a damaged file is not to be taken for a bad row
+        raise
+    _require_digest(part, reader.sha256)
     document_ends.write(ends_path, counting.all_ends())
     ledger = replace(
         counting.ledger(), source_bytes=reader.bytes_read,
@@ -136,6 +137,14 @@ def encode_part(
         ledger=ledger, quarantine=tuple(counting.quarantine),
         cpu_seconds=time.process_time() - cpu_started, wall_seconds=time.monotonic() - started,
     )
+
+
+def _require_digest(part: SourcePart, actual: str) -> None:
+    if actual != part.sha256:
+        raise CorruptSourceError(
+            f"{part.label}: sha256 of the bytes read is {actual}, its snapshot says {part.sha256}. "
+            "The file changed or is damaged: materialize `snapshot` again"
+        )
 
 
 def _write_all(file: Any, data: bytes) -> None:

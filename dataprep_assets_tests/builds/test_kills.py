@@ -41,8 +41,9 @@ class Point:
         """Equal for points that differ only in which shard, file, split or view they are about."""
         path = re.sub(r"-[0-9a-f]{16}", "-KEY", re.sub(r"/\d{8}\.", "/ORDINAL.", self.path))
         path = re.sub(r"(nanogpt|megatron|datatrove|olmo)_bins", "VIEW", re.sub(r"(train|val|test)(-\d{5})?", "PART", path))
-        if self.what == "fsync":
-            path = re.sub(r"-KEY/.+", "-KEY/FILE", path)
+        path = re.sub(r"-KEY/(?!final$|ORDINAL).+", "-KEY/FILE", path)
+        path = re.sub(r"(manifest|engine_certificate|VIEW|(snapshot|combined_bins)/(.staging/)?PART)", "NAME", path)
+        path = path.replace("sample_corpus/.staging/", "sample_corpus/")
         return self.role, self.what, path
 
     @property
@@ -177,10 +178,9 @@ def killed_and_run_again(
     defects += [f"process {pid} outlived the run" for pid in killed.living()]
     again = Run(folder / "again", root, workers=workers).finish()
     begun = {p.encoded for p in killed.points} - {None}
-    done = {p.finished for p in killed.points} - {None}
+    last = {p.pid: p for p in killed.points}.values()  # logged, and perhaps not made
+    done = {p.finished for p in killed.points if p not in last} - {None}
     redone = {p.encoded for p in again.points} & begun
-    if point.finished:  # it was killed just before the rename that makes it so
-        done.discard(point.finished)
     if len(redone) > workers or redone & done:
         defects.append(f"files encoded twice: {sorted(map(str, redone))}, of which finished {sorted(map(str, redone & done))}")
     defects += undisturbed.differences(root)
@@ -209,7 +209,7 @@ def test_a_parent_killed_before_the_token_bins_leaves_a_run_that_ends_the_same(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     points = one_of_each_kind(p for p in undisturbed.points if p.role == "parent" and is_preparation(p))
-    assert len(points) > 15
+    assert len(points) > 8
     assert defects_of(undisturbed, tmp_path, points, None) == []
 
 
@@ -217,7 +217,7 @@ def test_a_parent_killed_at_any_later_write_point_leaves_a_run_that_ends_the_sam
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     points = one_of_each_kind(p for p in undisturbed.prepared_points if p.role == "parent" and not is_preparation(p))
-    assert len(points) > 25
+    assert len(points) > 12
     assert defects_of(undisturbed, tmp_path, points, undisturbed.prepared) == []
 
 
@@ -244,7 +244,7 @@ def test_a_run_killed_while_it_replaces_older_artifacts_leaves_a_run_that_ends_t
     assert defects_of(undisturbed, tmp_path, points, older) == []
 
 
-@pytest.mark.parametrize("at", [4, 5, 8, 30, 45])
+@pytest.mark.parametrize("at", [5, 8, 40])
 def test_with_two_workers_a_killed_one_costs_at_most_the_files_at_work(
     undisturbed: Undisturbed, tmp_path: Path, at: int
 ) -> None:
