@@ -1,13 +1,15 @@
 """The asset `<dataset>/<split>/snapshot`, a partition a shard: its source files, present and verified."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import NETWORK_POOL, SHARDS_PER_RUN, DatasetAssets
+from dataprep_assets.assets.dataset import NETWORK_POOL, SHARDS_PER_RUN, DatasetAssets, RunProgress
 from dataprep_assets.assets.shards import report_shards
-from dataprep_assets.builds.snapshot import build_snapshot
+from dataprep_assets.builds.snapshot import build_snapshot, preflight
 from dataprep_assets.builds.token_bins import ShardResult
+from dataprep_assets.builds.workers import Meter
 from dataprep_assets.errors import DataprepError
 from resources import StorageResource
 
@@ -23,14 +25,21 @@ def snapshot_asset(dataset: DatasetAssets, split: str) -> dg.AssetsDefinition:
     )
     def snapshot(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
         root, manifest = dataset.root(storage), dataset.manifest(storage)
+        meter = Meter(preflight(dataset.corpus, manifest, context.partition_keys))
+        show = RunProgress(context, f"{dataset.corpus.dataset}/{split}/snapshot")
 
-        def outcomes() -> Any:
+        def fetched(count: int) -> None:
+            meter.add({"source_bytes": count})
+            show(meter, 1)
+
+        def outcomes() -> Iterator[ShardResult]:
             for partition in context.partition_keys:
                 try:
-                    receipt, reused = build_snapshot(dataset.corpus, root, manifest, partition)
+                    receipt, reused = build_snapshot(dataset.corpus, root, manifest, partition, fetched)
                     yield ShardResult(partition=partition, receipt=receipt, reused=reused)
                 except DataprepError as error:
                     yield ShardResult(partition=partition, error=error)
+            show.close(meter, 1)
 
         yield from report_shards(context, dataset, "snapshot", root, outcomes())
 

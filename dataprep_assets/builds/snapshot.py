@@ -18,10 +18,22 @@ from dataprep_assets.integrity.commit import publish_directory, staging
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
 from dataprep_assets.integrity.receipt import Receipt, current, now, record_files, require_receipt, versions
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.access import SourceAccess
+from dataprep_assets.sources.access import HEADROOM, SourceAccess
+from dataprep_assets.sources.hub import check_headroom
 
 VERSION = 1
 FILES = "files.jsonl"
+
+
+def preflight(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> int:
+    """Bytes that the shards' files will add to the disk.
+
+    Raises SourceError, before anything is fetched, when they would not fit with headroom to spare.
+    """
+    access = open_source(corpus.source)
+    needed = access.bytes_to_fetch([entry for partition in partitions for entry in manifest.shard(partition)])
+    check_headroom(access.storage, needed, HEADROOM)
+    return needed
 
 
 def build_snapshot(

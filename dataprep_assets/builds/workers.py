@@ -228,9 +228,13 @@ class Meter:
 
     def line(self, workers: int) -> str:
         """One line for a log or a terminal."""
-        tokens, seconds = self.done["tokens"], self.seconds
-        saturation = self.done["cpu_ms"] / 10 / (seconds * workers)
+        tokens, source, seconds = self.done["tokens"], self.done["source_bytes"], self.seconds
         eta = f"{self.eta_seconds:,.0f} s" if self.eta_seconds is not None else "?"
+        if not tokens:
+            return f"{self.fraction:6.1%}  {source / 1e6:,.1f} of {self.total_source_bytes / 1e6:,.1f} MB  " + (
+                f"{source / seconds / 1e6:.1f} MB/s  ETA {eta}"
+            )
+        saturation = self.done["cpu_ms"] / 10 / (seconds * workers)
         total = f"~{self.expected_tokens:,}" if self.expected_tokens is not None else "?"
         return (
             f"{self.fraction:6.1%}  {tokens:,} of {total} tokens  {tokens / seconds / 1e6:.2f} M tokens/s  "
