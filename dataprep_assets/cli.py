@@ -31,13 +31,19 @@ def main(arguments: list[str] | None = None) -> int:
     run = commands.add_parser("run", help="materialize a dataset from source to views, with its checks")
     run.add_argument("dataset", nargs="+", help="dataset names, as in defs/<name>/defs.yaml")
     run.add_argument("--split", help="only mirror and tokenize shards of this split; combine later with a plain `run`")
-    run.add_argument("--shards", metavar="FIRST...LAST", help="with --split: a range of shards, for example train-00000...train-00099")
+    run.add_argument(
+        "--shards",
+        metavar="FIRST...LAST",
+        help="with --split: a range of shards, for example train-00000...train-00099",
+    )
     run.add_argument("--process-count", type=int, help="with --split: cut its shards into this many even parts …")
     run.add_argument("--process-index", type=int, help="… and do this one (from 0): one process a node")
     status = commands.add_parser("status", help="say what of a dataset is missing, damaged or out of date")
     status.add_argument("dataset", nargs="+")
     verify = commands.add_parser("verify", help="check artifacts against their receipts, offline")
-    verify.add_argument("path", type=Path, nargs="?", help="artifact, dataset or storage root (default: the storage root)")
+    verify.add_argument(
+        "path", type=Path, nargs="?", help="artifact, dataset or storage root (default: the storage root)"
+    )
     verify.add_argument("--size-only", action="store_true", help="compare sizes, not digests")
     options = parser.parse_args(arguments)
     try:

@@ -83,7 +83,9 @@ def chosen_shards(every: Sequence[str], *, bounds: str | None, count: int | None
     return every[len(every) * index // count : len(every) * (index + 1) // count]
 
 
-def check_counts(dataset: DatasetAssets, definitions: dg.Definitions, instance: dg.DagsterInstance) -> tuple[int, int, list[str]]:
+def check_counts(
+    dataset: DatasetAssets, definitions: dg.Definitions, instance: dg.DagsterInstance
+) -> tuple[int, int, list[str]]:
     """Checks of a dataset that passed, that there are, and the names of those that did not pass."""
     graph = definitions.resolve_asset_graph()
     keys = [k for k in graph.asset_check_keys if k.asset_key.path[0] == dataset.corpus.dataset]
@@ -97,11 +99,16 @@ def check_counts(dataset: DatasetAssets, definitions: dg.Definitions, instance: 
     return passed, len(keys), others
 
 
-def summary(dataset: DatasetAssets, definitions: dg.Definitions, instance: dg.DagsterInstance, root: Path, seconds: float) -> str:
+def summary(
+    dataset: DatasetAssets, definitions: dg.Definitions, instance: dg.DagsterInstance, root: Path, seconds: float
+) -> str:
     """The table that ends a run: per split files, shards, documents, tokens, speed; checks; where things are."""
     corpus = dataset.corpus
     manifest = load_manifest(corpus, root)
-    lines = ["", f"{'split':<8}{'files':>8}{'shards':>8}{'documents':>12}{'tokens':>16}{'tokens/s/core':>16}{'bin':>20}"]
+    lines = [
+        "",
+        f"{'split':<8}{'files':>8}{'shards':>8}{'documents':>12}{'tokens':>16}{'tokens/s/core':>16}{'bin':>20}",
+    ]
     for split in corpus.splits:
         receipt = read_receipt(corpus.artifact("combined_bins", split).directory(root))
         shards = [read_receipt(corpus.artifact("token_bins", p).directory(root)) for p in manifest.partitions(split)]
@@ -120,7 +127,9 @@ def summary(dataset: DatasetAssets, definitions: dg.Definitions, instance: dg.Da
     view = corpus.views[0] if corpus.views else None
     where = corpus.artifact(artifact_name(view)).directory(root) if view else root / corpus.dataset
     lines += [
-        f"files:  {where}", *(f"          {p.relative_to(where)}" for p in sorted(where.rglob("*")) if p.is_file()),
-        f"time:   {seconds:.1f} s", "see it: make ui, then open http://127.0.0.1:3000",
+        f"files:  {where}",
+        *(f"          {p.relative_to(where)}" for p in sorted(where.rglob("*")) if p.is_file()),
+        f"time:   {seconds:.1f} s",
+        "see it: make ui, then open http://127.0.0.1:3000",
     ]
     return "\n".join(lines)

@@ -57,10 +57,17 @@ class Project:
     def run(self, names: Sequence[dg.AssetKey], shards: tuple[str, str] | None = None) -> dg.ExecuteInProcessResult:
         """Materialize assets with their checks, for a range of shards where they are partitioned."""
         first, last = shards or (None, None)
-        tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last} if first and last else {}
+        tags = (
+            {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+            if first and last
+            else {}
+        )
         job = self.definitions.resolve_implicit_global_asset_job_def()
         return job.execute_in_process(
-            asset_selection=list(names), tags=tags, instance=self.instance, raise_on_error=False,
+            asset_selection=list(names),
+            tags=tags,
+            instance=self.instance,
+            raise_on_error=False,
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         )
 
@@ -71,7 +78,9 @@ class Project:
     def tokenize(self, split: str) -> dg.ExecuteInProcessResult:
         """Snapshot and token bins of a whole split, in one run."""
         shards = self.shards(split)
-        return self.run([self.dataset.key("snapshot", split), self.dataset.key("token_bins", split)], (shards[0], shards[-1]))
+        return self.run(
+            [self.dataset.key("snapshot", split), self.dataset.key("token_bins", split)], (shards[0], shards[-1])
+        )
 
     def run_all(self) -> None:
         """Everything, each run succeeding."""

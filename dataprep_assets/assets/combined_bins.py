@@ -13,8 +13,11 @@ def combined_bins_asset(dataset: DatasetAssets, split: str) -> dg.AssetsDefiniti
     """Join all shards of a split; refuses when one is missing."""
 
     @dg.asset(
-        key=dataset.key("combined_bins", split), deps=[dataset.key("token_bins", split)],
-        **dataset.common({"numpy", "file"}, f"`{split}.bin`: all shards in manifest order, with `meta.pkl` and its JSON twin."),
+        key=dataset.key("combined_bins", split),
+        deps=[dataset.key("token_bins", split)],
+        **dataset.common(
+            {"numpy", "file"}, f"`{split}.bin`: all shards in manifest order, with `meta.pkl` and its JSON twin."
+        ),
     )
     def combined_bins(context: dg.AssetExecutionContext, storage: StorageResource) -> dg.MaterializeResult[Any]:
         root = dataset.root(storage)

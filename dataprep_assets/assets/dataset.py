@@ -43,8 +43,11 @@ class DatasetAssets:
     def common(self, kinds: Iterable[str], description: str) -> dict[str, Any]:
         """Arguments that every asset of the dataset has."""
         return {
-            "group_name": self.corpus.dataset, "kinds": set(kinds), "owners": list(self.corpus.owners),
-            "description": description, "tags": {"dataprep/sensitive": "true"} if self.corpus.sensitive else {},
+            "group_name": self.corpus.dataset,
+            "kinds": set(kinds),
+            "owners": list(self.corpus.owners),
+            "description": description,
+            "tags": {"dataprep/sensitive": "true"} if self.corpus.sensitive else {},
         }
 
     def root(self, storage: StorageResource) -> Path:
@@ -64,7 +67,10 @@ class DatasetAssets:
         every = manifest.partitions(split)
         if key := run.tags.get("dagster/partition"):
             return [key] if key in every else []
-        first, last = run.tags.get("dagster/asset_partition_range_start"), run.tags.get("dagster/asset_partition_range_end")
+        first, last = (
+            run.tags.get("dagster/asset_partition_range_start"),
+            run.tags.get("dagster/asset_partition_range_end"),
+        )
         if first in every and last in every:
             return every[every.index(first) : every.index(last) + 1]
         return every
@@ -85,17 +91,25 @@ def register_partitions(dataset: DatasetAssets, instance: dg.DagsterInstance, ma
 def receipt_metadata(receipt: Receipt, directory: Path, reused: bool) -> dict[str, dg.MetadataValue]:
     """What every materialization shows: counts that plot over time, where the artifact lies, whether work was done."""
     shown: dict[str, dg.MetadataValue] = {
-        "path": dg.MetadataValue.path(str(directory)), "bytes": dg.MetadataValue.int(receipt.total_bytes),
-        "files": dg.MetadataValue.int(len(receipt.files)), "up_to_date": dg.MetadataValue.bool(reused),
+        "path": dg.MetadataValue.path(str(directory)),
+        "bytes": dg.MetadataValue.int(receipt.total_bytes),
+        "files": dg.MetadataValue.int(len(receipt.files)),
+        "up_to_date": dg.MetadataValue.bool(reused),
         "content_digest": dg.MetadataValue.text(receipt.content),
     }
     if (ledger := receipt.ledger) is not None:
         counts = {
-            "rows_in": ledger.rows_in, "documents": ledger.documents, "tokens": ledger.tokens,
-            "source_bytes": ledger.source_bytes, "blank_lines": ledger.blank_lines,
-            "empty_documents": ledger.empty_documents, "special_literals": ledger.special_literals,
-            "reference_documents": ledger.reference_documents, "sampled_documents": ledger.sampled_documents,
-            "dropped": sum(ledger.dropped.values()), **{f"dropped_{k}": v for k, v in ledger.dropped.items()},
+            "rows_in": ledger.rows_in,
+            "documents": ledger.documents,
+            "tokens": ledger.tokens,
+            "source_bytes": ledger.source_bytes,
+            "blank_lines": ledger.blank_lines,
+            "empty_documents": ledger.empty_documents,
+            "special_literals": ledger.special_literals,
+            "reference_documents": ledger.reference_documents,
+            "sampled_documents": ledger.sampled_documents,
+            "dropped": sum(ledger.dropped.values()),
+            **{f"dropped_{k}": v for k, v in ledger.dropped.items()},
         }
         shown |= {name: dg.MetadataValue.int(value) for name, value in counts.items()}
         if receipt.sources:
@@ -105,7 +119,9 @@ def receipt_metadata(receipt: Receipt, directory: Path, reused: bool) -> dict[st
     return shown
 
 
-def result(receipt: Receipt, directory: Path, reused: bool, extra: Mapping[str, Any] | None = None) -> dg.MaterializeResult[Any]:
+def result(
+    receipt: Receipt, directory: Path, reused: bool, extra: Mapping[str, Any] | None = None
+) -> dg.MaterializeResult[Any]:
     """A materialization whose data version is the content of the artifact, so that "out of date" is true."""
     return dg.MaterializeResult(
         metadata={**receipt_metadata(receipt, directory, reused), **(extra or {})},

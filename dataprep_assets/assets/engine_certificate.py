@@ -13,7 +13,8 @@ def engine_certificate_asset(dataset: DatasetAssets) -> dg.AssetsDefinition:
     """Compare the fast engine with the reference on a sample of this corpus and on adversarial documents."""
 
     @dg.asset(
-        key=dataset.key("engine_certificate"), deps=[dataset.key("manifest")],
+        key=dataset.key("engine_certificate"),
+        deps=[dataset.key("manifest")],
         **dataset.common({"json", "huggingface"}, "Whether the fast engine gives the reference's ids on this corpus."),
     )
     def engine_certificate(context: dg.AssetExecutionContext, storage: StorageResource) -> dg.MaterializeResult[Any]:
@@ -27,8 +28,10 @@ def engine_certificate_asset(dataset: DatasetAssets) -> dg.AssetsDefinition:
             for where in ["tokenizers" if kind in certificate.refused else certificate.engine]
         ]
         extra: dict[str, Any] = {
-            "engine": certificate.engine, "engine_version": certificate.engine_version,
-            "reference_version": certificate.reference_version, "refused_classes": ", ".join(certificate.refused) or "none",
+            "engine": certificate.engine,
+            "engine_version": certificate.engine_version,
+            "reference_version": certificate.reference_version,
+            "refused_classes": ", ".join(certificate.refused) or "none",
         }
         if rows:
             extra["compared"] = dg.MetadataValue.table(rows)

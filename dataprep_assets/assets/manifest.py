@@ -14,7 +14,9 @@ def manifest_asset(dataset: DatasetAssets) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=dataset.key("manifest"),
-        **dataset.common({"json", dataset.corpus.source.kind}, "Every source file, in natural order, and the shard plan."),
+        **dataset.common(
+            {"json", dataset.corpus.source.kind}, "Every source file, in natural order, and the shard plan."
+        ),
     )
     def manifest(context: dg.AssetExecutionContext, storage: StorageResource) -> dg.MaterializeResult[Any]:
         root = dataset.root(storage)

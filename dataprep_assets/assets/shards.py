@@ -17,7 +17,11 @@ from dataprep_assets.integrity.digest import digest_value
 
 
 def report_shards(
-    context: dg.AssetExecutionContext, dataset: DatasetAssets, artifact: str, root: Path, outcomes: Iterable[ShardResult]
+    context: dg.AssetExecutionContext,
+    dataset: DatasetAssets,
+    artifact: str,
+    root: Path,
+    outcomes: Iterable[ShardResult],
 ) -> Iterator[Any]:
     """Consume the outcomes and yield what Dagster is told; raises dg.Failure when a shard failed.
 
@@ -70,7 +74,8 @@ def _materializations(
         if outcome.receipt is not None:
             directory = dataset.corpus.artifact(artifact, partition).directory(root)
             yield dg.AssetMaterialization(
-                asset_key=context.asset_key, partition=partition,
+                asset_key=context.asset_key,
+                partition=partition,
                 metadata=receipt_metadata(outcome.receipt, directory, outcome.reused),
                 tags={"dagster/data_version": outcome.receipt.content[:32]},
             )

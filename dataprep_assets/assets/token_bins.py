@@ -23,8 +23,11 @@ def token_bins_asset(dataset: DatasetAssets, split: str) -> dg.AssetsDefinition:
     """Tokenize the shards of a split, in parallel over files."""
 
     @dg.asset(
-        key=dataset.key("token_bins", split), deps=[dataset.key("snapshot", split), dataset.key("engine_certificate")],
-        partitions_def=dataset.partitions[split], backfill_policy=dg.BackfillPolicy.multi_run(SHARDS_PER_RUN), pool=CPU_POOL,
+        key=dataset.key("token_bins", split),
+        deps=[dataset.key("snapshot", split), dataset.key("engine_certificate")],
+        partitions_def=dataset.partitions[split],
+        backfill_policy=dg.BackfillPolicy.multi_run(SHARDS_PER_RUN),
+        pool=CPU_POOL,
         **dataset.common({"numpy", "huggingface"}, "Flat token ids and document ends of each shard: tokenized once."),
     )
     def token_bins(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:

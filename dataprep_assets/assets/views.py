@@ -21,7 +21,8 @@ def view_asset(dataset: DatasetAssets, view: View) -> dg.AssetsDefinition:
     """Link the combined bins of all splits into a trainer's layout."""
 
     @dg.asset(
-        key=dataset.key(artifact_name(view)), deps=[dataset.key("combined_bins", s) for s in dataset.corpus.splits],
+        key=dataset.key(artifact_name(view)),
+        deps=[dataset.key("combined_bins", s) for s in dataset.corpus.splits],
         **dataset.common({"numpy", view}, _DESCRIPTIONS[view]),
     )
     def view_bins(context: dg.AssetExecutionContext, storage: StorageResource) -> dg.MaterializeResult[Any]:

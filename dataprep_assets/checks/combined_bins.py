@@ -37,7 +37,9 @@ def combined_bins_checks(dataset: DatasetAssets, split: str) -> dg.AssetChecksDe
     def findings(_: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
         return _findings(dataset, split, storage)
 
-    return checks_of(dataset.key("combined_bins", split), CHECKS, findings, reports=("shuffle_quality", "disk_headroom"))
+    return checks_of(
+        dataset.key("combined_bins", split), CHECKS, findings, reports=("shuffle_quality", "disk_headroom")
+    )
 
 
 def _findings(dataset: DatasetAssets, split: str, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
@@ -53,8 +55,14 @@ def _findings(dataset: DatasetAssets, split: str, storage: StorageResource) -> I
     @judged
     def alignment() -> Finding:
         return proofs.alignment(
-            tokens, dtype, document_ends.open_ends(directory / ENDS), separator_id=separator, vocab_size=bundle.vocab_size,
-            seed=seed, bos_id=receipt.facts["bos_id"], literal_separators=literal,
+            tokens,
+            dtype,
+            document_ends.open_ends(directory / ENDS),
+            separator_id=separator,
+            vocab_size=bundle.vocab_size,
+            seed=seed,
+            bos_id=receipt.facts["bos_id"],
+            literal_separators=literal,
         )
 
     @judged

@@ -44,8 +44,12 @@ def check_result(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheck
         schema = dg.TableSchema([dg.TableColumn(c, _column_type(records, c)) for c in columns])
         metadata["table"] = dg.MetadataValue.table(records, schema=schema)
     return dg.AssetCheckResult(
-        asset_key=key, check_name=name, passed=finding.passed, description=finding.summary,
-        severity=dg.AssetCheckSeverity.WARN if finding.warning else dg.AssetCheckSeverity.ERROR, metadata=metadata,
+        asset_key=key,
+        check_name=name,
+        passed=finding.passed,
+        description=finding.summary,
+        severity=dg.AssetCheckSeverity.WARN if finding.warning else dg.AssetCheckSeverity.ERROR,
+        metadata=metadata,
     )
 
 

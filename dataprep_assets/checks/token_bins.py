@@ -27,7 +27,9 @@ def token_bins_checks(dataset: DatasetAssets, split: str) -> dg.AssetChecksDefin
         plan = stream_plan(corpus, load_certificate(corpus, root))
         examined = dataset.shards_of_run(context.run, manifest, split)
         works = shard_works(corpus, root, manifest, plan, examined)
-        examinations = [ShardExamination(work=w, text_field=corpus.text_field, sensitive=corpus.sensitive) for w in works]
+        examinations = [
+            ShardExamination(work=w, text_field=corpus.text_field, sensitive=corpus.sensitive) for w in works
+        ]
         found = dict(prove_shards(examinations, worker_count(corpus.workers)))
         unknown = 0
         for partition in manifest.partitions(split):
@@ -45,20 +47,26 @@ def summarized(findings: Mapping[str, Finding], examined: list[str], unknown: in
     """One finding for all shards: passes when every one did; lists the bad ones, or shows the first's own table."""
     bad = {partition: f for partition, f in findings.items() if not f.passed}
     facts: dict[str, int | float | str] = {
-        "shards_examined": len(examined), "shards_failed": len(bad), "shards_not_examined_yet": unknown,
+        "shards_examined": len(examined),
+        "shards_failed": len(bad),
+        "shards_not_examined_yet": unknown,
     }
     shown = next((findings[p] for p in examined if p in findings), None)
     if shown is not None and len(examined) == 1:
         facts |= shown.facts
     if not bad:
         return Finding(
-            passed=True, facts=facts, table=shown.table if shown else (),
+            passed=True,
+            facts=facts,
+            table=shown.table if shown else (),
             summary=f"All {len(findings)} shards examined so far pass."
             + (f" For example {examined[0]}: {shown.summary}" if shown and shown.summary else ""),
         )
     first = next(iter(bad))
     return Finding(
-        passed=False, warning=all(f.warning for f in bad.values()), facts=facts,
+        passed=False,
+        warning=all(f.warning for f in bad.values()),
+        facts=facts,
         summary=f"{len(bad)} of {len(findings)} shards fail, first {first}: {bad[first].summary}",
         table=tuple({"shard": partition, "what": f.summary} for partition, f in bad.items()),
     )

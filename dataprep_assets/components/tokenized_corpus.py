@@ -1,4 +1,4 @@
-"""`type: dataprep_assets.components.TokenizedCorpus`: a corpus from source to validated bins, declared in YAML alone."""
+"""`dataprep_assets.components.TokenizedCorpus`: a corpus from source to validated bins, declared in YAML alone."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,7 +47,9 @@ class TokenizedCorpus(dg.Component):
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> "TokenizedCorpus":
         if attributes is None:
-            raise ConfigError(f"{context.path / 'defs.yaml'}: attributes: missing; `dg scaffold defs` writes a commented example")
+            raise ConfigError(
+                f"{context.path / 'defs.yaml'}: attributes: missing; `dg scaffold defs` writes a commented example"
+            )
         resolved = context.resolution_context.resolve_value(attributes.model_dump(mode="json", exclude_unset=True))
         return cls(declared(resolved, Path(context.path) / "defs.yaml"))
 

@@ -30,8 +30,14 @@ from dataprep_assets.proofs.finding import SHOWN, Finding, Row, first_of, judged
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 __all__ = [
-    "alignment", "equals_shards", "meta_matches", "sampler_dry_run", "shuffle_quality", "source_run_length",
-    "sources_complete", "wrong_totals",
+    "alignment",
+    "equals_shards",
+    "meta_matches",
+    "sampler_dry_run",
+    "shuffle_quality",
+    "source_run_length",
+    "sources_complete",
+    "wrong_totals",
 ]
 
 META_BYTES = 1 << 20
@@ -70,7 +76,9 @@ def equals_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: s
     if not defects:
         defects += _differing_ends(directory / ENDS, shards)
     return verdict(
-        defects, f"{path.name} is its {len(shards)} shards, {size} bytes, in order.", _REBUILD,
+        defects,
+        f"{path.name} is its {len(shards)} shards, {size} bytes, in order.",
+        _REBUILD,
         facts={"bytes": size, "shards": len(shards), "shard_bytes": expected},
     )
 
@@ -135,13 +143,19 @@ def wrong_totals(receipt: Receipt, shards: Shards) -> Finding:
     held = ledger_of(receipt).to_json()
     summed = Ledger.total(ledger_of(r) for _, r in shards).to_json()
     return verdict(
-        (f"{name_of(receipt)}: {k}: the ledger says {held[k]}, its {len(shards)} shards sum to {v}"
-         for k, v in summed.items() if _counts(held[k]) != _counts(v)),
+        (
+            f"{name_of(receipt)}: {k}: the ledger says {held[k]}, its {len(shards)} shards sum to {v}"
+            for k, v in summed.items()
+            if _counts(held[k]) != _counts(v)
+        ),
         f"The ledger is the sum of {len(shards)} shards: {summed['documents']} documents, {summed['tokens']} tokens.",
         _REBUILD,
         facts={
-            "shards": len(shards), "rows_in": summed["rows_in"], "documents": summed["documents"],
-            "tokens": summed["tokens"], "dropped": sum(summed["dropped"].values()),
+            "shards": len(shards),
+            "rows_in": summed["rows_in"],
+            "documents": summed["documents"],
+            "tokens": summed["tokens"],
+            "dropped": sum(summed["dropped"].values()),
         },
     )
 
@@ -190,7 +204,8 @@ def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntr
     if missing:
         defects.insert(0, f"{split}: {len(missing)} of {len(wanted)} files are missing: {first_of(missing)}")
     return verdict(
-        defects, f"{split} holds its {len(wanted)} files once each, in manifest order, and no other.",
+        defects,
+        f"{split} holds its {len(wanted)} files once each, in manifest order, and no other.",
         "Materialize the shards that these files belong to, then `combined_bins`",
         facts={"files": len(seen), "files_in_manifest": len(wanted), "missing": len(missing)},
     )
@@ -208,7 +223,14 @@ class _PlainUnpickler(pickle.Unpickler):
 
 # What the unpickler raises for bytes that are no pickle.
 _NO_PICKLE = (
-    pickle.UnpicklingError, EOFError, ValueError, LookupError, TypeError, AttributeError, OverflowError, MemoryError,
+    pickle.UnpicklingError,
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    MemoryError,
 )
 
 
@@ -241,15 +263,26 @@ def meta_matches(directory: Path, bundle: TokenizerBundle, separator_id: int, dt
             source = "the bins have" if key != "vocab_size" else f"len() of {bundle.name} is"
             defects.append(f"{directory / 'meta.json'}: {key} is {meta.get(key)!r}, {source} {value!r}")
     return verdict(
-        defects, f"meta.pkl and meta.json agree: {dtype}, vocabulary {bundle.vocab_size}, separator {separator_id}.",
-        _REBUILD, facts={"vocab_size": bundle.vocab_size, "eos_token_id": separator_id, "dtype": dtype},
+        defects,
+        f"meta.pkl and meta.json agree: {dtype}, vocabulary {bundle.vocab_size}, separator {separator_id}.",
+        _REBUILD,
+        facts={"vocab_size": bundle.vocab_size, "eos_token_id": separator_id, "dtype": dtype},
     )
 
 
 @judged
 def alignment(
-    tokens_path: Path, dtype: str, ends: NDArray[np.uint64], *, separator_id: int, vocab_size: int, seed: int,
-    bos_id: int | None = None, literal_separators: int = 0, windows: int = 64, block: int = 1024,
+    tokens_path: Path,
+    dtype: str,
+    ends: NDArray[np.uint64],
+    *,
+    separator_id: int,
+    vocab_size: int,
+    seed: int,
+    bos_id: int | None = None,
+    literal_separators: int = 0,
+    windows: int = 64,
+    block: int = 1024,
 ) -> Finding:
     """Inputs and labels, read as a trainer reads them, are one token apart and on the token grid.
 
@@ -266,7 +299,9 @@ def alignment(
     if size != count * width:
         return verdict(
             [f"{name}: {size} bytes, but its {len(ends)} documents end at byte {count * width} as {dtype}"],
-            "", f"The dtype is wrong or tokens are lost. {_REBUILD}", facts={"bytes": size, "tokens": count},
+            "",
+            f"The dtype is wrong or tokens are lost. {_REBUILD}",
+            facts={"bytes": size, "tokens": count},
         )
     tokens = flat_bins.open_tokens(tokens_path, dtype)
     rng = np.random.default_rng(seed)
@@ -296,8 +331,14 @@ def alignment(
 
 
 def _misaligned(
-    x: NDArray[Any], y: NDArray[Any], mapped: NDArray[Any], ends: NDArray[np.int64], separator: int, vocab_size: int,
-    *, exact: bool,
+    x: NDArray[Any],
+    y: NDArray[Any],
+    mapped: NDArray[Any],
+    ends: NDArray[np.int64],
+    separator: int,
+    vocab_size: int,
+    *,
+    exact: bool,
 ) -> Iterator[str]:
     """What is wrong with one window; `ends` are where its documents' last tokens are, counted in the window."""
     if not np.array_equal(x, mapped[:-1]) or not np.array_equal(y, mapped[1:]):
@@ -317,8 +358,14 @@ def _misaligned(
 
 @judged
 def sampler_dry_run(
-    tokens_path: Path, dtype: str, vocab_size: int,
-    *, seed: int, batches: int = 32, batch_size: int = 8, block: int = 256,
+    tokens_path: Path,
+    dtype: str,
+    vocab_size: int,
+    *,
+    seed: int,
+    batches: int = 32,
+    batch_size: int = 8,
+    block: int = 256,
 ) -> Finding:
     """Random batches can be drawn and learned from: a unigram model beats the uniform one on batches held out.
 
@@ -336,8 +383,11 @@ def sampler_dry_run(
     batches = min(batches, blocks // batch_size)
     if batches < 2:
         return verdict(
-            [f"{tokens_path.name}: {len(tokens)} tokens are too few for two batches of a block of {block} tokens"], "",
-            "Give the split more text, or train with a shorter block", facts={"tokens": len(tokens)}, warning=True,
+            [f"{tokens_path.name}: {len(tokens)} tokens are too few for two batches of a block of {block} tokens"],
+            "",
+            "Give the split more text, or train with a shorter block",
+            facts={"tokens": len(tokens)},
+            warning=True,
         )
     starts = (rng.choice(blocks, (batches, batch_size), replace=False) * block).tolist()
     counts = np.zeros(vocab_size, np.int64)
@@ -374,7 +424,9 @@ def sampler_dry_run(
         f"Training would start at a loss of {uniform:.3f}; token frequencies alone bring it to {unigram:.3f}.",
         "Look at `eye_test`; wrong dtype and damaged bytes look like this",
         facts={
-            "uniform_loss": round(uniform, 4), "batches": batches, "batch_tokens": batch_size * block,
+            "uniform_loss": round(uniform, 4),
+            "batches": batches,
+            "batch_tokens": batch_size * block,
             "constant_blocks": len(constant),
             "unigram_loss": round(unigram, 4) if math.isfinite(unigram) else "none",
         },
@@ -427,7 +479,8 @@ def _order_report(defects: Sequence[str], sources: Sequence[Mapping[str, Any]]) 
     files = _runs(lines, lambda line: str(line["file"]))
     chunks = _runs(lines, lambda line: str(PurePosixPath(line["file"]).parent))
     facts: dict[str, int | float | str] = {
-        "documents": sum(line["documents"] for line in lines), "tokens": sum(line["tokens"] for line in lines)
+        "documents": sum(line["documents"] for line in lines),
+        "tokens": sum(line["tokens"] for line in lines),
     }
     for kind, runs in (("file", files), ("chunk", chunks)):
         facts |= {
@@ -441,7 +494,9 @@ def _order_report(defects: Sequence[str], sources: Sequence[Mapping[str, Any]]) 
         defects,
         f"{facts['documents']} documents lie in {len(files)} runs of one file and {len(chunks)} runs of one chunk, "
         f"{facts['mean_tokens_per_file_run']} tokens a file run: shuffle when training.",
-        f"Totals and order disagree. {_REBUILD}", facts=facts, table=[{"defect": d} for d in defects[:SHOWN]] or table,
+        f"Totals and order disagree. {_REBUILD}",
+        facts=facts,
+        table=[{"defect": d} for d in defects[:SHOWN]] or table,
     )
 
 

@@ -20,29 +20,37 @@ def certificate_holds(certificate: Certificate, bundle: TokenizerBundle, special
     rows = tuple({"what": k, "certified": old, "now": new, "same": str(old == new)} for k, (old, new) in pairs.items())
     changed = [what for what, (old, new) in pairs.items() if old != new]
     return Finding(
-        passed=not changed, facts={"documents_compared": sum(certificate.compared.values())}, table=rows,
+        passed=not changed,
+        facts={"documents_compared": sum(certificate.compared.values())},
+        table=rows,
         summary=f"Changed since certification: {', '.join(changed)}. Materialize engine_certificate again."
-        if changed else "The certificate covers this tokenizer, mode and these library versions.",
-    )  # fmt: skip
+        if changed
+        else "The certificate covers this tokenizer, mode and these library versions.",
+    )
 
 
 def fast_engine_accepted(certificate: Certificate) -> Finding:
     """Whether the fast engine may encode every class of documents; a warning when some go to the reference."""
     return Finding(
-        passed=not certificate.refused, warning=True,
+        passed=not certificate.refused,
+        warning=True,
         facts={"refused_classes": len(certificate.refused), "documents_compared": sum(certificate.compared.values())},
-        summary=f"{certificate.reason or 'Refused'}. Classes sent to the reference engine: {', '.join(certificate.refused)}."
-        if certificate.refused else f"{certificate.engine} {certificate.engine_version} gave the reference's ids on every document.",
+        summary=f"{certificate.reason or 'Refused'}. Sent to the reference engine: {', '.join(certificate.refused)}."
+        if certificate.refused
+        else f"{certificate.engine} {certificate.engine_version} gave the reference's ids on every document.",
         table=tuple({"class": k, "goes to": "tokenizers"} for k in certificate.refused),
-    )  # fmt: skip
+    )
 
 
 def separator_ends_documents(separator: SpecialToken, bundle: TokenizerBundle) -> Finding:
     """Whether the separator means the end of a document; a warning for a chat-turn token (QwenLM/Qwen3#1422)."""
     chat = separator.content in CHAT_TURN_TOKENS
     return Finding(
-        passed=not chat, warning=True, facts={"separator_id": separator.id, "separator": separator.content},
-        summary=f"{separator.content} ({separator.id}) ends a chat turn in {bundle.name}: a model pretrained on it stops in "
-        "mid-document. Choose the tokenizer's end-of-document token."
-        if chat else f"{separator.content} ({separator.id}) ends each document.",
-    )  # fmt: skip
+        passed=not chat,
+        warning=True,
+        facts={"separator_id": separator.id, "separator": separator.content},
+        summary=f"{separator.content} ({separator.id}) ends a chat turn in {bundle.name}: a model pretrained on it "
+        "stops in mid-document. Choose the tokenizer's end-of-document token."
+        if chat
+        else f"{separator.content} ({separator.id}) ends each document.",
+    )

@@ -41,8 +41,13 @@ class Finding:
 
 
 def verdict(
-    defects: Iterable[str], holds: str, todo: str, *, facts: Mapping[str, int | float | str] | None = None,
-    table: Iterable[Row] | None = None, warning: bool = False,
+    defects: Iterable[str],
+    holds: str,
+    todo: str,
+    *,
+    facts: Mapping[str, int | float | str] | None = None,
+    table: Iterable[Row] | None = None,
+    warning: bool = False,
 ) -> Finding:
     """A finding that passes with `holds` when there is no defect, and else names the first and says what `todo`.
 
@@ -69,7 +74,8 @@ def judged(proof: Callable[_P, Finding]) -> Callable[_P, Finding]:
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             return Finding(
-                passed=False, facts={"unreadable": 1},
+                passed=False,
+                facts={"unreadable": 1},
                 summary=f"{where}{error.strerror or error}. The artifact cannot be read: restore or rebuild it.",
             )
 

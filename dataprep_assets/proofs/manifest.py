@@ -21,7 +21,9 @@ _AGAIN = "Materialize `manifest` again if the source was meant to change"
 
 @judged
 def count_matches(
-    entries: Sequence[ManifestEntry], listed: Sequence[SourceFile], include: Sequence[str],
+    entries: Sequence[ManifestEntry],
+    listed: Sequence[SourceFile],
+    include: Sequence[str],
     splits: Mapping[str, Sequence[str]],
 ) -> Finding:
     """The manifest holds exactly the files that a fresh listing has for its globs, with their sizes and digests."""
@@ -46,11 +48,16 @@ def count_matches(
         if paths:
             defects.append(f"{len(paths)} {what}: {first_of(paths)}")
     return verdict(
-        defects + changed, f"The manifest's {len(entries)} files are those of the source, with its sizes and digests.",
+        defects + changed,
+        f"The manifest's {len(entries)} files are those of the source, with its sizes and digests.",
         _AGAIN,
         facts={
-            "files": len(entries), "files_in_source": len(fresh), "missing": len(missing), "extra": len(extra),
-            "changed": len(changed), "bytes": sum(e.size_bytes for e in entries),
+            "files": len(entries),
+            "files_in_source": len(fresh),
+            "missing": len(missing),
+            "extra": len(extra),
+            "changed": len(changed),
+            "bytes": sum(e.size_bytes for e in entries),
         },
     )
 
@@ -92,8 +99,10 @@ def entries_resolve(
         except DataprepError as error:
             defects.append(f"{entry.relpath}: {error}")
     return verdict(
-        defects, f"{len(drawn)} of {len(entries)} files, drawn at random, are there with their sizes.",
-        "Materialize `snapshot` again, or restore the files", facts={"sampled": len(drawn), "files": len(entries)},
+        defects,
+        f"{len(drawn)} of {len(entries)} files, drawn at random, are there with their sizes.",
+        "Materialize `snapshot` again, or restore the files",
+        facts={"sampled": len(drawn), "files": len(entries)},
     )
 
 
@@ -101,8 +110,10 @@ def entries_resolve(
 def plan_covers(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> Finding:
     """The shards hold every ordinal of the manifest exactly once, in order, and each shard only files of its split."""
     return verdict(
-        _uncovered(entries, plan), f"{len(plan)} shards hold the manifest's {len(entries)} files once each, in order.",
-        "Materialize `manifest` again: it freezes a new plan", facts={"shards": len(plan), "files": len(entries)},
+        _uncovered(entries, plan),
+        f"{len(plan)} shards hold the manifest's {len(entries)} files once each, in order.",
+        "Materialize `manifest` again: it freezes a new plan",
+        facts={"shards": len(plan), "files": len(entries)},
     )
 
 

@@ -62,7 +62,11 @@ def prove_shard(examination: ShardExamination) -> dict[str, Finding]:
             work.directory, receipt, {f.label: f for f in work.files}, bundle, text_field=examination.text_field
         ),
         "eye_test": token_bins.eye_test(
-            work.directory / TOKENS, work.directory / ENDS, work.plan.dtype, bundle, seed=int(receipt.key[:8], 16),
+            work.directory / TOKENS,
+            work.directory / ENDS,
+            work.plan.dtype,
+            bundle,
+            seed=int(receipt.key[:8], 16),
             sensitive=examination.sensitive,
         ),
     }

@@ -18,7 +18,8 @@ def digests_match(expected: Mapping[str, str], paths: Mapping[str, Path]) -> Fin
     """Every file, by label, has the expected SHA-256. Each is read once, in blocks."""
     present = [path for label, path in paths.items() if label in expected and path.is_file()]
     return verdict(
-        _differing(expected, paths), f"{len(expected)} files have their digests.",
+        _differing(expected, paths),
+        f"{len(expected)} files have their digests.",
         "Fetch these files again: materialize `snapshot` of their shard",
         facts={"files": len(expected), "bytes": sum(path.stat().st_size for path in present)},
     )
@@ -57,7 +58,10 @@ def disk_headroom(path: Path, expected_more_bytes: int, headroom: float = 0.2) -
         f"{usage.free} bytes are free, {needed} are needed.",
         f"Free {short} bytes, choose a larger disk, or materialize fewer shards",
         facts={
-            "used_bytes": usage.used, "free_bytes": usage.free, "needed_bytes": needed, "total_bytes": usage.total,
+            "used_bytes": usage.used,
+            "free_bytes": usage.free,
+            "needed_bytes": needed,
+            "total_bytes": usage.total,
             "used_share": round(usage.used / usage.total, 4),
         },
     )

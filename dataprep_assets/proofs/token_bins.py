@@ -34,8 +34,14 @@ from dataprep_assets.tokenization.certificate import CLASSES, Certificate
 from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, SpecialTokens
 
 __all__ = [
-    "certificate_valid", "eye_test", "files_intact", "ids_in_vocabulary", "ledger_balances", "round_trip",
-    "separators_match_documents", "size_matches",
+    "certificate_valid",
+    "eye_test",
+    "files_intact",
+    "ids_in_vocabulary",
+    "ledger_balances",
+    "round_trip",
+    "separators_match_documents",
+    "size_matches",
 ]
 
 BLOCK = 1 << 20
@@ -53,7 +59,8 @@ def files_intact(directory: Path, receipt: Receipt) -> Finding:
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in damage(directory, receipt, "full")),
         f"{len(receipt.files)} files, {receipt.total_bytes} bytes, have the digests of the receipt.",
-        _REBUILD, facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
+        _REBUILD,
+        facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
     )
 
 
@@ -67,8 +74,12 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
         f"{ledger.rows_in} rows are {ledger.documents} documents and {dropped} drops, in total and file by file.",
         _REBUILD,
         facts={
-            "rows_in": ledger.rows_in, "documents": ledger.documents, "dropped": dropped, "tokens": ledger.tokens,
-            "source_files": len(receipt.sources), **{f"dropped_{k}": v for k, v in ledger.dropped.items()},
+            "rows_in": ledger.rows_in,
+            "documents": ledger.documents,
+            "dropped": dropped,
+            "tokens": ledger.tokens,
+            "source_files": len(receipt.sources),
+            **{f"dropped_{k}": v for k, v in ledger.dropped.items()},
         },
     )
 
@@ -137,7 +148,9 @@ def size_matches(directory: Path, receipt: Receipt) -> Finding:
     except FormatError as error:
         defects.append(str(error))
     return verdict(
-        defects, f"{size} bytes are {ledger.tokens} {dtype} tokens in {ledger.documents} documents.", _REBUILD,
+        defects,
+        f"{size} bytes are {ledger.tokens} {dtype} tokens in {ledger.documents} documents.",
+        _REBUILD,
         facts={"bytes": size, "tokens": ledger.tokens, "documents": ledger.documents},
     )
 
@@ -175,9 +188,13 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
             f"{name_of(receipt)}: ids are in [{low}, {high}], the ledger says [{ledger.min_id}, {ledger.max_id}]"
         )
     return verdict(
-        defects, f"{len(tokens)} ids are in [{low}, {high}], below {vocab_size}.", _REBUILD,
+        defects,
+        f"{len(tokens)} ids are in [{low}, {high}], below {vocab_size}.",
+        _REBUILD,
         facts={
-            "tokens": len(tokens), "vocab_size": vocab_size, "outside": outside,
+            "tokens": len(tokens),
+            "vocab_size": vocab_size,
+            "outside": outside,
             **({"min_id": low, "max_id": high} if low is not None and high is not None else {}),
         },
     )
@@ -214,8 +231,11 @@ def separators_match_documents(directory: Path, receipt: Receipt) -> Finding:
         f"{len(ends)} documents end with id {separator}; {ledger.literal_separators} more come from text.",
         todo if from_text else _REBUILD,
         facts={
-            "documents": len(ends), "separators": seen.separators, "literal_separators": ledger.literal_separators,
-            "empty_documents": seen.empty, "doubled": seen.doubled_count,
+            "documents": len(ends),
+            "separators": seen.separators,
+            "literal_separators": ledger.literal_separators,
+            "empty_documents": seen.empty,
+            "doubled": seen.doubled_count,
         },
         warning=from_text,
     )
@@ -353,9 +373,12 @@ def certificate_valid(receipt: Receipt, bundle: TokenizerBundle, special_tokens:
         "Materialize `engine_certificate` again, then this shard",
         warning=warning,
         facts={
-            "compared": compared, "refused": ", ".join(certificate.refused) or "none",
-            "reference_documents": ledger.reference_documents, "sampled_documents": ledger.sampled_documents,
-            "engine": f"{certificate.engine} {certificate.engine_version}", "certificate": certificate.id,
+            "compared": compared,
+            "refused": ", ".join(certificate.refused) or "none",
+            "reference_documents": ledger.reference_documents,
+            "sampled_documents": ledger.sampled_documents,
+            "engine": f"{certificate.engine} {certificate.engine_version}",
+            "certificate": certificate.id,
         },
     )
 
@@ -364,7 +387,8 @@ def _uncovered(receipt: Receipt, ledger: Ledger, certificate: Certificate) -> It
     """What the receipt says was done that the certificate does not allow."""
     fast = not certificate.engine_is_refused
     for package, certified in (
-        (certificate.engine, certificate.engine_version), (ReferenceEngine.name, certificate.reference_version)
+        (certificate.engine, certificate.engine_version),
+        (ReferenceEngine.name, certificate.reference_version),
     ):
         ran = receipt.measured.get("versions", {}).get(package, certified)
         if fast and ran != certified:
@@ -382,8 +406,13 @@ def _uncovered(receipt: Receipt, ledger: Ledger, certificate: Certificate) -> It
 
 @judged
 def round_trip(
-    directory: Path, receipt: Receipt, sources: Mapping[str, SourcePart], bundle: TokenizerBundle,
-    *, samples: int = 16, text_field: str = "text",
+    directory: Path,
+    receipt: Receipt,
+    sources: Mapping[str, SourcePart],
+    bundle: TokenizerBundle,
+    *,
+    samples: int = 16,
+    text_field: str = "text",
 ) -> Finding:
     """Sampled documents, read again from their source files and encoded by the reference, are the stored ids.
 
@@ -482,8 +511,14 @@ def _differences(
 
 @judged
 def eye_test(
-    tokens_path: Path, ends_path: Path, dtype: str, bundle: TokenizerBundle,
-    *, seed: int, windows: int = 6, sensitive: bool = False,
+    tokens_path: Path,
+    ends_path: Path,
+    dtype: str,
+    bundle: TokenizerBundle,
+    *,
+    seed: int,
+    windows: int = 6,
+    sensitive: bool = False,
 ) -> Finding:
     """Windows of the stream, at its start and deep in, decode to text with the statistics of text.
 
@@ -514,12 +549,16 @@ def eye_test(
         defects.append(f"{tokens_path.name}: {length} times id 0 in a row from token offset {first}: a hole")
     warning = not defects and 2 * odd_windows <= len(rows)
     return verdict(
-        defects + odd, f"{len(rows)} windows of {len(tokens)} tokens decode to plausible text.",
-        "Look at these documents: text can be like that, damage too" if warning
+        defects + odd,
+        f"{len(rows)} windows of {len(tokens)} tokens decode to plausible text.",
+        "Look at these documents: text can be like that, damage too"
+        if warning
         else f"The bytes are not {dtype} ids of {bundle.name}, or are damaged: verify the digests. {_REBUILD}",
         warning=warning,
         facts={
-            "tokens": len(tokens), "windows": len(rows), "odd_windows": odd_windows,
+            "tokens": len(tokens),
+            "windows": len(rows),
+            "odd_windows": odd_windows,
             **{f"least_{k}": min((float(r[k]) for r in rows), default=0.0) for k in ("bits_per_token", "printable")},
             "most_bits_per_token": max((float(r["bits_per_token"]) for r in rows), default=0.0),
         },
@@ -543,9 +582,12 @@ def _statistics(window: NDArray[Any], bundle: TokenizerBundle, rng: np.random.Ge
     noise = np.unique(rng.integers(0, bundle.vocab_size, len(window)), return_counts=True)[1]
     text = bundle.decode(window)
     return {
-        "bits_per_token": round(_entropy(counts), 3), "noise_bits": round(_entropy(noise), 3),
-        "printable": round(_printable(text), 4), "distinct": round(len(counts) / len(window), 4),
-        "longest_run": _longest_run(window), "text": text.strip("\ufffd")[:200],
+        "bits_per_token": round(_entropy(counts), 3),
+        "noise_bits": round(_entropy(noise), 3),
+        "printable": round(_printable(text), 4),
+        "distinct": round(len(counts) / len(window), 4),
+        "longest_run": _longest_run(window),
+        "text": text.strip("\ufffd")[:200],
     }
 
 
@@ -582,7 +624,8 @@ def _printable(text: str) -> float:
     """Share of characters that text has; 0 for none. Replacement characters at the edges are the window's own cuts."""
     counts = Counter(text.strip("\ufffd"))
     good = sum(
-        n for c, n in counts.items()
+        n
+        for c, n in counts.items()
         if c in "\t\n\r" or (c != "\ufffd" and unicodedata.category(c) not in ("Cc", "Cn", "Co", "Cs"))
     )
     return good / counts.total() if counts else 0.0
@@ -613,4 +656,3 @@ def _hole(tokens: NDArray[Any]) -> tuple[int, int] | None:
             if stop - first >= LONGEST_RUN:
                 return first, stop - first
     return None
-

@@ -29,7 +29,10 @@ def same_stream(directory: Path, receipt: Receipt, view: View, splits: Sequence[
             defects.append(f"{name_of(receipt)}: {ours.path} is not the stream of combined_bins/{split.split}")
     tokens = sum(s.token_count for s in splits)
     return verdict(
-        defects, f"{len(splits)} splits, {tokens} tokens, byte for byte the combined bins.", _REMEDY, facts={"tokens": tokens}
+        defects,
+        f"{len(splits)} splits, {tokens} tokens, byte for byte the combined bins.",
+        _REMEDY,
+        facts={"tokens": tokens},
     )
 
 
@@ -37,7 +40,9 @@ def same_stream(directory: Path, receipt: Receipt, view: View, splits: Sequence[
 def layout_valid(directory: Path, receipt: Receipt, view: View, splits: Sequence[CombinedSplit]) -> Finding:
     """The sidecars describe the token files exactly: every invariant of the format, recomputed."""
     return verdict(
-        _invalid(directory, view, splits), f"The {view} layout is valid for {len(splits)} splits.", _REMEDY,
+        _invalid(directory, view, splits),
+        f"The {view} layout is valid for {len(splits)} splits.",
+        _REMEDY,
         facts={"files": len(receipt.files)},
     )
 

@@ -8,17 +8,48 @@ import random
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-_SPACES = " \t\n\r\u000b\u000c\u0085\u00a0\u1680\u2000\u2003\u2009\u200a\u2028\u2029\u202f\u205f\u3000\u200b\u2060\ufeff"
+_SPACES = (
+    " \t\n\r\u000b\u000c\u0085\u00a0\u1680\u2000\u2003\u2009\u200a\u2028\u2029\u202f\u205f\u3000\u200b\u2060\ufeff"
+)
 _SAMPLES = (
-    "It's we'll I'd they're you've I'm CAN'T Won'T 'S 'Re ''s s'", "naïve café Ångström Œuvre ß ẞ ſ ﬁ ﬂ ﬃ", "ǆ ǅ ǈ Ǌ İ ı ŉ ΐ",
-    "Zażółć gęślą jaźń; Příliš žluťoučký kůň", "Ξεσκεπάζω την ψυχοφθόρα βδελυγμία ς σ Σ", "Съешь же ещё этих мягких булок ѢѣІі",
-    "他们说:「你好,世界。」这是测试,繁體中文。", "日本語のテキスト、カタカナ、ﾊﾝｶｸ、㍻㌔㎏①Ⅳ", "한국어 조합 한글 ᄒ\u1161ᆫ", "العربية مع تشكيل: مُحَمَّدٌ ـــ لا", "עברית עם ניקוד שָׁלוֹם",
-    "हिन्दी क्षत्रिय ज्ञान श्री", "ไทยไม่มีช่องว่าง ภาษาไทยน้ำ", "தமிழ் கொ கௌ", "မြန်မာ ၁၂၃", "ქართული ႠႡႢ ᲐᲑ", "አማርኛ ፩፪", "བོད་ཡིག", "ᏣᎳᎩ Ꭰ ꭰ",
-    "👩‍👩‍👧‍👦 🏳️‍🌈 👍🏽 🇩🇪🇫🇷 ☎️ ☎︎ 1️⃣", "e\u0301 a\u0308 o\u0302\u0323 o\u0323\u0302 \u0301leading", "a" + "\u0300\u0316" * 40, "\u0345\u0301 \u1e9b\u0323", "Å Å Ω Ω K K",
-    "12345678901234567890 1,234,567.89 ٣٤٥ १२३ ½ ² ₃ Ⅷ 0x1F 1e-10", "--- === ___ ... ?!?! ((())) {}[]<> /* */ <!-- --> \\n\\t", "http://user@example.org:80/a/b?c=d&e=%20#f",
-    "def f(x):\n    return x\n\n\n\tif x:\n\t\tpass  \n", "a,b;c\r\nd\re\n\r\n\r\n f", "\x00\x01\x02\x1f\x7f\x80\x9f", "\ufffd\ufffe\uffff\U0001f9ff\U000e0041\U0010ffff\ue000\uf8ff",
-    "\u202eright-to-left\u202c \u2066iso\u2069 zero\u200dwidth\u200cjoin", "𝒜𝓑𝕮 𝟘𝟙 𐍈 𒀀 𓀀 𠜎𠜱𪚥 🜁", "Ａｂｃ１２３ ｡｢｣", "xX" * 200, "aA1 " * 300, "\u1100\u1161\u11a8\uac01\u11a8",
-)  # fmt: skip
+    "It's we'll I'd they're you've I'm CAN'T Won'T 'S 'Re ''s s'",
+    "naïve café Ångström Œuvre ß ẞ ſ ﬁ ﬂ ﬃ",
+    "ǆ ǅ ǈ Ǌ İ ı ŉ ΐ",
+    "Zażółć gęślą jaźń; Příliš žluťoučký kůň",
+    "Ξεσκεπάζω την ψυχοφθόρα βδελυγμία ς σ Σ",
+    "Съешь же ещё этих мягких булок ѢѣІі",
+    "他们说:「你好,世界。」这是测试,繁體中文。",
+    "日本語のテキスト、カタカナ、ﾊﾝｶｸ、㍻㌔㎏①Ⅳ",
+    "한국어 조합 한글 ᄒ\u1161ᆫ",
+    "العربية مع تشكيل: مُحَمَّدٌ ـــ لا",
+    "עברית עם ניקוד שָׁלוֹם",
+    "हिन्दी क्षत्रिय ज्ञान श्री",
+    "ไทยไม่มีช่องว่าง ภาษาไทยน้ำ",
+    "தமிழ் கொ கௌ",
+    "မြန်မာ ၁၂၃",
+    "ქართული ႠႡႢ ᲐᲑ",
+    "አማርኛ ፩፪",
+    "བོད་ཡིག",
+    "ᏣᎳᎩ Ꭰ ꭰ",
+    "👩‍👩‍👧‍👦 🏳️‍🌈 👍🏽 🇩🇪🇫🇷 ☎️ ☎︎ 1️⃣",
+    "e\u0301 a\u0308 o\u0302\u0323 o\u0323\u0302 \u0301leading",
+    "a" + "\u0300\u0316" * 40,
+    "\u0345\u0301 \u1e9b\u0323",
+    "Å Å Ω Ω K K",
+    "12345678901234567890 1,234,567.89 ٣٤٥ १२३ ½ ² ₃ Ⅷ 0x1F 1e-10",
+    "--- === ___ ... ?!?! ((())) {}[]<> /* */ <!-- --> \\n\\t",
+    "http://user@example.org:80/a/b?c=d&e=%20#f",
+    "def f(x):\n    return x\n\n\n\tif x:\n\t\tpass  \n",
+    "a,b;c\r\nd\re\n\r\n\r\n f",
+    "\x00\x01\x02\x1f\x7f\x80\x9f",
+    "\ufffd\ufffe\uffff\U0001f9ff\U000e0041\U0010ffff\ue000\uf8ff",
+    "\u202eright-to-left\u202c \u2066iso\u2069 zero\u200dwidth\u200cjoin",
+    "𝒜𝓑𝕮 𝟘𝟙 𐍈 𒀀 𓀀 𠜎𠜱𪚥 🜁",
+    "Ａｂｃ１２３ ｡｢｣",
+    "xX" * 200,
+    "aA1 " * 300,
+    "\u1100\u1161\u11a8\uac01\u11a8",
+)
 
 
 def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]:
@@ -33,7 +64,15 @@ def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]
         yield from {unicodedata.normalize(form, text) for form in ("NFC", "NFD", "NFKC", "NFKD")} - {text}
         yield from (text.upper(), text.lower(), f" {text}", f"{text}\n\n", text[::-1])
     for literal in special_literals:
-        yield from (literal, f"a{literal}b", f" {literal} ", literal + literal, literal[:-1], literal[1:], f"{literal}\n\n{literal}")
+        yield from (
+            literal,
+            f"a{literal}b",
+            f" {literal} ",
+            literal + literal,
+            literal[:-1],
+            literal[1:],
+            f"{literal}\n\n{literal}",
+        )
     generator = random.Random(20240229)
     alphabet = "".join(_SAMPLES) + _SPACES
     for length in (3, 10, 40, 200, 2000):
@@ -41,5 +80,12 @@ def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]
             yield "".join(generator.choice(alphabet) for _ in range(length))
     for _ in range(200):  # any code point but surrogates
         yield "".join(chr(c) for c in (generator.randrange(1, 0x110000) for _ in range(60)) if not 0xD800 <= c < 0xE000)
-    for unit, count in (("a", 300_000), ("ab1", 100_000), (" ", 300_000), ("\n", 100_000), ("中", 100_000), ("word ", 250_000)):
+    for unit, count in (
+        ("a", 300_000),
+        ("ab1", 100_000),
+        (" ", 300_000),
+        ("\n", 100_000),
+        ("中", 100_000),
+        ("word ", 250_000),
+    ):
         yield unit * count

@@ -121,7 +121,9 @@ class TokenizerBundle:
         if configured and configured not in CHAT_TURN_TOKENS:
             return self.token(configured, key="document.separator (auto: eos_token)")
         ours = [c for c in _DOCUMENT_END_TOKENS if self._reference.token_to_id(c) is not None]
-        because = f"its eos_token {configured!r} ends a chat turn, not a document" if configured else "it has no eos_token"
+        because = (
+            f"its eos_token {configured!r} ends a chat turn, not a document" if configured else "it has no eos_token"
+        )
         raise TokenizerError(
             f"document.separator: auto cannot choose for {self.name}: {because}. Name one; in its vocabulary are {ours}"
         )
@@ -156,7 +158,9 @@ class LiteralFinder:
 
     def __init__(self, literals: tuple[str, ...]) -> None:
         self._prefixes = tuple(sorted({literal[:2] for literal in literals if literal}))
-        self._pattern = re.compile("|".join(re.escape(x) for x in sorted(literals, key=len, reverse=True) if x) or r"(?!)")
+        self._pattern = re.compile(
+            "|".join(re.escape(x) for x in sorted(literals, key=len, reverse=True) if x) or r"(?!)"
+        )
 
     def found_in(self, text: str) -> bool:
         """Whether the text holds any of the literals."""

@@ -64,7 +64,9 @@ class Certificate:
         """Whether every document goes to the reference."""
         return set(self.refused) >= set(CLASSES)
 
-    def void_because(self, bundle: TokenizerBundle, special_tokens: str, engine: Engine, reference: Engine) -> str | None:
+    def void_because(
+        self, bundle: TokenizerBundle, special_tokens: str, engine: Engine, reference: Engine
+    ) -> str | None:
         """Why the certificate does not hold for these; None when it does."""
         pairs = {
             "tokenizer": (self.tokenizer_digest, bundle.digest),
@@ -108,8 +110,12 @@ def disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> li
 
 
 def certify(
-    bundle: TokenizerBundle, special_tokens: SpecialTokens, engine: Engine, corpus_sample: Iterable[str],
-    *, reference: Engine | None = None,
+    bundle: TokenizerBundle,
+    special_tokens: SpecialTokens,
+    engine: Engine,
+    corpus_sample: Iterable[str],
+    *,
+    reference: Engine | None = None,
 ) -> Certificate:
     """Compare an engine with the reference on the corpus sample and the adversarial set."""
     judge = reference or ReferenceEngine(bundle, special_tokens)
@@ -128,28 +134,39 @@ def certify(
     reason = None
     if refused:
         seen = ", ".join(f"{differing[k]} of class {k}" for k in refused)
-        reason = f"{engine.name} {engine.version} differs from the reference on {seen} (of {sum(compared.values())} documents)"
+        total = sum(compared.values())
+        reason = f"{engine.name} {engine.version} differs from the reference on {seen} (of {total} documents)"
         if "ascii" in refused:
             refused = CLASSES
             reason += "; it differs on plain ASCII text, so it is refused for this tokenizer"
     return Certificate(
-        tokenizer_digest=bundle.digest, special_tokens=special_tokens, engine=engine.name,
-        engine_version=engine.version, reference_version=judge.version,
-        unicode_version=unicodedata.unidata_version, compared=dict(sorted(compared.items())),
-        refused=refused, reason=reason,
+        tokenizer_digest=bundle.digest,
+        special_tokens=special_tokens,
+        engine=engine.name,
+        engine_version=engine.version,
+        reference_version=judge.version,
+        unicode_version=unicodedata.unidata_version,
+        compared=dict(sorted(compared.items())),
+        refused=refused,
+        reason=reason,
     )
 
 
 def refused_outright(bundle: TokenizerBundle, special_tokens: str, engine: str, reason: str) -> Certificate:
-    """The certificate of an engine that cannot load the tokenizer, or that the user ruled out: all goes to the reference."""
+    """The certificate of an engine that cannot load the tokenizer, or is ruled out: all goes to the reference."""
     from importlib import metadata
 
     version = metadata.version("tokenizers")
     return Certificate(
-        tokenizer_digest=bundle.digest, special_tokens=special_tokens, engine=engine,
+        tokenizer_digest=bundle.digest,
+        special_tokens=special_tokens,
+        engine=engine,
         engine_version=version if engine == ReferenceEngine.name else metadata.version(engine),
-        reference_version=version, unicode_version=unicodedata.unidata_version,
-        compared={}, refused=CLASSES, reason=reason,
+        reference_version=version,
+        unicode_version=unicodedata.unidata_version,
+        compared={},
+        refused=CLASSES,
+        reason=reason,
     )
 
 
@@ -173,15 +190,19 @@ class CertifiedEncoder:
     """
 
     def __init__(
-        self, bundle: TokenizerBundle, special_tokens: SpecialTokens, certificate: Certificate,
+        self,
+        bundle: TokenizerBundle,
+        special_tokens: SpecialTokens,
+        certificate: Certificate,
         load_fast: Callable[[str, TokenizerBundle, SpecialTokens], Engine] = fast_engine,
     ) -> None:
         self.bundle, self._mode, self.certificate = bundle, special_tokens, certificate
         self._reference_engine: Engine | None = None
         self._fast = None if certificate.engine_is_refused else load_fast(certificate.engine, bundle, special_tokens)
-        if self._fast is not None:
-            if why := certificate.void_because(bundle, special_tokens, self._fast, self.reference_identity):
-                raise CertificateError(f"the engine certificate is void: {why}. Materialize `engine_certificate` again")
+        if self._fast is not None and (
+            why := certificate.void_because(bundle, special_tokens, self._fast, self.reference_identity)
+        ):
+            raise CertificateError(f"the engine certificate is void: {why}. Materialize `engine_certificate` again")
         self.reference_documents = 0
         self.sampled_documents = 0
 
@@ -207,11 +228,13 @@ class CertifiedEncoder:
         literals = self.bundle.special_literals
         slow = [document_class(t, literals) in self.certificate.refused for t in texts]
         self.reference_documents += sum(slow)
-        parts = {
-            True: iter(_split(self.reference.encode([t for t, s in zip(texts, slow, strict=True) if s]))) if any(slow) else iter(()),
-            False: iter(_split(self._fast.encode([t for t, s in zip(texts, slow, strict=True) if not s]))),
+        by_engine = {
+            is_slow: iter(_split(engine.encode(chosen)))
+            for is_slow in set(slow)
+            for engine in [self.reference if is_slow else self._fast]
+            for chosen in [[text for text, s in zip(texts, slow, strict=True) if s == is_slow]]
         }
-        rows = [next(parts[s]) for s in slow]
+        rows = [next(by_engine[is_slow]) for is_slow in slow]
         offsets = np.zeros(len(rows) + 1, np.uint64)
         np.cumsum([len(r) for r in rows], out=offsets[1:])
         return (np.concatenate(rows) if rows else np.zeros(0, np.uint32)), offsets
@@ -228,9 +251,9 @@ class CertifiedEncoder:
         if not np.array_equal(self.reference.encode([text])[0], ids):
             kind = document_class(text, self.bundle.special_literals)
             raise CertificateError(
-                f"{where}: {self.certificate.engine} {self.certificate.engine_version} differs from the reference on this "
-                f"document (class {kind}). Materialize `engine_certificate` again with `refuse: [{kind}]`, or set "
-                "`tokenizer.engine: tokenizers`"
+                f"{where}: {self.certificate.engine} {self.certificate.engine_version} differs from the reference on "
+                f"this document (class {kind}). Declare `tokenizer.refuse: [{kind}]` and materialize "
+                "`engine_certificate` again, or set `tokenizer.engine: tokenizers`"
             )
 
 

@@ -73,7 +73,9 @@ class FastokensEngine:
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         ids, offsets = self._tokenizer.encode_batch_flat(
-            texts if isinstance(texts, list) else list(texts), add_special_tokens=False, split_special_tokens=self._split
+            texts if isinstance(texts, list) else list(texts),
+            add_special_tokens=False,
+            split_special_tokens=self._split,
         )
         return np.frombuffer(ids, "<u4"), np.frombuffer(offsets, "<u8")
 

@@ -39,7 +39,9 @@ def source_texts(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("split", "folder"), [("train", "train"), ("val", "validation"), ("test", "test")])
-def test_bins_hold_exactly_the_ids_of_the_reference_document_by_document(finished: Project, split: str, folder: str) -> None:
+def test_bins_hold_exactly_the_ids_of_the_reference_document_by_document(
+    finished: Project, split: str, folder: str
+) -> None:
     directory = finished.directory("combined_bins", split)
     meta = pickle.loads((directory / "meta.pkl").read_bytes())
     tokens = flat_bins.open_tokens(directory / f"{split}.bin", meta["dtype"])
@@ -96,7 +98,9 @@ def test_the_data_version_is_the_content(finished: Project) -> None:
 
 def test_all_checks_pass_on_good_data(finished: Project) -> None:
     graph = finished.definitions.resolve_asset_graph()
-    summaries = finished.instance.event_log_storage.get_latest_asset_check_execution_by_key(list(graph.asset_check_keys))
+    summaries = finished.instance.event_log_storage.get_latest_asset_check_execution_by_key(
+        list(graph.asset_check_keys)
+    )
     assert len(summaries) == len(graph.asset_check_keys) > 60
     assert {k.name for k, record in summaries.items() if record.status.value != "SUCCEEDED"} == set()
 
@@ -169,7 +173,9 @@ def test_one_bad_shard_is_red_and_alone_and_rerunning_mends_only_it(source: Path
     victim = source / "train" / "chunk2" / "example_train_1.jsonl.zst"
     good = victim.read_bytes()
     victim.write_bytes(good[: len(good) // 2])
-    with project(sample_attributes(source={"kind": "local", "path": str(source)}, shards={"count": 7}), tmp_path) as made:
+    with project(
+        sample_attributes(source={"kind": "local", "path": str(source)}, shards={"count": 7}), tmp_path
+    ) as made:
         key = made.dataset.key
         assert made.run([key("manifest"), key("engine_certificate")]).success
         outcome = made.tokenize("train")
@@ -199,7 +205,9 @@ def inodes_present(made: Project) -> dict[str, int]:
 
 
 def test_a_changed_byte_of_the_source_rebuilds_exactly_its_shard(source: Path, tmp_path: Path) -> None:
-    with project(sample_attributes(source={"kind": "local", "path": str(source)}, shards={"count": 7}), tmp_path) as made:
+    with project(
+        sample_attributes(source={"kind": "local", "path": str(source)}, shards={"count": 7}), tmp_path
+    ) as made:
         made.run_all()
         before = inodes_present(made)
         path = source / "train" / "chunk1" / "example_train_2.jsonl.zst"
@@ -226,19 +234,27 @@ def skippable(size: int) -> bytes:
 def test_dtype_auto_is_uint32_when_ids_do_not_fit_uint16(shared: Path, tmp_path: Path) -> None:
     attributes = sample_attributes(
         source={"kind": "local", "path": str(shared / "data" / "corpus")},
-        splits={"val": ["validation/**"]}, shards={}, views=["nanogpt"],
+        splits={"val": ["validation/**"]},
+        shards={},
+        views=["nanogpt"],
         tokenizer={"path": str(shared / "tokenizers" / "qwen3"), "name": "qwen3"},
     )
     with project(attributes, tmp_path) as made:
         made.run_all()
         meta = json.loads((made.directory("nanogpt_bins") / "meta.json").read_bytes())
         assert meta | {"tokenizer_sha256": ""} == {
-            "tokenizer": "qwen3", "vocab_size": 151669, "eos_token_id": 151643, "eos_token": "<|endoftext|>",
-            "dtype": "uint32", "tokenizer_sha256": "",
+            "tokenizer": "qwen3",
+            "vocab_size": 151669,
+            "eos_token_id": 151643,
+            "eos_token": "<|endoftext|>",
+            "dtype": "uint32",
+            "tokenizer_sha256": "",
         }
         reference = Tokenizer.from_file(str(shared / "tokenizers" / "qwen3" / "tokenizer.json"))
         reference.encode_special_tokens = True
         expected: list[int] = []
-        for encoding in reference.encode_batch(source_texts(shared / "data" / "corpus" / "validation"), add_special_tokens=False):
+        for encoding in reference.encode_batch(
+            source_texts(shared / "data" / "corpus" / "validation"), add_special_tokens=False
+        ):
             expected += [*encoding.ids, 151643]
         assert np.array_equal(np.fromfile(made.directory("nanogpt_bins") / "val.bin", "<u4"), expected)

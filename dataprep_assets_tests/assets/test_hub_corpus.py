@@ -25,29 +25,42 @@ def hub() -> Iterator[HubServer]:
 
 def attributes(hub: HubServer, folder: Path, **changes: object) -> dict[str, object]:
     source = {
-        "kind": "hub", "repo": "org/corpus", "revision": "main", "endpoint": hub.endpoint, "cache_dir": str(folder / "hub"),
+        "kind": "hub",
+        "repo": "org/corpus",
+        "revision": "main",
+        "endpoint": hub.endpoint,
+        "cache_dir": str(folder / "hub"),
     }
     return sample_attributes(**{"source": source, "shards": {"count": 7}, "views": ["nanogpt"], **changes})
 
 
 def test_a_hub_corpus_has_the_bytes_of_the_same_local_corpus(hub: HubServer, tmp_path: Path) -> None:
-    with project(attributes(hub, tmp_path / "a"), tmp_path / "a") as remote, project(
-        sample_attributes(shards={"count": 7}, views=["nanogpt"]), tmp_path / "b"
-    ) as local:
+    with (
+        project(attributes(hub, tmp_path / "a"), tmp_path / "a") as remote,
+        project(sample_attributes(shards={"count": 7}, views=["nanogpt"]), tmp_path / "b") as local,
+    ):
         remote.run_all()
         local.run_all()
         for split in ("train", "val", "test"):
             name = f"{split}.bin"
-            assert (remote.directory("nanogpt_bins") / name).read_bytes() == (local.directory("nanogpt_bins") / name).read_bytes()
-        entries = [json.loads(line) for line in (remote.directory("manifest") / "manifest.jsonl").read_bytes().splitlines()]
+            assert (remote.directory("nanogpt_bins") / name).read_bytes() == (
+                local.directory("nanogpt_bins") / name
+            ).read_bytes()
+        entries = [
+            json.loads(line) for line in (remote.directory("manifest") / "manifest.jsonl").read_bytes().splitlines()
+        ]
         assert {e["commit"] for e in entries} == {hub.commit}
-        assert all(e["path"] == f"hf://datasets/org/corpus@{hub.commit}/{e['relpath']}" and e["sha256"] for e in entries)
+        assert all(
+            e["path"] == f"hf://datasets/org/corpus@{hub.commit}/{e['relpath']}" and e["sha256"] for e in entries
+        )
         assert [e["relpath"] for e in entries if e["split"] == "train"][2:5] == [
-            "train/chunk1/example_train_2.jsonl.zst", "train/chunk1/example_train_10.jsonl.zst",
+            "train/chunk1/example_train_2.jsonl.zst",
+            "train/chunk1/example_train_10.jsonl.zst",
             "train/chunk2/example_train_0.jsonl.zst",
         ]
         offline = sample_attributes(
-            source={"kind": "hf_cache", "path": str(tmp_path / "a" / "hub" / "datasets--org--corpus")}, shards={"count": 7},
+            source={"kind": "hf_cache", "path": str(tmp_path / "a" / "hub" / "datasets--org--corpus")},
+            shards={"count": 7},
             views=["nanogpt"],
         )
         with project(offline, tmp_path / "c") as cached:
@@ -68,7 +81,9 @@ def test_a_moved_branch_changes_nothing_until_the_manifest_is_made_again(hub: Hu
     with project(attributes(hub, tmp_path), tmp_path) as made:
         mirrored(made)
         first = hub.commit
-        hub.move_branch({**tree(), "train/chunk1/example_train_0.jsonl.zst": tree()["test/chunk1/example_holdout_0.jsonl.zst"]})
+        hub.move_branch(
+            {**tree(), "train/chunk1/example_train_0.jsonl.zst": tree()["test/chunk1/example_holdout_0.jsonl.zst"]}
+        )
         assert made.tokenize("train").success
         snapshot = made.root.parent / "hub" / "datasets--org--corpus" / "snapshots"
         assert {p.name for p in snapshot.iterdir()} == {first}

@@ -18,8 +18,10 @@ Fault = Callable[[Project, pytest.MonkeyPatch], None]
 
 def attributes(folder: Path) -> dict[str, object]:
     return sample_attributes(
-        source={"kind": "local", "path": str(folder / "source")}, splits={"val": ["validation/**"], "test": ["test/**"]},
-        shards={}, tokenizer={"path": str(folder / "tokenizer"), "name": "sample"},
+        source={"kind": "local", "path": str(folder / "source")},
+        splits={"val": ["validation/**"], "test": ["test/**"]},
+        shards={},
+        tokenizer={"path": str(folder / "tokenizer"), "name": "sample"},
     )
 
 
@@ -93,7 +95,9 @@ def other_engine_version(made: Project, _: pytest.MonkeyPatch) -> None:
 
 
 def refused_class(made: Project, _: pytest.MonkeyPatch) -> None:
-    edit_json(made.directory("engine_certificate") / "certificate.json", lambda c: c.update(refused=["long"], reason="seen"))
+    edit_json(
+        made.directory("engine_certificate") / "certificate.json", lambda c: c.update(refused=["long"], reason="seen")
+    )
 
 
 def chat_turn_separator(made: Project, _: pytest.MonkeyPatch) -> None:
@@ -140,7 +144,8 @@ def lost_separator(made: Project, _: pytest.MonkeyPatch) -> None:
 
 def foreign_certificate(made: Project, _: pytest.MonkeyPatch) -> None:
     edit_json(
-        shard(made, "receipt.json"), lambda r: r["facts"]["certificate"].update(tokenizer_digest="0" * 64)  # type: ignore[index]
+        shard(made, "receipt.json"),
+        lambda r: r["facts"]["certificate"].update(tokenizer_digest="0" * 64),  # type: ignore[index]
     )
 
 
@@ -266,13 +271,16 @@ def test_the_check_fails_on_its_fault(
 def run_checks(made: Project, artifact: str) -> dict[str, dg.AssetCheckEvaluation]:
     """Run the checks of one artifact (of the split `val`) and nothing else."""
     wanted = [
-        checks for checks in corpus_checks(made.dataset)
+        checks
+        for checks in corpus_checks(made.dataset)
         if all(k.asset_key.path[-1] == artifact and "test" not in k.asset_key.path for k in checks.check_keys)
     ]
     job = dg.define_asset_job("checks", selection=dg.AssetSelection.checks(*wanted))
     definitions = dg.Definitions.merge(made.definitions, dg.Definitions(jobs=[job]))
     outcome = definitions.resolve_job_def("checks").execute_in_process(
-        instance=made.instance, raise_on_error=False, run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+        instance=made.instance,
+        raise_on_error=False,
+        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
     )
     assert outcome.success or any(not e.passed for e in outcome.get_asset_check_evaluations()), [
         str(e.step_failure_data.error)[:2000] for e in outcome.all_events if e.is_step_failure

@@ -49,7 +49,8 @@ def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
 
 def test_relative_paths_are_relative_to_the_yaml(tmp_path: Path) -> None:
     corpus = declared(
-        sample_attributes(source={"kind": "local", "path": "./data"}, tokenizer={"path": "../tok"}), tmp_path / "d" / "defs.yaml"
+        sample_attributes(source={"kind": "local", "path": "./data"}, tokenizer={"path": "../tok"}),
+        tmp_path / "d" / "defs.yaml",
     )
     assert corpus.source.path == tmp_path / "d" / "data"  # type: ignore[union-attr]
     assert corpus.tokenizer.path == tmp_path / "tok"
@@ -76,9 +77,15 @@ def test_the_shipped_definitions_load_with_their_groups() -> None:
 
 def test_the_graph_runs_from_manifest_to_views() -> None:
     graph = defs().resolve_asset_graph()
-    names = {key.to_user_string(): {p.to_user_string() for p in graph.get(key).parent_keys} for key in graph.get_all_asset_keys()}
+    names = {
+        key.to_user_string(): {p.to_user_string() for p in graph.get(key).parent_keys}
+        for key in graph.get_all_asset_keys()
+    }
     assert names["sample_corpus/train/snapshot"] == {"sample_corpus/manifest"}
-    assert names["sample_corpus/train/token_bins"] == {"sample_corpus/train/snapshot", "sample_corpus/engine_certificate"}
+    assert names["sample_corpus/train/token_bins"] == {
+        "sample_corpus/train/snapshot",
+        "sample_corpus/engine_certificate",
+    }
     assert names["sample_corpus/train/combined_bins"] == {"sample_corpus/train/token_bins"}
     assert names["sample_corpus/nanogpt_bins"] == {f"sample_corpus/{s}/combined_bins" for s in ("train", "val", "test")}
 
@@ -107,11 +114,18 @@ def dg(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
     command = [str(Path(sys.executable).parent / "dg"), *arguments]
     environment = {
-        **os.environ, "PYTHONPATH": str(folder), "DAGSTER_HOME": "", "COLUMNS": "200", "DAGSTER_DISABLE_TELEMETRY": "yes",
-        "DATAPREP_ROOT": str(folder / "artifacts"), "VIRTUAL_ENV": str(Path(sys.executable).parent.parent),
+        **os.environ,
+        "PYTHONPATH": str(folder),
+        "DAGSTER_HOME": "",
+        "COLUMNS": "200",
+        "DAGSTER_DISABLE_TELEMETRY": "yes",
+        "DATAPREP_ROOT": str(folder / "artifacts"),
+        "VIRTUAL_ENV": str(Path(sys.executable).parent.parent),
     }
     environment.pop("DAGSTER_HOME")
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=180, check=False
+    )
 
 
 @pytest.mark.slow

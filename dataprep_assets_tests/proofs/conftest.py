@@ -91,9 +91,16 @@ def make_plan(bundle: TokenizerBundle, **changes: Any) -> StreamPlan:
     """The plan of the sample corpus, with changes."""
     mode: Literal["text", "match"] = changes.pop("special_tokens", "text")
     plan = StreamPlan(
-        tokenizer=bundle.directory, tokenizer_digest=bundle.digest, certificate=_certificate(mode).to_json(),
-        special_tokens=mode, separator_id=bundle.token("<|endoftext|>", key="separator").id, bos_id=None,
-        dtype="uint16", text_field="text", bad_records="fail", sample_rate=0.0,
+        tokenizer=bundle.directory,
+        tokenizer_digest=bundle.digest,
+        certificate=_certificate(mode).to_json(),
+        special_tokens=mode,
+        separator_id=bundle.token("<|endoftext|>", key="separator").id,
+        bos_id=None,
+        dtype="uint16",
+        text_field="text",
+        bad_records="fail",
+        sample_rate=0.0,
     )
     return replace(plan, **changes)
 
@@ -109,8 +116,12 @@ def build(root: Path, plan: StreamPlan, shards: Mapping[str, Sequence[SourcePart
     """Shards by partition, in the order asked for."""
     works = {
         partition: ShardWork(
-            artifact=Artifact(dataset="sample", name="token_bins", partition=partition), root=root, files=tuple(parts),
-            plan=plan, budget=1.0, sizes=tuple(p.path.stat().st_size for p in parts),
+            artifact=Artifact(dataset="sample", name="token_bins", partition=partition),
+            root=root,
+            files=tuple(parts),
+            plan=plan,
+            budget=1.0,
+            sizes=tuple(p.path.stat().st_size for p in parts),
         )
         for partition, parts in shards.items()
     }
@@ -160,8 +171,14 @@ def combined(sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> Combin
     values = {"tokenizer": "sample", "vocab_size": size, "eos_token_id": separator, "dtype": "uint16"}
     meta.write_meta(directory, values)
     receipt = Receipt(
-        dataset="sample", artifact="combined_bins", partition="train", key="0" * 64, inputs={},
-        files=record_files(directory), facts=values, ledger=Ledger.total(ledgers),
+        dataset="sample",
+        artifact="combined_bins",
+        partition="train",
+        key="0" * 64,
+        inputs={},
+        files=record_files(directory),
+        facts=values,
+        ledger=Ledger.total(ledgers),
     )
     receipt.write(directory)
     return Combined(directory, receipt)

@@ -149,9 +149,10 @@ def test_a_train_file_in_the_validation_split_is_a_leak(sample: Sample) -> None:
     [entry] = [e for e in sample.entries if e.split == "val"]
     copied = [replace(entry, sha256=stolen["sha256"]) if e is entry else e for e in sample.entries]
     same_bytes = replace(val, sources=({**val.sources[0], "sha256": stolen["sha256"]},))
-    assert f"has the very bytes of {stolen['file']} of split train" in proofs.sources_complete(
-        [same_bytes], copied, "val"
-    ).summary
+    assert (
+        f"has the very bytes of {stolen['file']} of split train"
+        in proofs.sources_complete([same_bytes], copied, "val").summary
+    )
 
 
 def test_a_file_of_other_bytes_or_of_no_manifest_is_named(sample: Sample) -> None:
@@ -195,7 +196,8 @@ def test_a_pickle_that_would_run_something_is_refused_and_not_run(copy: Combined
 def test_wrong_vocabulary_separator_and_dtype_are_named(copy: Combined, sample: Sample) -> None:
     found = proofs.meta_matches(copy.directory, sample.bundle, 4095, "uint32")
     assert [str(row["defect"]).split(": ")[1] for row in found.table] == [
-        "eos_token_id is 4094, the bins have 4095", "dtype is 'uint16', the bins have 'uint32'",
+        "eos_token_id is 4094, the bins have 4095",
+        "dtype is 'uint16', the bins have 'uint32'",
     ]
     values = meta.read_meta(copy.directory) | {"vocab_size": 4095}
     for name in ("meta.pkl", "meta.json"):

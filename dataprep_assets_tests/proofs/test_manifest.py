@@ -42,25 +42,27 @@ def test_a_new_file_is_named_if_the_globs_want_it(sample: Sample) -> None:
 
 def test_a_changed_size_digest_or_etag_is_named(sample: Sample) -> None:
     for changes, said in (
-        ({"size_bytes": 7}, "the source 7"), ({"sha256": "f" * 64}, "the source " + "f" * 64),
+        ({"size_bytes": 7}, "the source 7"),
+        ({"sha256": "f" * 64}, "the source " + "f" * 64),
     ):
         found = count_matches(sample.entries, relisted(sample, **changes), INCLUDE, SPLITS)
         assert not found.passed
         assert found.summary.startswith(f"{ONE}: the manifest says")
         assert said in found.summary
     tagged = [replace(e, sha256=None, etag="old") for e in sample.entries]
-    assert "says etag old, the source new" in count_matches(
-        tagged, relisted(sample, sha256=None, etag="new"), INCLUDE, SPLITS
-    ).summary
+    assert (
+        "says etag old, the source new"
+        in count_matches(tagged, relisted(sample, sha256=None, etag="new"), INCLUDE, SPLITS).summary
+    )
 
 
 def test_an_entry_listed_twice_or_in_another_split_is_named(sample: Sample) -> None:
     found = count_matches([*sample.entries, sample.entries[0]], sample.listed, INCLUDE, SPLITS)
     assert f"1 files are in the manifest more than once: {sample.entries[0].relpath}" in found.summary
     moved = [replace(e, split="val") if e.relpath == ONE else e for e in sample.entries]
-    assert "has it in split val, the globs put it in train" in count_matches(
-        moved, sample.listed, INCLUDE, SPLITS
-    ).summary
+    assert (
+        "has it in split val, the globs put it in train" in count_matches(moved, sample.listed, INCLUDE, SPLITS).summary
+    )
 
 
 def test_entries_resolve_to_files_of_their_size(sample: Sample) -> None:

@@ -37,7 +37,8 @@ def test_a_missing_and_an_unexpected_file_are_named(files: dict[str, Path]) -> N
     expected = {"a.zst": sha256_file(files["a.zst"]), "c.zst": "0" * 64}
     found = digests_match(expected, files)
     assert [row["defect"] for row in found.table] == [
-        "c.zst: expected, but it is not among the files given", "b.zst: present, but not expected",
+        "c.zst: expected, but it is not among the files given",
+        "b.zst: present, but not expected",
     ]
     files["a.zst"].unlink()
     assert "No such file" in str(digests_match({"a.zst": expected["a.zst"]}, {"a.zst": files["a.zst"]}).table)

@@ -346,7 +346,7 @@ def test_windows_show_text_unless_it_is_sensitive(shard: Shard, sample: Sample) 
 
 def test_a_hole_between_the_windows_is_found(shard: Shard, sample: Sample) -> None:
     def hole(tokens: NDArray[Any]) -> None:
-        tokens[9_001:9_001 + 600] = 0
+        tokens[9_001 : 9_001 + 600] = 0
 
     edit(shard.directory / TOKENS, "<u2", hole)
     found = look(shard, sample, windows=1)

@@ -35,7 +35,8 @@ class Site:
     def query(self, text: str, **variables: Any) -> Any:
         """The data of a GraphQL query or mutation, as the UI sends them."""
         request = urllib.request.Request(
-            f"{self.url}/graphql", json.dumps({"query": text, "variables": variables}).encode(),
+            f"{self.url}/graphql",
+            json.dumps({"query": text, "variables": variables}).encode(),
             {"Content-Type": "application/json"},
         )
         with urllib.request.urlopen(request, timeout=60) as response:
@@ -54,21 +55,31 @@ def free_port() -> int:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     environment = {
-        **os.environ, "DAGSTER_HOME": str(folder / "home"), "DATAPREP_ROOT": str(folder / "artifacts"),
+        **os.environ,
+        "DAGSTER_HOME": str(folder / "home"),
+        "DATAPREP_ROOT": str(folder / "artifacts"),
         "DAGSTER_DISABLE_TELEMETRY": "yes",
     }
     subprocess.run(
-        [sys.executable, "-m", "dataprep_assets.cli", "run", "sample_corpus"], env=environment, check=True, cwd=PROJECT_ROOT,
+        [sys.executable, "-m", "dataprep_assets.cli", "run", "sample_corpus"],
+        env=environment,
+        check=True,
+        cwd=PROJECT_ROOT,
         timeout=300,
     )
     port = free_port()
     with open(folder / "server.log", "wb") as log:
         server = subprocess.Popen(
-            [str(BIN / "dagster"), "dev", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)], env=environment,
-            cwd=PROJECT_ROOT, stdout=log, stderr=subprocess.STDOUT,
+            [str(BIN / "dagster"), "dev", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)],
+            env=environment,
+            cwd=PROJECT_ROOT,
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
         try:
-            made = Site(f"http://127.0.0.1:{port}", folder / "artifacts", Path(os.environ.get("DATAPREP_PICTURES", folder)))
+            made = Site(
+                f"http://127.0.0.1:{port}", folder / "artifacts", Path(os.environ.get("DATAPREP_PICTURES", folder))
+            )
             wait_until(lambda: answers(made), 120)
             yield made
         finally:
@@ -97,14 +108,25 @@ def open_page(made: Site, path: str, picture: str, tmp_path: Path, height: int =
     if chromium is None:
         pytest.skip("no Chromium on this machine: apt-get install chromium")
     flags = [
-        "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-        "--disable-component-update", "--disable-sync", f"--window-size=1600,{height}", "--hide-scrollbars",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        f"--window-size=1600,{height}",
+        "--hide-scrollbars",
         "--virtual-time-budget=20000",
     ]
     for number, output in enumerate(([f"--screenshot={made.pictures / picture}"], ["--dump-dom"])):
         done = subprocess.run(
             [chromium, *flags, f"--user-data-dir={tmp_path / str(number)}", *output, made.url + path],
-            capture_output=True, text=True, timeout=180, check=True,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=True,
         )
     assert (made.pictures / picture).stat().st_size > 10_000
     return done.stdout
@@ -129,7 +151,11 @@ def test_partitions_have_numbers_that_plot(site: Site, tmp_path: Path) -> None:
 
 def test_a_check_shows_its_table(site: Site, tmp_path: Path) -> None:
     page = open_page(
-        site, "/assets/sample_corpus/train/combined_bins?view=checks&checkDetail=eye_test", "eye_test.png", tmp_path, 1300
+        site,
+        "/assets/sample_corpus/train/combined_bins?view=checks&checkDetail=eye_test",
+        "eye_test.png",
+        tmp_path,
+        1300,
     )
     assert "eye_test" in page
     assert "bits_per_token" in page
@@ -150,7 +176,8 @@ def test_a_backfill_from_the_ui_rebuilds_the_deleted_shard_alone(site: Site) -> 
     keys = [{"path": ["sample_corpus", "train", name]} for name in ("snapshot", "token_bins")]
     launched = site.query(BACKFILL, keys=keys, shards=shards)["launchPartitionBackfill"]
     assert launched["__typename"] == "LaunchBackfillSuccess", launched
-    status = "query($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status numPartitions runs(limit: 50) { status } } } }"
+    status = """query($id: String!) { partitionBackfillOrError(backfillId: $id) {
+      ... on PartitionBackfill { status numPartitions runs(limit: 50) { status } } } }"""
 
     def finished() -> bool:
         found = site.query(status, id=launched["backfillId"])["partitionBackfillOrError"]
