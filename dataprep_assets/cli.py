@@ -123,8 +123,12 @@ def _instance() -> "dg.DagsterInstance":
     """The instance of DAGSTER_HOME; by default one inside the project, made on first use."""
     import dagster as dg
 
+    from dataprep_assets.assets.dataset import LIVE
+
     logging.getLogger("dagster").setLevel(logging.ERROR)
     warnings.simplefilter("ignore", dg.BetaWarning)
+    if sys.stderr.isatty():
+        os.environ[LIVE] = "1"
     home = Path(os.environ.setdefault("DAGSTER_HOME", str(PROJECT_ROOT / ".dagster")))
     if not (home / "dagster.yaml").exists():
         home.mkdir(parents=True, exist_ok=True)

@@ -28,12 +28,12 @@ def materialize(definitions: dg.Definitions, steps: Iterable[Step], instance: dg
     """Run the steps in order; False as soon as a run fails (its error is on stderr)."""
     job = definitions.resolve_implicit_global_asset_job_def()
     for title, keys, tags in steps:
-        print(f"  {title} …", end="", flush=True)
+        print(f"  {title} …", flush=True)
         outcome = job.execute_in_process(
             asset_selection=list(keys), tags=tags, instance=instance, run_config=_QUIET, raise_on_error=False
         )
         if not outcome.success:
-            print(" failed")
+            print("    failed")
             for event in outcome.all_events:
                 if event.is_failure and event.event_specific_data is not None:
                     error = getattr(event.event_specific_data, "error", None)
@@ -42,7 +42,8 @@ def materialize(definitions: dg.Definitions, steps: Iterable[Step], instance: dg
                         print(f"    {event.step_key or 'run'}: {cause.message.strip()}", file=sys.stderr)
             return False
         failed = [e for e in outcome.get_asset_check_evaluations() if not e.passed]
-        print(" done" if not failed else f" done, checks failed: {', '.join(e.check_name for e in failed)}")
+        if failed:
+            print(f"    checks failed: {', '.join(e.check_name for e in failed)}")
     return True
 
 

@@ -4,13 +4,14 @@
 <dataset>/<view>_bins`, in one group named after the dataset.
 """
 
-import sys
+import contextlib
+import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import dagster as dg
 
@@ -129,6 +130,10 @@ def result(
     )
 
 
+LIVE = "DATAPREP_LIVE"
+"""Set by the command line when a person watches: steps then draw on the terminal."""
+
+
 class RunProgress:
     """Shows a long step: one live line in a terminal, one log line every `log_seconds` in the run."""
 
@@ -136,20 +141,27 @@ class RunProgress:
         self._context, self._what, self._every = context, what, log_seconds
         self._logged = time.monotonic()
         self._drawn = 0.0
-        self._live = sys.stderr.isatty()
+        self._terminal: TextIO | None = None
+        if os.environ.get(LIVE):
+            # not stderr: Dagster sends a step's output to its compute log
+            with contextlib.suppress(OSError):
+                self._terminal = open("/dev/tty", "w")  # noqa: SIM115 - closed by `close`
 
     def __call__(self, meter: Meter, workers: int) -> None:
         moment = time.monotonic()
-        if self._live and moment - self._drawn >= 0.2:
+        if self._terminal is not None and moment - self._drawn >= 0.2:
             self._drawn = moment
-            print(f"\r\x1b[2K{self._what}: {meter.line(workers)}", end="", file=sys.stderr, flush=True)
+            self._terminal.write(f"\r\x1b[2K    {self._what}: {meter.line(workers)}")
+            self._terminal.flush()
         if moment - self._logged >= self._every:
             self._logged = moment
             self._context.log.info(f"{self._what}: {meter.line(workers)}")
 
     def close(self, meter: Meter | None, workers: int) -> None:
-        """The last line, always logged."""
-        if self._live:
-            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+        """The last line, always logged; the live one is wiped."""
+        if self._terminal is not None:
+            self._terminal.write("\r\x1b[2K")
+            self._terminal.close()
+            self._terminal = None
         if meter is not None and meter.done["source_bytes"]:
             self._context.log.info(f"{self._what}: {meter.line(workers)}")

@@ -16,7 +16,8 @@ from resources import StorageResource
 
 def snapshot_asset(dataset: DatasetAssets, split: str) -> dg.AssetsDefinition:
     """Mirror or verify the files of each shard of a split."""
-    where = "mirrored from the hub" if dataset.corpus.source.kind == "hub" else "verified in place"
+    mirrors = {"hub": "mirrored from the hub", "object_store": "mirrored from the object store"}
+    where = mirrors.get(dataset.corpus.source.kind, "verified in place")
 
     @dg.asset(
         key=dataset.key("snapshot", split), deps=[dataset.key("manifest")], partitions_def=dataset.partitions[split],
