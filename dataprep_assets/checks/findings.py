@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 import dagster as dg
 
+from dataprep_assets.errors import DataprepError
 from dataprep_assets.proofs.finding import Finding
 from resources import StorageResource
 
@@ -28,9 +29,15 @@ def checks_of(
     @dg.multi_asset_check(name="__".join([*key.path, "checks"]), specs=specs, can_subset=True)
     def checks(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[dg.AssetCheckResult]:
         wanted = {check.name for check in context.selected_asset_check_keys}
-        for name, finding in findings(context, storage):
-            if name in wanted:
-                yield check_result(key, name, finding)
+        try:
+            for name, finding in findings(context, storage):
+                if name in wanted:
+                    wanted.remove(name)
+                    yield check_result(key, name, finding)
+        except DataprepError as error:
+            # what the proofs need cannot be read (a damaged receipt, a missing shard): that is a verdict too
+            for name in sorted(wanted):
+                yield check_result(key, name, Finding(passed=False, summary=str(error)))
 
     return checks
 

@@ -5,12 +5,14 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import numpy as np
 import pytest
 
 from dataprep_assets.checks.corpus import corpus_checks
+from dataprep_assets.integrity.receipt import _own_digest
 from dataprep_assets_tests.project import SAMPLE, Project, project, sample_attributes
 
 Fault = Callable[[Project, pytest.MonkeyPatch], None]
@@ -46,6 +48,14 @@ def copied(finished: Project, tmp_path: Path) -> Iterator[Project]:
 def edit_json(path: Path, change: Callable[[dict[str, object]], None]) -> None:
     value = json.loads(path.read_bytes())
     change(value)
+    path.write_text(json.dumps(value))
+
+
+def edit_receipt(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Alter a receipt and sign it again, as a bug would: the lie is in the numbers, not in the file."""
+    value = json.loads(path.read_bytes())
+    change(value)
+    value["digest"] = _own_digest(value)
     path.write_text(json.dumps(value))
 
 
@@ -125,7 +135,7 @@ def flip_shard(made: Project, _: pytest.MonkeyPatch) -> None:
 
 
 def unbalanced(made: Project, _: pytest.MonkeyPatch) -> None:
-    edit_json(shard(made, "receipt.json"), lambda r: r["ledger"].update(rows_in=r["ledger"]["rows_in"] + 1))  # type: ignore[attr-defined,index]
+    edit_receipt(shard(made, "receipt.json"), lambda r: r["ledger"].update(rows_in=r["ledger"]["rows_in"] + 1))
 
 
 def truncate_shard(made: Project, _: pytest.MonkeyPatch) -> None:
@@ -143,9 +153,9 @@ def lost_separator(made: Project, _: pytest.MonkeyPatch) -> None:
 
 
 def foreign_certificate(made: Project, _: pytest.MonkeyPatch) -> None:
-    edit_json(
+    edit_receipt(
         shard(made, "receipt.json"),
-        lambda r: r["facts"]["certificate"].update(tokenizer_digest="0" * 64),  # type: ignore[index]
+        lambda r: r["facts"]["certificate"].update(tokenizer_digest="0" * 64),
     )
 
 
@@ -168,11 +178,11 @@ def flip_combined(made: Project, _: pytest.MonkeyPatch) -> None:
 
 
 def wrong_total(made: Project, _: pytest.MonkeyPatch) -> None:
-    edit_json(combined(made, "receipt.json"), lambda r: r["ledger"].update(tokens=1))  # type: ignore[attr-defined,index]
+    edit_receipt(combined(made, "receipt.json"), lambda r: r["ledger"].update(tokens=1))
 
 
 def forgotten_source(made: Project, _: pytest.MonkeyPatch) -> None:
-    edit_json(shard(made, "receipt.json"), lambda r: r.update(sources=[]))
+    edit_receipt(shard(made, "receipt.json"), lambda r: r.update(sources=[]))
 
 
 def other_meta(made: Project, _: pytest.MonkeyPatch) -> None:
@@ -191,11 +201,11 @@ def constant_stream(made: Project, _: pytest.MonkeyPatch) -> None:
 
 
 def miscounted_source(made: Project, _: pytest.MonkeyPatch) -> None:
-    def change(receipt: dict[str, object]) -> None:
-        receipt["sources"][0]["documents"] -= 1  # type: ignore[index]
-        receipt["sources"][0]["tokens"] -= 1  # type: ignore[index]
+    def change(receipt: dict[str, Any]) -> None:
+        receipt["sources"][0]["documents"] -= 1
+        receipt["sources"][0]["tokens"] -= 1
 
-    edit_json(shard(made, "receipt.json"), change)
+    edit_receipt(shard(made, "receipt.json"), change)
 
 
 def flip_view(view: str, name: str) -> Fault:
@@ -286,6 +296,14 @@ def run_checks(made: Project, artifact: str) -> dict[str, dg.AssetCheckEvaluatio
         str(e.step_failure_data.error)[:2000] for e in outcome.all_events if e.is_step_failure
     ]
     return {e.check_name: e for e in outcome.get_asset_check_evaluations()}
+
+
+def test_a_damaged_receipt_fails_every_check_of_its_artifact(copied: Project) -> None:
+    edit_json(combined(copied, "receipt.json"), lambda receipt: receipt.update(key="0" * 64))
+    evaluations = run_checks(copied, "combined_bins")
+    assert len(evaluations) == 10
+    assert not any(e.passed for e in evaluations.values())
+    assert all("the receipt was altered" in str(e.description) for e in evaluations.values())
 
 
 def test_a_failed_shard_blocks_what_would_be_wasted(copied: Project) -> None:
