@@ -47,7 +47,26 @@ class HubCacheSource(_Declared):
     revision: str = Field("main", description="Branch (read from refs/) or commit.")
 
 
-Source = Annotated[LocalSource | HubSource | HubCacheSource, Field(discriminator="kind")]
+class ObjectStoreSource(_Declared):
+    """A prefix of an S3-compatible bucket (S3, R2, MinIO), mirrored. Credentials come from boto3's own chain alone."""
+
+    kind: Literal["object_store"]
+    url: str = Field(
+        pattern=r"^s3://[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9](/.*)?$", description="`s3://bucket` or `s3://bucket/prefix`."
+    )
+    cache_dir: Path = Field(description="Folder for the mirror; relative paths are relative to this YAML.")
+    endpoint_url: str | None = Field(None, description="The store's URL, never with credentials; default: AWS S3.")
+    region: str = Field("auto", description="Region; `auto` suits R2, and without `endpoint_url` leaves it to boto3.")
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _s3_only(cls, url: Any) -> Any:
+        if isinstance(url, str) and url.startswith(("gs://", "gcs://")):
+            raise ValueError("this version reads s3:// only; mirror the bucket to a folder and use `kind: local`")
+        return url
+
+
+Source = Annotated[LocalSource | HubSource | HubCacheSource | ObjectStoreSource, Field(discriminator="kind")]
 
 
 class TokenizerDeclaration(_Declared):
@@ -144,6 +163,8 @@ class CorpusDeclaration(_Declared):
         source: Any = self.source
         if isinstance(source, LocalSource | HubCacheSource):
             source = source.model_copy(update={"path": _resolve(source.path, folder)})
+        elif isinstance(source, ObjectStoreSource):
+            source = source.model_copy(update={"cache_dir": _resolve(source.cache_dir, folder)})
         tokenizer = self.tokenizer.model_copy(update={"path": self.tokenizer.path and _resolve(self.tokenizer.path, folder)})
         storage = self.storage and _resolve(self.storage, folder)
         return self.model_copy(update={"source": source, "tokenizer": tokenizer, "storage": storage})

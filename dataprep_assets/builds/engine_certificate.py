@@ -10,6 +10,7 @@ from typing import Any
 
 from dataprep_assets.builds.corpus import CorpusDeclaration, TokenizerDeclaration
 from dataprep_assets.builds.manifest import Manifest, open_source
+from dataprep_assets.builds.token_stream import StreamPlan
 from dataprep_assets.errors import ConfigError, TokenizerError
 from dataprep_assets.formats.flat_bins import dtype_for_vocab
 from dataprep_assets.integrity.commit import publish_directory, staging
@@ -20,7 +21,6 @@ from dataprep_assets.sources.records import read_records
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate, certify, refused_outright
 from dataprep_assets.tokenization.engines import FAST_ENGINES, ReferenceEngine, fast_engine
-from dataprep_assets.builds.token_stream import StreamPlan
 
 VERSION = 1
 CERTIFICATE = "certificate.json"

@@ -4,24 +4,29 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataprep_assets.builds.corpus import CorpusDeclaration, HubCacheSource, HubSource, LocalSource
+from dataprep_assets.builds.corpus import CorpusDeclaration, HubCacheSource, HubSource, LocalSource, ObjectStoreSource
 from dataprep_assets.integrity.commit import publish_directory, staging
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.receipt import Receipt, current, now, read_receipt, record_files, require_receipt, versions
+from dataprep_assets.integrity.receipt import Receipt, current, now, record_files, require_receipt, versions, whole
 from dataprep_assets.planning import shard_plan
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, read_manifest, write_manifest
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
 from dataprep_assets.sources.hub import HubRepo
+from dataprep_assets.sources.object_store import ObjectStorePrefix
 
 VERSION = 1
 
 
-def open_source(source: LocalSource | HubSource | HubCacheSource) -> SourceAccess:
+def open_source(source: LocalSource | HubSource | HubCacheSource | ObjectStoreSource) -> SourceAccess:
     """The access to a declared source."""
     if isinstance(source, LocalSource):
         return LocalTree(source.path)
     if isinstance(source, HubCacheSource):
         return HubCache(source.path, source.revision)
+    if isinstance(source, ObjectStoreSource):
+        return ObjectStorePrefix(
+            url=source.url, cache_dir=source.cache_dir, endpoint_url=source.endpoint_url, region=source.region
+        )
     return HubMirror(
         HubRepo(repo_id=source.repo, revision=source.revision, endpoint=source.endpoint, cache_dir=source.cache_dir)
     )
@@ -109,5 +114,5 @@ def load_manifest(corpus: CorpusDeclaration, root: Path) -> Manifest:
 
 
 def has_manifest(corpus: CorpusDeclaration, root: Path) -> bool:
-    """Whether a manifest was committed."""
-    return read_receipt(corpus.artifact("manifest").directory(root)) is not None
+    """Whether a whole manifest is there; a damaged one is to be built again."""
+    return whole(corpus.artifact("manifest").directory(root)) is not None

@@ -11,7 +11,7 @@ from dataprep_assets.builds.shard_work import shard_works
 from dataprep_assets.builds.snapshot import planned_lines, snapshot_key
 from dataprep_assets.builds.views import artifact_name, combined_splits, view_key
 from dataprep_assets.integrity.commit import sweep
-from dataprep_assets.integrity.receipt import current, read_receipt
+from dataprep_assets.integrity.receipt import current, whole
 
 
 def stale(corpus: CorpusDeclaration, root: Path) -> Iterator[str]:
@@ -42,7 +42,7 @@ def _stale_shards(corpus: CorpusDeclaration, root: Path, manifest: Manifest, mir
     plan = stream_plan(corpus, load_certificate(corpus, root))
     for partition in manifest.plan:
         snapshot = corpus.artifact("snapshot", partition)
-        receipt = read_receipt(snapshot.directory(root))
+        receipt = whole(snapshot.directory(root))
         wanted = receipt.key if mirrored and receipt else snapshot_key(planned_lines(corpus, manifest, partition))
         if current(snapshot.directory(root), wanted) is None:
             yield str(snapshot)
@@ -67,7 +67,8 @@ def _stale_combined(corpus: CorpusDeclaration, root: Path, manifest: Manifest) -
 
 def sweep_dataset(corpus: CorpusDeclaration, root: Path) -> None:
     """Remove what killed runs left beside the artifacts of a dataset of which nothing is stale."""
-    partitioned = [corpus.artifact(name, p) for name in ("snapshot", "token_bins") for p in load_manifest(corpus, root).plan]
+    plan = load_manifest(corpus, root).plan
+    partitioned = [corpus.artifact(name, partition) for name in ("snapshot", "token_bins") for partition in plan]
     combined = [corpus.artifact("combined_bins", split) for split in corpus.splits]
     others = [corpus.artifact(name) for name in ("manifest", "engine_certificate", *map(artifact_name, corpus.views))]
     sweep(artifact.directory(root) for artifact in [*partitioned, *combined, *others])

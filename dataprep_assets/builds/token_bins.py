@@ -16,6 +16,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
+from dataprep_assets.builds.token_stream import EncodedPart, SourcePart, StreamPlan, encode_part
 from dataprep_assets.builds.workers import Finished, Meter, Progress, Task, WorkerPool, report
 from dataprep_assets.errors import BadRecordError, DataprepError
 from dataprep_assets.formats import document_ends, flat_bins
@@ -24,7 +25,6 @@ from dataprep_assets.integrity.commit import publish_directory, staging, sweep
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, Verification, current, now, record_files, versions
-from dataprep_assets.builds.token_stream import EncodedPart, SourcePart, StreamPlan, encode_part
 
 VERSION = 1
 TOKENS = "tokens.bin"

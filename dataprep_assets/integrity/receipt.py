@@ -4,7 +4,7 @@ A receipt is written last into the artifact's directory as `receipt.json`; witho
 It names no host, no absolute path and no worker count, so the same work gives the same receipt anywhere,
 but for the `measured` block (times, versions).
 
-Entry points: `Receipt`, `read_receipt`, `damage` (what is wrong with an artifact), `current` (resume).
+Entry points: `Receipt`, `read_receipt`, `damage` (what is wrong with an artifact), `whole`, `current` (resume).
 """
 
 import json
@@ -73,8 +73,15 @@ class Receipt:
     def write(self, directory: Path) -> None:
         """Write `receipt.json` into the staged directory. The commit makes it durable."""
         value = asdict(self) | {"content": self.content, "ledger": self.ledger.to_json() if self.ledger else None}
+        value["digest"] = _own_digest(value)
         text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
         (directory / NAME).write_text(text + "\n", encoding="utf-8")
+
+
+def _own_digest(value: Mapping[str, Any]) -> str:
+    """Digest of a receipt's JSON without the digest itself: a flipped bit in a ledger is damage as well."""
+    plain = json.loads(json.dumps({k: v for k, v in value.items() if k != "digest"}, allow_nan=False))
+    return digest_value(plain)
 
 
 def record_files(directory: Path, digests: Mapping[str, str] | None = None) -> tuple[FileRecord, ...]:
@@ -95,7 +102,7 @@ def read_receipt(directory: Path) -> Receipt | None:
     path = directory / NAME
     try:
         value = json.loads(path.read_bytes())
-        content = value.pop("content")
+        actual, digest, content = _own_digest(value), value.pop("digest"), value.pop("content")
         value["files"] = tuple(FileRecord(**f) for f in value["files"])
         value["sources"] = tuple(value["sources"])
         value["ledger"] = Ledger.from_json(value["ledger"]) if value["ledger"] else None
@@ -108,6 +115,8 @@ def read_receipt(directory: Path) -> Receipt | None:
         raise IntegrityError(f"{path}: receipt schema {receipt.schema_version}, this code reads {SCHEMA_VERSION}")
     if receipt.content != content:
         raise IntegrityError(f"{path}: the receipt's file list was altered (content {receipt.content} != {content})")
+    if actual != digest:
+        raise IntegrityError(f"{path}: the receipt was altered or is damaged (digest {actual} != {digest}). Rebuild it")
     return receipt
 
 
@@ -138,6 +147,15 @@ def damage(directory: Path, receipt: Receipt, verification: Verification = "full
         if path.is_file() and path.relative_to(directory).as_posix() not in listed:
             found.append(f"{path.relative_to(directory).as_posix()}: not in the receipt")
     return found
+
+
+def whole(directory: Path, verification: Verification = "full") -> Receipt | None:
+    """The receipt of a finished artifact without a defect, whatever its key; None when it is missing or damaged."""
+    try:
+        receipt = read_receipt(directory)
+    except IntegrityError:
+        return None
+    return receipt if receipt is not None and not damage(directory, receipt, verification) else None
 
 
 def current(directory: Path, key: str, verification: Verification = "full") -> Receipt | None:

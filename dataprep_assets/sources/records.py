@@ -189,7 +189,7 @@ class ParquetReader:
                     texts = batch.column(0).to_pylist()
                     yield self._block(texts, row) if batch.column(0).null_count else Block(texts, row)
                     row += len(texts)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # pyarrow tells some damage as a plain OSError
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: some damage
             raise CorruptSourceError(
                 f"{self._label}: Parquet cannot be read near row {row}: {error}. Fetch the file again"
             ) from error

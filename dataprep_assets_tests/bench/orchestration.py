@@ -8,6 +8,7 @@ import time
 
 SHARDS = 1_000
 A_RUN = 50
+_QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 
 _LOAD = """
 import time
@@ -57,7 +58,7 @@ def backfill_seconds(shards: int = SHARDS, a_run: int = A_RUN) -> tuple[float, f
         for at in range(0, shards, a_run):
             part = keys[at : at + a_run]
             tags = {ASSET_PARTITION_RANGE_START_TAG: part[0], ASSET_PARTITION_RANGE_END_TAG: part[-1]}
-            if not job.execute_in_process(instance=instance, tags=tags).success:
+            if not job.execute_in_process(run_config=_QUIET, instance=instance, tags=tags).success:
                 raise RuntimeError(f"the run of {part[0]} to {part[-1]} failed")
         backfill = time.perf_counter() - started
         known = len(instance.get_materialized_partitions(nothing.key))

@@ -90,8 +90,8 @@ def render(facts: Mapping[str, Any], results: Mapping[str, Result], runs: int) -
     lines.insert(1, "-" * len(lines[0]))
     head = [
         f"{facts['files']} files, {facts['stored_bytes'] / 1e6:.1f} MB stored, {facts['text_bytes'] / 1e6:.1f} MB of "
-        f"JSON lines, {facts['tokens'] / 1e6:.2f} M tokens, {facts['dtype']}; {facts['workers']} workers; medians of {runs} "
-        "interleaved runs",
+        f"JSON lines, {facts['tokens'] / 1e6:.2f} M tokens, {facts['dtype']}; {facts['workers']} workers; "
+        f"medians of {runs} interleaved runs",
         f"tokenizer {facts['tokenizer']}; ours re-encodes {facts['sample_rate']:.2%} of documents with the reference; "
         f"its engine certificate, made once a tokenizer ({facts['certificate_seconds']:.1f} s), is not in the times",
         f"Passes: ours and the floor go over the files {facts['repeat']} times, the others once; rates, not times, "

@@ -89,6 +89,7 @@ def _install(points: _Points) -> None:
     _TornFile.points = points
     os.fsync, os.copy_file_range, builtins.open = counted_fsync, counted_copy, torn_open  # type: ignore[assignment]
     sys.addaudithook(hook)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests with it ignored
 
 
 if (_plan := Path(__file__).with_name("kill_plan.json")).exists():

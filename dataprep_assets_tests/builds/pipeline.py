@@ -1,4 +1,4 @@
-"""The whole pipeline over a folder in the sample corpus' layout, without Dagster: as a function, and as a command to kill.
+"""The whole pipeline over a folder laid out like the sample corpus, without Dagster: a function, and a command to kill.
 
 `python -m dataprep_assets_tests.builds.pipeline SOURCE TOKENIZER ROOT WORKERS` runs it with the defaults.
 """
@@ -30,10 +30,14 @@ def sample_declaration(
 ) -> CorpusDeclaration:
     """The sample corpus as its YAML declares it, with other places and any other changes."""
     declared: dict[str, Any] = {
-        "dataset": "sample_corpus", "source": {"kind": "local", "path": source},
+        "dataset": "sample_corpus",
+        "source": {"kind": "local", "path": source},
         "splits": {"train": ["train/**"], "val": ["validation/**"], "test": ["test/**"]},
-        "tokenizer": {"path": tokenizer, "name": "sample-bpe-4096"}, "document": {"separator": "<|endoftext|>"},
-        "shards": {"count": 3}, "views": ["nanogpt", "megatron", "datatrove", "olmo"], "olmo_sequence_length": 512,
+        "tokenizer": {"path": tokenizer, "name": "sample-bpe-4096"},
+        "document": {"separator": "<|endoftext|>"},
+        "shards": {"count": 3},
+        "views": ["nanogpt", "megatron", "datatrove", "olmo"],
+        "olmo_sequence_length": 512,
         "sample_rate": 0.01,
     }
     return CorpusDeclaration.model_validate(declared | changes)
@@ -87,11 +91,11 @@ def data_files(root: Path) -> dict[str, bytes]:
 
 
 def receipts(root: Path) -> dict[str, dict[str, Any]]:
-    """Artifact → its receipt as JSON, without the measured block."""
+    """Artifact → its receipt as JSON, without the measured block and the digest that covers it."""
     found = {}
     for path in sorted(root.rglob(NAME)):
         value = json.loads(path.read_bytes())
-        del value["measured"]
+        del value["measured"], value["digest"]
         found[path.parent.relative_to(root).as_posix()] = value
     return found
 

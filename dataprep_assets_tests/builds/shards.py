@@ -1,5 +1,6 @@
 """Small shards of given lines, encoded and sealed by the real tasks in this process."""
 
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -42,16 +43,25 @@ def certificate(mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer
 def stream_plan(mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer", **changes: Any) -> StreamPlan:
     """The plan of the sample corpus, with changes."""
     plan = StreamPlan(
-        tokenizer=folder, tokenizer_digest=bundle(folder).digest, certificate=certificate(mode, folder).to_json(),
-        special_tokens=mode, separator_id=bundle(folder).token(SEPARATOR, key="separator").id, bos_id=None,
-        dtype=flat_bins.dtype_for_vocab(bundle(folder).vocab_size), text_field="text", bad_records="fail", sample_rate=0.0,
+        tokenizer=folder,
+        tokenizer_digest=bundle(folder).digest,
+        certificate=certificate(mode, folder).to_json(),
+        special_tokens=mode,
+        separator_id=bundle(folder).token(SEPARATOR, key="separator").id,
+        bos_id=None,
+        dtype=flat_bins.dtype_for_vocab(bundle(folder).vocab_size),
+        text_field="text",
+        bad_records="fail",
+        sample_rate=0.0,
     )
     return replace(plan, **changes)
 
 
 def write_lines(path: Path, lines: Iterable[str | bytes]) -> Path:
     """A zstd file of JSON lines: texts become records, bytes are taken as they are."""
-    raw = [line if isinstance(line, bytes) else json.dumps({"text": line}, ensure_ascii=False).encode() for line in lines]
+    raw = [
+        line if isinstance(line, bytes) else json.dumps({"text": line}, ensure_ascii=False).encode() for line in lines
+    ]
     path.write_bytes(zstandard.compress(b"".join(line + b"\n" for line in raw)))
     return path
 
@@ -60,16 +70,24 @@ def source(path: Path, ordinal: int = 0, *, sha256: str | None = None) -> Source
     """A file as the snapshot would describe it; its format is told by its name."""
     compression = {".zst": "zstd", ".gz": "gzip"}.get(path.suffix)
     return SourcePart(
-        label=f"train/{path.name}", path=path, format="parquet" if path.suffix == ".parquet" else "jsonl",
-        compression=compression, sha256=sha256 or sha256_file(path), ordinal=ordinal,
+        label=f"train/{path.name}",
+        path=path,
+        format="parquet" if path.suffix == ".parquet" else "jsonl",
+        compression=compression,
+        sha256=sha256 or sha256_file(path),
+        ordinal=ordinal,
     )
 
 
 def shard_work(root: Path, plan: StreamPlan, files: Sequence[SourcePart], budget: float = 1.0) -> ShardWork:
     """The work of `train-00000`."""
     return ShardWork(
-        artifact=Artifact(dataset="d", name="token_bins", partition="train-00000"), root=root, files=tuple(files), plan=plan,
-        budget=budget, sizes=tuple(f.path.stat().st_size for f in files),
+        artifact=Artifact(dataset="d", name="token_bins", partition="train-00000"),
+        root=root,
+        files=tuple(files),
+        plan=plan,
+        budget=budget,
+        sizes=tuple(f.path.stat().st_size for f in files),
     )
 
 
@@ -117,8 +135,10 @@ def build_lines(root: Path, lines: Iterable[str | bytes], mode: SpecialTokens = 
     return build(shard_work(root / "out", stream_plan(mode, **changes), [source(path)]))
 
 
-def reference_ids(texts: Sequence[str], mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer") -> list[list[int]]:
+def reference_ids(
+    texts: Sequence[str], mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer"
+) -> list[list[int]]:
     """Ids of each text by the reference engine, without separator."""
     ids, offsets = ReferenceEngine(bundle(folder), mode).encode(texts)
     bounds = offsets.tolist()
-    return [ids[a:b].tolist() for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [ids[a:b].tolist() for a, b in itertools.pairwise(bounds)]

@@ -40,7 +40,9 @@ class Point:
     def kind(self) -> tuple[str, str, str]:
         """Equal for points that differ only in which shard, file, split or view they are about."""
         path = re.sub(r"-[0-9a-f]{16}", "-KEY", re.sub(r"/\d{8}\.", "/ORDINAL.", self.path))
-        path = re.sub(r"(nanogpt|megatron|datatrove|olmo)_bins", "VIEW", re.sub(r"(train|val|test)(-\d{5})?", "PART", path))
+        path = re.sub(
+            r"(nanogpt|megatron|datatrove|olmo)_bins", "VIEW", re.sub(r"(train|val|test)(-\d{5})?", "PART", path)
+        )
         path = re.sub(r"-KEY/(?!final$|ORDINAL).+", "-KEY/FILE", path)
         path = re.sub(r"(manifest|engine_certificate|VIEW|(snapshot|combined_bins)/(.staging/)?PART)", "NAME", path)
         path = path.replace("sample_corpus/.staging/", "sample_corpus/")
@@ -70,7 +72,13 @@ class Run:
         plan = {"root": str(root), "log": str(self.log), "role": role, "at": at}
         (home / "kill_plan.json").write_text(json.dumps(plan))
         command = [
-            sys.executable, "-m", "dataprep_assets_tests.builds.pipeline", SAMPLE / "data", SAMPLE / "tokenizer", root, str(workers)
+            sys.executable,
+            "-m",
+            "dataprep_assets_tests.builds.pipeline",
+            SAMPLE / "data",
+            SAMPLE / "tokenizer",
+            root,
+            str(workers),
         ]
         checkout = Path(kill_points.__file__).parents[2]
         path = os.pathsep.join([str(home), str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -182,7 +190,7 @@ def killed_and_run_again(
     done = {p.finished for p in killed.points if p not in last} - {None}
     redone = {p.encoded for p in again.points} & begun
     if len(redone) > workers or redone & done:
-        defects.append(f"files encoded twice: {sorted(map(str, redone))}, of which finished {sorted(map(str, redone & done))}")
+        defects.append(f"files encoded twice: {redone}, of which finished {redone & done}")
     defects += undisturbed.differences(root)
     shutil.rmtree(root)
     return [f"killed at {point.number} {point.kind}: {defect}" for defect in defects]
@@ -202,7 +210,9 @@ def defects_of(
 
 
 def is_preparation(point: Point) -> bool:
-    return any(f"sample_corpus/{name}" in point.path.replace(".staging/", "") for name in ("manifest", "snapshot", "engine"))
+    return any(
+        f"sample_corpus/{name}" in point.path.replace(".staging/", "") for name in ("manifest", "snapshot", "engine")
+    )
 
 
 def test_a_parent_killed_before_the_token_bins_leaves_a_run_that_ends_the_same(
@@ -286,5 +296,5 @@ def test_a_worker_that_is_killed_ends_the_run_within_seconds() -> None:
 def test_a_worker_that_exits_is_told_from_one_that_is_killed() -> None:
     with WorkerPool(1) as pool:
         pool.submit(Task("encode:val-00000:0", os._exit, (3,)))
-        with pytest.raises(WorkerDiedError, match="encode:val-00000:0: .*exit code 3"):
+        with pytest.raises(WorkerDiedError, match=r"encode:val-00000:0: .*exit code 3"):
             list(pool.events())

@@ -1,0 +1,169 @@
+"""An artifact appears whole or not at all, and nothing of an earlier run stays beside it."""
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.integrity import commit
+from dataprep_assets.integrity.commit import STAGING, publish_directory, recover_aside, staging, sweep, write_atomically
+
+KEY, OTHER = "a" * 64, "b" * 64
+
+
+def fill(directory: Path, content: str) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "data").write_text(content)
+    return directory
+
+
+def held(directory: Path) -> str:
+    return (directory / "data").read_text()
+
+
+def left(parent: Path) -> list[str]:
+    """Everything below, but locks."""
+    return sorted(p.relative_to(parent).as_posix() for p in parent.rglob("*") if p.is_file() and p.suffix != ".lock")
+
+
+@pytest.fixture(params=["exchange", "two renames"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With the kernel's exchange, and as on a file system that has none."""
+    if request.param == "two renames":
+        monkeypatch.setattr(commit, "_RENAME_EXCHANGE", 1 << 20)  # a flag that no kernel knows: EINVAL
+    return str(request.param)
+
+
+def test_a_new_artifact_replaces_the_old_and_leaves_nothing(tmp_path: Path, way: str) -> None:
+    final = tmp_path / "x" / "final"
+    for content in ("one", "two", "three"):
+        with staging(final, KEY) as staged:
+            publish_directory(fill(staged, content), final)
+        assert held(final) == content
+        assert left(tmp_path) == ["x/final/data"]
+
+
+def test_a_reader_sees_the_old_or_the_new_and_never_nothing(tmp_path: Path) -> None:
+    final = fill(tmp_path / "final", "x" * 1000)
+    seen: set[str] = set()
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            seen.add(held(final)[:1])
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    for content in "abcdefgh" * 10:
+        publish_directory(fill(tmp_path / "staged", content * 1000), final)
+    done.set()
+    thread.join()
+    assert seen <= set("xabcdefgh")
+
+
+def test_a_replacement_cut_between_its_renames_is_undone(tmp_path: Path) -> None:
+    fill(tmp_path / ".aside-final", "old")
+    with staging(tmp_path / "final", KEY):
+        assert held(tmp_path / "final") == "old"
+    assert not (tmp_path / ".aside-final").exists()
+
+
+def test_a_replacement_cut_after_its_renames_is_finished(tmp_path: Path) -> None:
+    fill(tmp_path / ".aside-final", "old")
+    fill(tmp_path / "final", "new")
+    recover_aside(tmp_path / "final")
+    assert held(tmp_path / "final") == "new"
+    assert left(tmp_path) == ["final/data"]
+
+
+def test_staging_keeps_the_parts_of_its_key_and_sweeps_those_of_others(tmp_path: Path) -> None:
+    final = tmp_path / "train-00001"
+    with staging(final, KEY) as staged:
+        fill(staged, "part")
+    with staging(tmp_path / "train-00010", OTHER) as neighbour:
+        fill(neighbour, "another artifact's")
+    with staging(final, KEY) as again:
+        assert again == staged
+        assert held(again) == "part"
+    with staging(final, OTHER) as other:
+        assert not staged.exists()
+        assert list(other.iterdir()) == []
+    assert held(neighbour) == "another artifact's"
+
+
+def test_a_failing_build_changes_nothing(tmp_path: Path) -> None:
+    final = fill(tmp_path / "final", "old")
+
+    def build() -> None:
+        with staging(final, KEY) as staged:
+            fill(staged, "half of the new")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        build()
+    assert held(final) == "old"
+
+
+def test_sweeping_removes_staging_and_asides_of_the_given_artifacts_alone(tmp_path: Path) -> None:
+    for name in ("train-00001", "train-00002"):
+        fill(tmp_path / name, "finished")
+        for key in (KEY, OTHER):
+            fill(tmp_path / STAGING / f"{name}-{key[:16]}", "left by a kill")
+        fill(tmp_path / f".aside-{name}", "left by a kill")
+    sweep([tmp_path / "train-00001", tmp_path / "never built", tmp_path / "no such folder" / "x"])
+    assert [name for name in left(tmp_path) if "00001" in name] == ["train-00001/data"]
+    assert len([name for name in left(tmp_path) if "00002" in name]) == 4
+
+
+def test_sweeping_leaves_what_another_process_is_building(tmp_path: Path) -> None:
+    final = fill(tmp_path / "final", "finished")
+    with staging(final, KEY) as staged:
+        fill(staged, "at work")
+        sweep([final])
+        assert held(staged) == "at work"
+    sweep([final])
+    assert not staged.exists()
+
+
+def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
+    final = tmp_path / "final"
+    code = (
+        "import os, signal; from pathlib import Path; from dataprep_assets.integrity.commit import staging\n"
+        f"with staging(Path({str(final)!r}), {KEY!r}): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    with open(tmp_path / STAGING / "final.lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_second_builder_waits_for_the_first(tmp_path: Path) -> None:
+    final, order = tmp_path / "final", []
+
+    def second() -> None:
+        with staging(final, KEY):
+            order.append("second")
+
+    with staging(final, KEY):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+        order.append("first")
+    thread.join(10)
+    assert order == ["first", "second"]
+
+
+def test_a_small_file_is_replaced_by_one_rename(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    write_atomically(path, b"old")
+    inode = path.stat().st_ino
+    with open(path, "rb") as reader:
+        write_atomically(path, b"new")
+        assert reader.read() == b"old"
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_ino != inode
+    assert os.listdir(tmp_path) == ["f"]

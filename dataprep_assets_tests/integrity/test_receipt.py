@@ -1,0 +1,188 @@
+"""A receipt tells every change of its artifact and of itself; a ledger that does not balance is refused."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import IntegrityError, MissingArtifactError
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import (
+    NAME,
+    Receipt,
+    current,
+    damage,
+    read_receipt,
+    record_files,
+    require_receipt,
+    whole,
+)
+
+KEY = "a" * 64
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Path:
+    (tmp_path / "part").mkdir()
+    (tmp_path / "a.bin").write_bytes(b"some bytes")
+    (tmp_path / "part" / "b.bin").write_bytes(b"")
+    receipt = Receipt(
+        dataset="d",
+        artifact="token_bins",
+        partition="train-00000",
+        key=KEY,
+        inputs={"f": "0" * 64},
+        files=record_files(tmp_path),
+        facts={"dtype": "uint16", "share": 0.1},
+        ledger=Ledger(rows_in=3, documents=2, dropped={"bad_json": 1}, tokens=9, separators=2, min_id=0, max_id=5),
+        sources=({"file": "f", "rows_in": 3},),
+        measured={"cpu_seconds": 0.125},
+    )
+    receipt.write(tmp_path)
+    return tmp_path
+
+
+def test_a_receipt_reads_back_as_written(artifact: Path) -> None:
+    receipt = require_receipt(artifact)
+    receipt.write(artifact)
+    assert read_receipt(artifact) == receipt == current(artifact, KEY) == whole(artifact)
+    assert [f.path for f in receipt.files] == ["a.bin", "part/b.bin"]
+    assert receipt.total_bytes == 10
+
+
+def test_every_flipped_bit_of_a_receipt_is_damage(artifact: Path) -> None:
+    raw = (artifact / NAME).read_bytes()
+    for position in range(len(raw)):
+        flipped = raw[:position] + bytes([raw[position] ^ 1]) + raw[position + 1 :]
+        if _same_json(flipped, raw):  # a blank turned into another blank
+            continue
+        (artifact / NAME).write_bytes(flipped)
+        with pytest.raises(IntegrityError):
+            read_receipt(artifact)
+        assert current(artifact, KEY) is None
+        assert whole(artifact) is None
+
+
+def _same_json(first: bytes, second: bytes) -> bool:
+    try:
+        return bool(json.loads(first) == json.loads(second))
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize("length", [0, 1, 100, -2])
+def test_a_cut_receipt_is_damage_and_not_absence(artifact: Path, length: int) -> None:
+    raw = (artifact / NAME).read_bytes()
+    (artifact / NAME).write_bytes(raw[:length])
+    with pytest.raises(IntegrityError, match="not a receipt"):
+        read_receipt(artifact)
+
+
+@pytest.mark.parametrize("content", [b"[]", b"null", b"5", b"{}", b"\xff"])
+def test_other_json_is_no_receipt(artifact: Path, content: bytes) -> None:
+    (artifact / NAME).write_bytes(content)
+    with pytest.raises(IntegrityError, match="not a receipt"):
+        read_receipt(artifact)
+
+
+def test_a_receipt_of_a_newer_schema_is_refused(artifact: Path) -> None:
+    replace(require_receipt(artifact), schema_version=2).write(artifact)
+    with pytest.raises(IntegrityError, match="receipt schema 2, this code reads 1"):
+        read_receipt(artifact)
+
+
+def test_an_altered_file_list_is_told_as_such(artifact: Path) -> None:
+    value = json.loads((artifact / NAME).read_bytes())
+    value["files"][0]["bytes"] = 11
+    (artifact / NAME).write_text(json.dumps(value))
+    with pytest.raises(IntegrityError, match="file list was altered"):
+        read_receipt(artifact)
+
+
+def test_an_artifact_without_a_receipt_is_missing(tmp_path: Path) -> None:
+    assert read_receipt(tmp_path) is None
+    with pytest.raises(MissingArtifactError, match="Materialize it first"):
+        require_receipt(tmp_path)
+
+
+def test_a_file_that_the_receipt_does_not_list_is_missing_in_it(artifact: Path) -> None:
+    with pytest.raises(MissingArtifactError, match=r"lists no file 'c\.bin'"):
+        require_receipt(artifact).file("c.bin")
+
+
+def flip(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[3] ^= 1
+    path.write_bytes(raw)
+
+
+FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "a missing file": (lambda d: (d / "a.bin").unlink(), r"a\.bin: missing"),
+    "a missing empty file": (lambda d: (d / "part/b.bin").unlink(), r"part/b\.bin: missing"),
+    "a shorter file": (lambda d: (d / "a.bin").write_bytes(b"some byte"), r"a\.bin: 9 bytes, the receipt says 10"),
+    "a longer file": (lambda d: (d / "a.bin").write_bytes(b"some bytes!"), r"a\.bin: 11 bytes"),
+    "a flipped bit": (lambda d: flip(d / "a.bin"), r"a\.bin: sha256 .*, the receipt says"),
+    "an extra file": (lambda d: (d / "c.bin").touch(), r"c\.bin: not in the receipt"),
+    "an extra file below": (lambda d: (d / "part/c.bin").touch(), r"part/c\.bin: not in the receipt"),
+}
+
+
+@pytest.mark.parametrize(("plant", "message"), FAULTS.values(), ids=FAULTS)
+def test_damage_names_the_file_and_the_artifact_is_not_current(
+    artifact: Path, plant: Callable[[Path], Any], message: str
+) -> None:
+    receipt = require_receipt(artifact)
+    assert damage(artifact, receipt) == []
+    plant(artifact)
+    (found,) = damage(artifact, receipt)
+    assert re.fullmatch(f"{message}.*", found)
+    assert current(artifact, KEY) is None
+    assert (damage(artifact, receipt, "size") == []) is ("sha256" in message)
+
+
+def test_another_key_is_not_current(artifact: Path) -> None:
+    assert current(artifact, "b" * 64) is None
+
+
+def test_content_is_the_same_for_the_same_files_and_no_others(artifact: Path) -> None:
+    receipt = require_receipt(artifact)
+    assert replace(receipt, key="b" * 64, measured={}, inputs={}).content == receipt.content
+    assert replace(receipt, files=receipt.files[:1]).content != receipt.content
+
+
+# Ledger
+
+
+@pytest.mark.parametrize(
+    "ledger",
+    [
+        Ledger(rows_in=3, documents=2),
+        Ledger(rows_in=2, documents=3),
+        Ledger(rows_in=2, documents=2, dropped={"bad_json": 1}),
+        Ledger(documents=1),
+    ],
+)
+def test_a_ledger_that_loses_or_invents_a_row_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(IntegrityError, match="here: the ledger does not balance"):
+        ledger.balance("here")
+
+
+def test_ledgers_add_up() -> None:
+    one = Ledger(rows_in=3, documents=2, dropped={"bad_json": 1}, tokens=9, min_id=4, max_id=7)
+    two = Ledger(rows_in=2, documents=0, dropped={"null_text": 1, "bad_json": 1})
+    total = Ledger.total([one, Ledger(), two])
+    assert total == Ledger(
+        rows_in=5, documents=2, dropped={"bad_json": 2, "null_text": 1}, tokens=9, min_id=4, max_id=7
+    )
+    total.balance("total")
+    assert Ledger.total([]) == Ledger()
+    assert Ledger.from_json(total.to_json()) == total
+
+
+def test_a_ledger_of_another_version_is_refused() -> None:
+    with pytest.raises(IntegrityError, match="not a ledger of this version"):
+        Ledger.from_json({"rows": 1})

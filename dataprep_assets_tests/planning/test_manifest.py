@@ -1,0 +1,145 @@
+"""A manifest holds every file once, in an order that nothing but the names decides."""
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import ConfigError, FormatError, SourceError
+from dataprep_assets.planning.manifest import (
+    MANIFEST,
+    SourceFile,
+    build_manifest,
+    file_format,
+    glob_pattern,
+    natural_key,
+    read_manifest,
+    write_manifest,
+)
+from dataprep_assets.planning.shard_plan import ShardSizing, counts, plan_shards, read_plan, write_plan
+
+SPLITS = {"train": ["train/**"], "val": ["validation/**"]}
+INCLUDE = ["**/*.jsonl.zst"]
+
+
+def listed(*names: str) -> list[SourceFile]:
+    return [SourceFile(relpath=name, size_bytes=len(name)) for name in names]
+
+
+def test_sixty_thousand_files_are_planned_in_seconds_in_natural_order(tmp_path: Path) -> None:
+    files = [
+        SourceFile(relpath=f"train/chunk{c}/example_train_{i}.jsonl.zst", size_bytes=1000 + (i * 7919) % 5000)
+        for c in range(1, 11)
+        for i in range(6000)
+    ]
+    expected = [f.relpath for f in files]
+    random.Random(3).shuffle(files)
+    started = time.monotonic()
+    entries = build_manifest(files, include=INCLUDE, splits={"train": ["train/**"]})
+    plan = plan_shards(entries, ShardSizing(target_bytes=1 << 20))
+    assert time.monotonic() - started < 10  # about 2 s; this is a guard against quadratic work
+    write_manifest(tmp_path, entries, counts(plan))
+    write_plan(tmp_path, plan)
+    assert read_manifest(tmp_path) == entries
+    assert [e.relpath for e in entries] == expected
+    assert [e.ordinal for e in entries] == list(range(60_000))
+    assert [o for bounds in read_plan(tmp_path).values() for o in bounds] == list(range(60_000))
+
+
+def test_two_listings_of_the_same_files_write_the_same_bytes(tmp_path: Path) -> None:
+    files = listed(
+        *(f"train/chunk{c}/f_{i}.jsonl.zst" for c in (1, 2, 10) for i in (0, 1, 2, 10, 11)), "validation/a.jsonl.zst"
+    )
+    written = set()
+    for seed in range(5):
+        random.Random(seed).shuffle(files)
+        (folder := tmp_path / str(seed)).mkdir()
+        write_manifest(folder, build_manifest(files, include=INCLUDE, splits=SPLITS), {"train": 1, "val": 1})
+        written.add(b"".join(p.read_bytes() for p in sorted(folder.iterdir())))
+    assert len(written) == 1
+
+
+@pytest.mark.parametrize(
+    "ordered",
+    [["a1", "a2", "a10"], ["a/2/b", "a/10/b"], ["1", "2", "11"], ["a9b9", "a9b10", "a10b1"], ["a1", "a02", "a3"]],
+    ids=str,
+)
+def test_numbers_in_names_order_by_value(ordered: list[str]) -> None:
+    shuffled = ordered[1:] + ordered[:1]
+    assert sorted(shuffled, key=natural_key) == ordered
+
+
+def test_names_that_differ_only_in_leading_zeros_still_have_one_order() -> None:
+    assert len({natural_key(name) for name in ("a1", "a01", "a001")}) == 3
+
+
+@pytest.mark.parametrize(
+    ("glob", "yes", "no"),
+    [
+        ("**/*.jsonl", "a/b/c.jsonl", "a/b/c.jsonl.zst"),
+        ("**/*.jsonl", "c.jsonl", "c.json"),
+        ("train/**", "train/a/b", "train2/a"),
+        ("*/x", "a/x", "a/b/x"),
+        ("a?c", "abc", "a/c"),
+        ("[ab]x", "ax", "cx"),
+        ("a.b", "a.b", "axb"),
+        ("a[!b]", "ac", "ab"),
+    ],
+)
+def test_globs_keep_to_path_components(glob: str, yes: str, no: str) -> None:
+    assert glob_pattern(glob).fullmatch(yes)
+    assert not glob_pattern(glob).fullmatch(no)
+
+
+def test_a_split_that_matches_nothing_is_an_error_that_shows_what_there_is() -> None:
+    with pytest.raises(
+        ConfigError, match=r"splits\.val: .* matches none of the source's 1 files .*train/a\.jsonl\.zst"
+    ):
+        build_manifest(listed("train/a.jsonl.zst"), include=INCLUDE, splits=SPLITS)
+
+
+def test_a_file_in_two_splits_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"train/a\.jsonl\.zst matches \['x', 'y'\]"):
+        build_manifest(listed("train/a.jsonl.zst"), include=INCLUDE, splits={"x": ["train/**"], "y": ["**"]})
+
+
+def test_a_file_listed_twice_is_an_error() -> None:
+    with pytest.raises(SourceError, match="listed twice"):
+        build_manifest(
+            listed("train/a.jsonl.zst", "train/a.jsonl.zst"), include=INCLUDE, splits={"train": ["train/**"]}
+        )
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.zst", "a", "a.parquet.zst", "a.jsonl.xz"])
+def test_an_unknown_format_is_refused_by_name(name: str) -> None:
+    with pytest.raises(SourceError, match="cannot tell its format"):
+        file_format(f"train/{name}")
+
+
+def test_a_damaged_manifest_names_the_line(tmp_path: Path) -> None:
+    entries = build_manifest(
+        listed("train/a.jsonl.zst", "train/b.jsonl.zst"), include=INCLUDE, splits={"train": ["**"]}
+    )
+    write_manifest(tmp_path, entries, {"train": 1})
+    path = tmp_path / MANIFEST
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(FormatError, match="line 2"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "sizing",
+    [ShardSizing(), ShardSizing(count=1), ShardSizing(count=7), ShardSizing(count=99), ShardSizing(target_bytes=50)],
+)
+@pytest.mark.parametrize(
+    "sizes", [[0], [0, 0, 0], [1], [5] * 20, [1000, 1, 1, 1], [1, 1, 1, 1000], list(range(30))], ids=str
+)
+def test_a_plan_holds_every_file_once_in_order_and_no_empty_shard(sizing: ShardSizing, sizes: list[int]) -> None:
+    files = [SourceFile(relpath=f"train/{i}.jsonl", size_bytes=size) for i, size in enumerate(sizes)]
+    entries = build_manifest(files, include=["**"], splits={"train": ["**"]})
+    plan = plan_shards(entries, sizing)
+    assert [o for ordinals in plan.values() for o in ordinals] == list(range(len(sizes)))
+    assert all(plan.values())
+    assert len(plan) == (min(sizing.count, len(sizes)) if sizing.count else len(plan)) <= len(sizes)
+    assert list(plan) == sorted(plan)

@@ -1,0 +1,264 @@
+"""A fast engine that is wrong anywhere is refused for that, and what it is refused for goes to the reference."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import CertificateError, TokenizerError
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.certificate import (
+    CLASSES,
+    Certificate,
+    CertifiedEncoder,
+    certify,
+    disagreements,
+    document_class,
+    refused_outright,
+)
+from dataprep_assets.tokenization.engines import (
+    Encoded,
+    Engine,
+    FastokensEngine,
+    ReferenceEngine,
+    SpecialTokens,
+    fast_engine,
+)
+from dataprep_assets_tests.builds.shards import SEPARATOR, bundle, certificate
+from dataprep_assets_tests.sources.test_records import read
+
+Ids = NDArray[np.uint32]
+Patch = Callable[[str, Ids], Ids]
+
+
+class PatchedEngine(FastokensEngine):
+    """The real engine with one fault: `patch` alters the ids of each document."""
+
+    def __init__(self, patch: Patch, mode: SpecialTokens = "text") -> None:
+        super().__init__(bundle(), mode)
+        self._patch = patch
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        ids, offsets = super().encode(texts)
+        parts = [
+            self._patch(text, ids[int(a) : int(b)]) for text, a, b in zip(texts, offsets, offsets[1:], strict=False)
+        ]
+        bounds = np.zeros(len(parts) + 1, np.uint64)
+        np.cumsum([len(part) for part in parts], out=bounds[1:])
+        return np.concatenate([*parts, np.zeros(0, np.uint32)]).astype(np.uint32), bounds
+
+
+def drops_the_first_token(text: str, ids: Ids) -> Ids:
+    return ids[1:]
+
+
+def adds_a_bos(text: str, ids: Ids) -> Ids:
+    return np.insert(ids, 0, 1)
+
+
+def differs_on(character: str) -> Patch:
+    """A fault at one code point only: the document's last id is another."""
+    return lambda text, ids: np.append(ids[:-1], ids[-1] ^ 1) if character in text else ids
+
+
+def raises_on(character: str) -> Patch:
+    def patch(text: str, ids: Ids) -> Ids:
+        if character in text:
+            raise RuntimeError(f"cannot encode {text}")
+        return ids
+
+    return patch
+
+
+@pytest.mark.parametrize("patch", [drops_the_first_token, adds_a_bos])
+@pytest.mark.parametrize("mode", ["text", "match"])
+def test_an_engine_that_drops_or_adds_a_first_token_is_refused_for_the_tokenizer(
+    patch: Patch, mode: SpecialTokens
+) -> None:
+    found = certify(bundle(), mode, PatchedEngine(patch, mode), ["plain corpus text"])
+    assert found.engine_is_refused
+    assert found.refused == CLASSES
+    assert found.reason is not None
+    assert "differs on plain ASCII text, so it is refused for this tokenizer" in found.reason
+
+
+CODE_POINTS = {
+    "中": "east_asian",
+    "\U0002070e": "east_asian",
+    "ж": "other_script",
+    "ſ": "other_script",
+    "\u0345": "unnormalized",
+}
+
+
+@pytest.mark.parametrize(
+    ("fault", "character", "kind"),
+    [*((differs_on, c, k) for c, k in CODE_POINTS.items()), *((raises_on, c, CODE_POINTS[c]) for c in ("中", "ſ"))],
+)
+def test_an_engine_that_is_wrong_on_one_code_point_is_refused_for_its_class(
+    fault: Callable[[str], Patch], character: str, kind: str
+) -> None:
+    found = certify(bundle(), "text", PatchedEngine(fault(character)), [])
+    assert kind in found.refused
+    assert not found.engine_is_refused
+    assert "ascii" not in found.refused
+    assert found.reason is not None
+    assert f"of class {kind}" in found.reason
+    assert character not in found.reason
+
+
+def test_a_fault_that_only_the_corpus_shows_is_found_in_the_corpus() -> None:
+    engine = PatchedEngine(differs_on("⟁"))
+    assert certify(bundle(), "text", engine, ["nothing of it"]).refused == ()
+    found = certify(bundle(), "text", engine, ["a ⟁ b", "ascii"])
+    assert found.refused == ("other_script",)
+    assert found.compared["corpus:other_script"] == 1
+
+
+def test_one_wrong_ascii_document_refuses_the_engine() -> None:
+    assert certify(bundle(), "text", PatchedEngine(differs_on("~")), ["a ~ b"]).engine_is_refused
+
+
+@pytest.mark.parametrize("mode", ["text", "match"])
+def test_the_real_engine_earns_a_certificate_that_says_what_was_compared(mode: SpecialTokens) -> None:
+    found = certificate(mode)
+    assert (found.refused, found.reason, found.special_tokens) == ((), None, mode)
+    assert found.tokenizer_digest == bundle().digest
+    assert {f"adversarial:{kind}" for kind in CLASSES if kind != "long"} <= found.compared.keys()
+    assert Certificate.from_json(found.to_json()) == found
+
+
+def test_an_engine_certified_for_text_is_wrong_for_match() -> None:
+    texts = [f"a{SEPARATOR}b"]
+    assert disagreements(FastokensEngine(bundle(), "text"), ReferenceEngine(bundle(), "match"), texts) == [0]
+
+
+# What voids it
+
+CHANGES = {
+    "tokenizer": {"tokenizer_digest": "0" * 64},
+    "special-token mode": {"special_tokens": "match"},
+    "version of fastokens": {"engine_version": "0.0.1"},
+    "version of tokenizers": {"reference_version": "0.0.1"},
+    "Unicode version": {"unicode_version": "1.1.0"},
+}
+
+
+@pytest.mark.parametrize(("what", "change"), CHANGES.items())
+def test_a_change_of_anything_it_was_made_with_voids_it(what: str, change: dict[str, str]) -> None:
+    with pytest.raises(CertificateError, match=f"the engine certificate is void: {what} changed from .* to"):
+        CertifiedEncoder(bundle(), "text", replace(certificate(), **change))
+
+
+def test_an_upgraded_engine_voids_it() -> None:
+    class Upgraded(FastokensEngine):
+        def __init__(self, folder: TokenizerBundle, mode: SpecialTokens) -> None:
+            super().__init__(folder, mode)
+            self.version = "99.0"
+
+    def load(name: str, folder: TokenizerBundle, mode: SpecialTokens) -> Engine:
+        return Upgraded(folder, mode)
+
+    with pytest.raises(CertificateError, match=r"version of fastokens changed from .* to 99\.0"):
+        CertifiedEncoder(bundle(), "text", certificate(), load)
+
+
+def test_an_engine_that_cannot_load_the_tokenizer_sends_all_to_the_reference(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(
+        '{"version": "1.0", "added_tokens": [{"id": 2, "content": "<e>", "special": true, "single_word": false,'
+        ' "lstrip": false, "rstrip": false, "normalized": false}], "pre_tokenizer": {"type": "Whitespace"},'
+        ' "model": {"type": "WordLevel", "vocab": {"a": 0, "[UNK]": 1}, "unk_token": "[UNK]"}}'
+    )
+    words = TokenizerBundle.load(tmp_path)
+    with pytest.raises(TokenizerError, match="fastokens cannot load it"):
+        fast_engine("fastokens", words, "text")
+    encoder = CertifiedEncoder(words, "text", refused_outright(words, "text", "fastokens", "it cannot load it"))
+    ids, offsets = encoder.encode(["a b", "a"])
+    assert (ids.tolist(), offsets.tolist(), encoder.reference_documents) == ([0, 1, 0], [0, 2, 3], 2)
+
+
+# What it routes
+
+MIXED = [
+    "plain ascii",
+    "",
+    "中文 text",
+    f"a literal {SEPARATOR} inside",
+    "e\u0301 unnormalized",
+    "кириллица",
+    "ascii again",
+    "日本語",
+    "x" * 1_000_000,
+    "한국어",
+    " ",
+    "naïve",
+]
+
+
+@pytest.mark.parametrize(
+    "refused", [(), ("east_asian",), ("special_literal", "other_script"), CLASSES[:-1], CLASSES], ids=str
+)
+def test_refused_classes_go_to_the_reference_and_the_ids_are_the_references(refused: tuple[str, ...]) -> None:
+    literals = bundle().special_literals
+    assert {document_class(text, literals) for text in MIXED} == set(CLASSES)
+    wrong = PatchedEngine(lambda text, ids: ids + 1 if document_class(text, literals) in refused else ids)
+    encoder = CertifiedEncoder(bundle(), "text", replace(certificate(), refused=refused), lambda *_: wrong)
+    expected = ReferenceEngine(bundle(), "text").encode(MIXED)
+    ids, offsets = encoder.encode(MIXED)
+    assert np.array_equal(ids, expected[0])
+    assert np.array_equal(offsets, expected[1])
+    assert encoder.reference_documents == sum(document_class(text, literals) in refused for text in MIXED)
+
+
+def test_a_batch_of_refused_documents_alone_and_an_empty_batch_are_encoded() -> None:
+    encoder = CertifiedEncoder(bundle(), "text", replace(certificate(), refused=("east_asian",)))
+    assert encoder.encode(["中", "文"])[1].size == 3
+    assert encoder.encode([])[1].tolist() == [0]
+
+
+# What it checks again
+
+SECRET = "Ms Example lives at 7 Elm Street"
+
+
+@pytest.mark.parametrize("tail", ["", "x" * 200_000], ids=["short", "longer than is compared"])
+def test_a_recheck_that_disagrees_says_where_and_what_to_do_but_no_text(tail: str) -> None:
+    wrong = PatchedEngine(drops_the_first_token)
+    encoder = CertifiedEncoder(bundle(), "text", certificate(), lambda *_: wrong)
+    text = f"{SECRET} {tail}"
+    with pytest.raises(CertificateError, match=r"train/f.jsonl: row 3: .*class ascii.*refuse: \[ascii\]") as caught:
+        encoder.recheck(text, encoder.encode([text])[0], "train/f.jsonl: row 3")
+    assert not any(word in str(caught.value) for word in SECRET.split() if len(word) > 2)
+
+
+def test_a_recheck_that_agrees_is_counted() -> None:
+    encoder = CertifiedEncoder(bundle(), "text", certificate())
+    for text in ("a", SECRET, "x" * 200_000):
+        encoder.recheck(text, encoder.encode([text])[0], "row")
+    assert encoder.sampled_documents == 3
+
+
+# Real tokenizers on the shared adversarial documents
+
+
+@pytest.mark.slow
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["qwen3", "llama3"])
+def test_nasty_documents_through_the_certified_encoder_get_the_references_ids(shared: Path, name: str) -> None:
+    folder = TokenizerBundle.load(shared / "tokenizers" / name)
+    raw = zstandard.ZstdDecompressor().decompressobj().decompress((shared / "data/corpus/nasty.jsonl.zst").read_bytes())
+    block = read(shared / "data/corpus/nasty.jsonl.zst")
+    assert (len(block.texts), block.bad) == (raw.count(b"\n"), [])
+    texts = [t for t in block.texts if len(t) < 100_000][::2]
+    reference, engine = ReferenceEngine(folder, "text"), FastokensEngine(folder, "text")
+    earned = certify(folder, "text", engine, texts[::5], reference=reference)
+    encoder = CertifiedEncoder(folder, "text", earned)
+    expected, actual = reference.encode(texts), encoder.encode(texts)
+    assert np.array_equal(actual[1], expected[1])
+    assert np.array_equal(actual[0], expected[0])
+    long = [t[:50_000] for t in block.texts if len(t) >= 100_000]
+    assert np.array_equal(encoder.encode(long)[0], reference.encode(long)[0])
