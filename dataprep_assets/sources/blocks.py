@@ -52,8 +52,13 @@ class BlockReader:
             pieces.append(piece)
             size += len(piece)
             if size >= _BLOCK:
-                yield b"".join(pieces)
+                data = b"".join(pieces)
                 pieces, size = [], 0
+                if len(data) < 2 * _BLOCK:
+                    yield data
+                else:  # a step of highly compressible input: what follows needs many times the memory of a block
+                    yield from (data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK))
+                del data
         if pieces:
             yield b"".join(pieces)
 

@@ -317,7 +317,7 @@ def test_data_that_expands_enormously_comes_in_bounded_blocks(tmp_path: Path) ->
     assert path.stat().st_size < 50_000
     sizes = [sum(map(len, block.texts)) for block in reader(path)]
     assert sum(sizes) == 200_000_000
-    assert max(sizes) < 128 << 20
+    assert max(sizes) < 16 << 20
 
 
 # Parquet
