@@ -213,7 +213,9 @@ class _Counting:
         flat = np.ascontiguousarray(ids, self._dtype).view(np.uint8).data
         bounds = (offsets * np.uint64(width)).tolist()
         documents = [flat[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False)]
-        return self._before + (self._after + self._before).join(documents) + self._after
+        documents.append(flat[:0])  # so that the last document gets its separator from the same join
+        block = (self._after + self._before).join(documents)
+        return self._before + block[: len(block) - len(self._before)] if self._before else block
 
     def _recheck_sample(self, block: Block, ids: NDArray[np.uint32], offsets: NDArray[np.uint64]) -> None:
         if self._plan.sample_rate <= 0:
