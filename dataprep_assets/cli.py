@@ -137,7 +137,7 @@ def _instance() -> "dg.DagsterInstance":
 
 
 def _run(name: str) -> int:
-    from dataprep_assets.builds.status import stale
+    from dataprep_assets.builds.status import stale, sweep_dataset
     from dataprep_assets.materialize import materialize, summary, whole_dataset
 
     dataset = _dataset(name)
@@ -146,6 +146,7 @@ def _run(name: str) -> int:
     with _instance() as instance:
         known = instance.get_latest_materialization_event(dataset.key("manifest")) is not None
         if known and not list(stale(dataset.corpus, root)):
+            sweep_dataset(dataset.corpus, root)
             print(f"{name}: all is up to date, nothing to do. Artifacts: {root / name}")
             return 0
         definitions = _definitions()

@@ -20,9 +20,14 @@ def snapshot_asset(dataset: DatasetAssets, split: str) -> dg.AssetsDefinition:
     where = mirrors.get(dataset.corpus.source.kind, "verified in place")
 
     @dg.asset(
-        key=dataset.key("snapshot", split), deps=[dataset.key("manifest")], partitions_def=dataset.partitions[split],
-        backfill_policy=dg.BackfillPolicy.multi_run(SHARDS_PER_RUN), pool=NETWORK_POOL,
-        **dataset.common({dataset.corpus.source.kind, "file"}, f"Source files of each shard, {where}, with their SHA-256."),
+        key=dataset.key("snapshot", split),
+        deps=[dataset.key("manifest")],
+        partitions_def=dataset.partitions[split],
+        backfill_policy=dg.BackfillPolicy.multi_run(SHARDS_PER_RUN),
+        pool=NETWORK_POOL,
+        **dataset.common(
+            {dataset.corpus.source.kind, "file"}, f"Source files of each shard, {where}, with their SHA-256."
+        ),
     )
     def snapshot(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
         root, manifest = dataset.root(storage), dataset.manifest(storage)

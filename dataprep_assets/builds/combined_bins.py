@@ -52,7 +52,7 @@ def shard_receipts(corpus: CorpusDeclaration, root: Path, manifest: Manifest, sp
 
 def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequence[Receipt]) -> None:
     names = ("dtype", "separator_id", "bos_id", "special_tokens")
-    kinds = {tuple(str(r.facts[n]) for n in names) + (r.inputs["tokenizer"][:12],) for r in receipts}
+    kinds = {(*(str(r.facts[n]) for n in names), r.inputs["tokenizer"][:12]) for r in receipts}
     if len(kinds) > 1:
         raise IntegrityError(
             f"{corpus.dataset}/{split}: its shards were made with different settings {sorted(kinds)} "
@@ -99,9 +99,13 @@ def build_combined_bins(corpus: CorpusDeclaration, root: Path, manifest: Manifes
         ledger.balance(f"{corpus.dataset}/combined_bins/{split}")
         flat_bins.validate(tokens, meta_values["dtype"], ledger.tokens)
         receipt = Receipt(
-            dataset=corpus.dataset, artifact="combined_bins", partition=split, key=key,
+            dataset=corpus.dataset,
+            artifact="combined_bins",
+            partition=split,
+            key=key,
             inputs={str(r.partition): r.content for _, r in shards},
-            files=record_files(staged, {tokens.name: whole}), ledger=ledger,
+            files=record_files(staged, {tokens.name: whole}),
+            ledger=ledger,
             facts=meta_values | {"shards": len(shards), "bos_id": shards[0][1].facts["bos_id"]},
             measured={"created": now(), "versions": versions()},
         )

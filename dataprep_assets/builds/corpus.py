@@ -34,7 +34,9 @@ class HubSource(_Declared):
 
     kind: Literal["hub"]
     repo: str = Field(pattern=r"^[\w.-]+/[\w.-]+$", description="`organization/name` of the dataset repository.")
-    revision: str = Field(description="Branch, tag or commit; pin a 40-digit commit so that nothing can move under you.")
+    revision: str = Field(
+        description="Branch, tag or commit; pin a 40-digit commit so that nothing can move under you."
+    )
     endpoint: str | None = Field(None, description="The hub's URL; default: HF_ENDPOINT or the public hub.")
     cache_dir: Path | None = Field(None, description="Cache folder; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.")
 
@@ -52,7 +54,8 @@ class ObjectStoreSource(_Declared):
 
     kind: Literal["object_store"]
     url: str = Field(
-        pattern=r"^s3://[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9](/.*)?$", description="`s3://bucket` or `s3://bucket/prefix`."
+        pattern=r"^s3://[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9](/.*)?$",
+        description="`s3://bucket` or `s3://bucket/prefix`.",
     )
     cache_dir: Path = Field(description="Folder for the mirror; relative paths are relative to this YAML.")
     endpoint_url: str | None = Field(None, description="The store's URL, never with credentials; default: AWS S3.")
@@ -103,7 +106,9 @@ class DocumentPolicy(_Declared):
 class ShardPlanDeclaration(_Declared):
     """How many shards a split is cut into."""
 
-    target_bytes: int | None = Field(None, ge=1, description="Source bytes a shard; default 1 GiB, at most 4,000 shards.")
+    target_bytes: int | None = Field(
+        None, ge=1, description="Source bytes a shard; default 1 GiB, at most 4,000 shards."
+    )
     count: int | None = Field(None, ge=1, description="Number of shards a split, instead of `target_bytes`.")
 
     @model_validator(mode="after")
@@ -132,7 +137,9 @@ class CorpusDeclaration(_Declared):
     description: str = Field("", description="Shown in the UI.")
     owners: tuple[str, ...] = Field((), description="E-mail addresses, or `team:name`.")
     source: Source = Field(description="Where the documents come from.")
-    include: tuple[str, ...] = Field(("**/*.jsonl.zst",), min_length=1, description="Globs of data files in the source.")
+    include: tuple[str, ...] = Field(
+        ("**/*.jsonl.zst",), min_length=1, description="Globs of data files in the source."
+    )
     splits: dict[str, tuple[str, ...]] = Field(min_length=1, description="Split name → globs of its files.")
     text_field: str = Field("text", description="Key (JSON) or column (Parquet) of the document's text.")
     tokenizer: TokenizerDeclaration
@@ -143,7 +150,9 @@ class CorpusDeclaration(_Declared):
     views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats over the same token bytes.")
     olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
     storage: Path | None = Field(None, description="Root of the artifacts; default: DATAPREP_ROOT.")
-    verify: Verification = Field("full", description="How much a finished artifact is re-read: `full` digests or `size`.")
+    verify: Verification = Field(
+        "full", description="How much a finished artifact is re-read: `full` digests or `size`."
+    )
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of documents re-encoded by the reference engine.")
     workers: int | None = Field(None, ge=1, description="Worker processes; default: one a core.")
     sensitive: bool = Field(False, description="No text and no identifier in any log, event, metadata or plot.")
@@ -165,7 +174,9 @@ class CorpusDeclaration(_Declared):
             source = source.model_copy(update={"path": _resolve(source.path, folder)})
         elif isinstance(source, ObjectStoreSource):
             source = source.model_copy(update={"cache_dir": _resolve(source.cache_dir, folder)})
-        tokenizer = self.tokenizer.model_copy(update={"path": self.tokenizer.path and _resolve(self.tokenizer.path, folder)})
+        tokenizer = self.tokenizer.model_copy(
+            update={"path": self.tokenizer.path and _resolve(self.tokenizer.path, folder)}
+        )
         storage = self.storage and _resolve(self.storage, folder)
         return self.model_copy(update={"source": source, "tokenizer": tokenizer, "storage": storage})
 

@@ -38,7 +38,8 @@ def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
 
-    assert declared.repo is not None and declared.revision is not None
+    assert declared.repo is not None
+    assert declared.revision is not None
     try:
         found = Path(hf_hub_download(declared.repo, "tokenizer.json", revision=declared.revision))
         try:
@@ -84,12 +85,19 @@ def build_engine_certificate(corpus: CorpusDeclaration, root: Path, manifest: Ma
         certificate = _certify(corpus, bundle, manifest)
         (staged / CERTIFICATE).write_text(json.dumps(certificate.to_json(), indent=1, sort_keys=True) + "\n")
         receipt = Receipt(
-            dataset=corpus.dataset, artifact="engine_certificate", partition=None, key=key,
-            inputs={"tokenizer": bundle.digest, "manifest": manifest.receipt.key}, files=record_files(staged),
+            dataset=corpus.dataset,
+            artifact="engine_certificate",
+            partition=None,
+            key=key,
+            inputs={"tokenizer": bundle.digest, "manifest": manifest.receipt.key},
+            files=record_files(staged),
             facts={
-                "engine": certificate.engine, "engine_version": certificate.engine_version,
-                "reference_version": certificate.reference_version, "refused": list(certificate.refused),
-                "reason": certificate.reason, "documents": sum(certificate.compared.values()),
+                "engine": certificate.engine,
+                "engine_version": certificate.engine_version,
+                "reference_version": certificate.reference_version,
+                "refused": list(certificate.refused),
+                "reason": certificate.reason,
+                "documents": sum(certificate.compared.values()),
             },
             measured={"created": now(), "versions": versions()},
         )
@@ -131,7 +139,10 @@ def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str
     access.fetch(chosen)
     for entry in chosen:
         reader = read_records(
-            access.path(entry), format=entry.format, compression=entry.compression, text_field=corpus.text_field,
+            access.path(entry),
+            format=entry.format,
+            compression=entry.compression,
+            text_field=corpus.text_field,
             label=entry.relpath,
         )
         texts = (text for block in reader for text in block.texts)
@@ -153,7 +164,8 @@ def stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
         return fits
     if corpus.dtype == "uint16" and fits != "uint16":
         raise ConfigError(
-            f"dtype: uint16 cannot hold the {bundle.vocab_size} ids of {bundle.name}: they would wrap. Use auto or uint32"
+            f"dtype: uint16 cannot hold the {bundle.vocab_size} ids of {bundle.name}: they would wrap. "
+            "Use auto or uint32"
         )
     return corpus.dtype
 
@@ -163,10 +175,16 @@ def stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPl
     bundle = load_bundle(corpus.tokenizer)
     bos = bundle.bos(corpus.document.bos)
     return StreamPlan(
-        tokenizer=bundle.directory, tokenizer_digest=bundle.digest, certificate=certificate.to_json(),
-        special_tokens=corpus.document.special_tokens, separator_id=bundle.separator(corpus.document.separator).id,
-        bos_id=bos.id if bos else None, dtype=stream_dtype(corpus, bundle), text_field=corpus.text_field,
-        bad_records=corpus.bad_records.policy, sample_rate=corpus.sample_rate,
+        tokenizer=bundle.directory,
+        tokenizer_digest=bundle.digest,
+        certificate=certificate.to_json(),
+        special_tokens=corpus.document.special_tokens,
+        separator_id=bundle.separator(corpus.document.separator).id,
+        bos_id=bos.id if bos else None,
+        dtype=stream_dtype(corpus, bundle),
+        text_field=corpus.text_field,
+        bad_records=corpus.bad_records.policy,
+        sample_rate=corpus.sample_rate,
     )
 
 
@@ -175,6 +193,10 @@ def meta_of(corpus: CorpusDeclaration) -> dict[str, Any]:
     bundle = load_bundle(corpus.tokenizer)
     separator = bundle.separator(corpus.document.separator)
     return {
-        "tokenizer": bundle.name, "vocab_size": bundle.vocab_size, "eos_token_id": separator.id,
-        "eos_token": separator.content, "dtype": stream_dtype(corpus, bundle), "tokenizer_sha256": bundle.digest,
+        "tokenizer": bundle.name,
+        "vocab_size": bundle.vocab_size,
+        "eos_token_id": separator.id,
+        "eos_token": separator.content,
+        "dtype": stream_dtype(corpus, bundle),
+        "tokenizer_sha256": bundle.digest,
     }

@@ -65,7 +65,11 @@ def plan_manifest(corpus: CorpusDeclaration) -> PlannedManifest:
     """List the source and plan its shards, writing nothing."""
     listing = open_source(corpus.source).list()
     entries = build_manifest(
-        listing.files, include=corpus.include, splits=corpus.splits, commit=listing.commit, url_prefix=listing.url_prefix
+        listing.files,
+        include=corpus.include,
+        splits=corpus.splits,
+        commit=listing.commit,
+        url_prefix=listing.url_prefix,
     )
     plan = shard_plan.plan_shards(entries, corpus.shards.sizing)
     listed = digest_value([[e.split, e.path, e.size_bytes, e.sha256, e.etag] for e in entries])
@@ -91,10 +95,16 @@ def build_manifest_artifact(corpus: CorpusDeclaration, root: Path) -> tuple[Rece
         write_manifest(staged, entries, counts)
         shard_plan.write_plan(staged, plan)
         receipt = Receipt(
-            dataset=corpus.dataset, artifact="manifest", partition=None, key=key, inputs={"listing": planned.listed},
+            dataset=corpus.dataset,
+            artifact="manifest",
+            partition=None,
+            key=key,
+            inputs={"listing": planned.listed},
             files=record_files(staged),
             facts={
-                "commit": planned.commit, "files": len(entries), "shards": counts,
+                "commit": planned.commit,
+                "files": len(entries),
+                "shards": counts,
                 "source_bytes": sum(e.size_bytes for e in entries),
             },
             measured={"created": now(), "versions": versions()},
@@ -108,9 +118,7 @@ def load_manifest(corpus: CorpusDeclaration, root: Path) -> Manifest:
     """The committed manifest; MissingArtifactError when it is not there."""
     directory = corpus.artifact("manifest").directory(root)
     receipt = require_receipt(directory)
-    return Manifest(
-        entries=tuple(read_manifest(directory)), plan=shard_plan.read_plan(directory), receipt=receipt
-    )
+    return Manifest(entries=tuple(read_manifest(directory)), plan=shard_plan.read_plan(directory), receipt=receipt)
 
 
 def has_manifest(corpus: CorpusDeclaration, root: Path) -> bool:

@@ -16,8 +16,12 @@ def source_parts(corpus: CorpusDeclaration, root: Path, manifest: Manifest, part
     digests = snapshot_digests(corpus, root, partition)
     return tuple(
         SourcePart(
-            label=entry.relpath, path=access.path(entry), format=entry.format, compression=entry.compression,
-            sha256=digests[entry.relpath], ordinal=entry.ordinal,
+            label=entry.relpath,
+            path=access.path(entry),
+            format=entry.format,
+            compression=entry.compression,
+            sha256=digests[entry.relpath],
+            ordinal=entry.ordinal,
         )
         for entry in manifest.shard(partition)
     )
@@ -29,7 +33,10 @@ def shard_works(
     """The work of the given shards."""
     return [
         ShardWork(
-            artifact=corpus.artifact("token_bins", partition), root=root, plan=plan, budget=corpus.bad_records.budget,
+            artifact=corpus.artifact("token_bins", partition),
+            root=root,
+            plan=plan,
+            budget=corpus.bad_records.budget,
             files=source_parts(corpus, root, manifest, partition),
             sizes=tuple(e.size_bytes for e in manifest.shard(partition)),
         )

@@ -37,7 +37,10 @@ def preflight(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequenc
 
 
 def build_snapshot(
-    corpus: CorpusDeclaration, root: Path, manifest: Manifest, partition: str,
+    corpus: CorpusDeclaration,
+    root: Path,
+    manifest: Manifest,
+    partition: str,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Receipt, bool]:
     """Fetch or verify the files of one shard and commit their digests.
@@ -57,8 +60,12 @@ def build_snapshot(
             return receipt, True
         (staged / FILES).write_bytes(b"".join(canonical_json(line) + b"\n" for line in lines))
         receipt = Receipt(
-            dataset=corpus.dataset, artifact="snapshot", partition=partition, key=key,
-            inputs={"manifest": digest_value([e.path for e in entries])}, files=record_files(staged),
+            dataset=corpus.dataset,
+            artifact="snapshot",
+            partition=partition,
+            key=key,
+            inputs={"manifest": digest_value([e.path for e in entries])},
+            files=record_files(staged),
             facts={"files": len(entries), "source_bytes": sum(e.size_bytes for e in entries)},
             measured={"created": now(), "versions": versions()},
         )

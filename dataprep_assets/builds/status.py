@@ -61,7 +61,10 @@ def _stale_combined(corpus: CorpusDeclaration, root: Path, manifest: Manifest) -
             return
     for view in corpus.views:
         artifact = corpus.artifact(artifact_name(view))
-        if current(artifact.directory(root), view_key(corpus, view, combined_splits(corpus, root)), corpus.verify) is None:
+        if (
+            current(artifact.directory(root), view_key(corpus, view, combined_splits(corpus, root)), corpus.verify)
+            is None
+        ):
             yield str(artifact)
 
 

@@ -30,7 +30,12 @@ VERSION = 1
 TOKENS = "tokens.bin"
 ENDS = "document_ends.bin"
 QUARANTINE = "quarantine.jsonl"
-ONE_THREAD = {"FASTOKENS_BPE_THREADS": "1", "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+ONE_THREAD = {
+    "FASTOKENS_BPE_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "OMP_NUM_THREADS": "1",
+}
 """Parallelism is by process: simpler to bound, kill and resume, and as fast (two cores, measured)."""
 
 
@@ -82,7 +87,10 @@ class _Open:
 
 
 def build_token_bins(
-    works: Sequence[ShardWork], *, workers: int, verification: Verification = "full",
+    works: Sequence[ShardWork],
+    *,
+    workers: int,
+    verification: Verification = "full",
     on_progress: Callable[[Meter, int], None] | None = None,
 ) -> Iterator[ShardResult]:
     """Have all shards: yields each as soon as it is verified, built or failed.
@@ -192,8 +200,10 @@ def _finished_part(staged: Path, ordinal: int) -> EncodedPart | None:
     if value["boot"] != _boot_id() or value["boot"] == "unknown" or value["sizes"] != sizes:
         return None
     return EncodedPart(
-        ledger=ledger, quarantine=tuple(tuple(q) for q in value["quarantine"]),
-        cpu_seconds=value["cpu_seconds"], wall_seconds=value["wall_seconds"],
+        ledger=ledger,
+        quarantine=tuple(tuple(q) for q in value["quarantine"]),
+        cpu_seconds=value["cpu_seconds"],
+        wall_seconds=value["wall_seconds"],
     )
 
 
@@ -224,7 +234,9 @@ def seal(work: ShardWork, staged: Path, parts: Mapping[int, EncodedPart]) -> Rec
     final.mkdir()
     paths = [_part_paths(staged, f.ordinal) for f in work.files]
     flat_bins.concatenate([p[0] for p in paths], final / TOKENS)
-    document_ends.concatenate([(p[1], part.ledger.tokens) for p, part in zip(paths, in_order, strict=True)], final / ENDS)
+    document_ends.concatenate(
+        [(p[1], part.ledger.tokens) for p, part in zip(paths, in_order, strict=True)], final / ENDS
+    )
     flat_bins.validate(final / TOKENS, work.plan.dtype, ledger.tokens)
     quarantine = [
         {"file": f.label, "row": row, "byte": byte, "reason": reason}
@@ -234,17 +246,24 @@ def seal(work: ShardWork, staged: Path, parts: Mapping[int, EncodedPart]) -> Rec
     if quarantine:
         (final / QUARANTINE).write_bytes(b"".join(canonical_json(q) + b"\n" for q in quarantine))
     receipt = Receipt(
-        dataset=work.artifact.dataset, artifact=work.artifact.name, partition=work.artifact.partition, key=work.key,
+        dataset=work.artifact.dataset,
+        artifact=work.artifact.name,
+        partition=work.artifact.partition,
+        key=work.key,
         inputs={f.label: f.sha256 for f in work.files} | {"tokenizer": work.plan.tokenizer_digest},
         files=record_files(final),
         facts={
-            "dtype": work.plan.dtype, "separator_id": work.plan.separator_id, "bos_id": work.plan.bos_id,
-            "special_tokens": work.plan.special_tokens, "certificate": work.plan.certificate,
+            "dtype": work.plan.dtype,
+            "separator_id": work.plan.separator_id,
+            "bos_id": work.plan.bos_id,
+            "special_tokens": work.plan.special_tokens,
+            "certificate": work.plan.certificate,
         },
         ledger=ledger,
         sources=tuple(_source_line(f, p) for f, p in zip(work.files, in_order, strict=True)),
         measured={
-            "created": now(), "versions": versions(),
+            "created": now(),
+            "versions": versions(),
             "cpu_seconds": round(sum(p.cpu_seconds for p in in_order), 3),
             "wall_seconds": round(sum(p.wall_seconds for p in in_order), 3),
         },
@@ -258,8 +277,13 @@ def seal(work: ShardWork, staged: Path, parts: Mapping[int, EncodedPart]) -> Rec
 def _source_line(file: SourcePart, part: EncodedPart) -> dict[str, Any]:
     kept = part.ledger
     return {
-        "file": file.label, "ordinal": file.ordinal, "sha256": file.sha256, "rows_in": kept.rows_in,
-        "documents": kept.documents, "dropped": dict(kept.dropped), "tokens": kept.tokens,
+        "file": file.label,
+        "ordinal": file.ordinal,
+        "sha256": file.sha256,
+        "rows_in": kept.rows_in,
+        "documents": kept.documents,
+        "dropped": dict(kept.dropped),
+        "tokens": kept.tokens,
     }
 
 
@@ -269,9 +293,9 @@ def _check_budget(work: ShardWork, ledger: Ledger, parts: Sequence[EncodedPart])
         worst = Counter({f.label: len(p.quarantine) for f, p in zip(work.files, parts, strict=True)}).most_common(1)[0]
         first = next((f.label, *p.quarantine[0]) for f, p in zip(work.files, parts, strict=True) if p.quarantine)
         raise BadRecordError(
-            f"{work.artifact}: {dropped} of {ledger.rows_in} rows would be dropped {dict(ledger.dropped)}, more than the "
-            f"budget of {work.budget:.4%}. The first is {first[0]}, row {first[1]}, byte {first[2]}: {first[3]}; the worst "
-            f"file is {worst[0]} with {worst[1]}. Mend the source, or raise `bad_records.budget`"
+            f"{work.artifact}: {dropped} of {ledger.rows_in} rows would be dropped {dict(ledger.dropped)}, more than "
+            f"the budget of {work.budget:.4%}. The first is {first[0]}, row {first[1]}, byte {first[2]}: {first[3]}; "
+            f"the worst file is {worst[0]} with {worst[1]}. Mend the source, or raise `bad_records.budget`"
         )
 
 

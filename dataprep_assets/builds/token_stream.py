@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,9 +48,16 @@ class StreamPlan:
     def key_parts(self) -> dict[str, Any]:
         """What of the plan enters a key: not where the tokenizer lies, not how its output is proven."""
         return {
-            "stream": STREAM_VERSION, "tokenizer": self.tokenizer_digest, "special_tokens": self.special_tokens,
-            "separator": self.separator_id, "bos": self.bos_id, "dtype": self.dtype, "text_field": self.text_field,
+            "stream": STREAM_VERSION,
+            "tokenizer": self.tokenizer_digest,
+            "special_tokens": self.special_tokens,
+            "separator": self.separator_id,
+            "bos": self.bos_id,
+            "dtype": self.dtype,
+            "text_field": self.text_field,
             "bad_records": self.bad_records,
+            # a class refused since then may have been encoded wrongly by the fast engine
+            "refused": sorted(self.certificate["refused"]),
         }
 
 
@@ -93,10 +101,13 @@ def load_encoder(plan: StreamPlan) -> CertifiedEncoder:
 
 
 def encode_part(
-    plan: StreamPlan, part: SourcePart, tokens_path: Path, ends_path: Path,
+    plan: StreamPlan,
+    part: SourcePart,
+    tokens_path: Path,
+    ends_path: Path,
     report: Callable[..., None] | None = None,
 ) -> EncodedPart:
-    """Encode a source file into `tokens_path` (ids of `plan.dtype`) and `ends_path` (uint64 ends, from 0 for this part).
+    """Encode a source file into `tokens_path` (ids of `plan.dtype`) and `ends_path` (uint64 ends, from 0).
 
     Raises CorruptSourceError when the file is damaged or is not the file of the manifest, BadRecordError under the
     policy `fail`, CertificateError when a sampled document disagrees with the reference.
@@ -118,8 +129,10 @@ def encode_part(
                 if report is not None:
                     cpu = time.process_time()
                     report(
-                        tokens=counting.tokens - before, documents=len(block.texts),
-                        source_bytes=reader.bytes_read - bytes_before, cpu_ms=int((cpu - cpu_before) * 1000),
+                        tokens=counting.tokens - before,
+                        documents=len(block.texts),
+                        source_bytes=reader.bytes_read - bytes_before,
+                        cpu_ms=int((cpu - cpu_before) * 1000),
                     )
                     bytes_before, cpu_before = reader.bytes_read, cpu
     except BadRecordError:
@@ -128,14 +141,17 @@ def encode_part(
     _require_digest(part, reader.sha256)
     document_ends.write(ends_path, counting.all_ends())
     ledger = replace(
-        counting.ledger(), source_bytes=reader.bytes_read,
+        counting.ledger(),
+        source_bytes=reader.bytes_read,
         reference_documents=encoder.reference_documents - reference_before,
         sampled_documents=encoder.sampled_documents - sampled_before,
     )
     ledger.balance(part.label)
     return EncodedPart(
-        ledger=ledger, quarantine=tuple(counting.quarantine),
-        cpu_seconds=time.process_time() - cpu_started, wall_seconds=time.monotonic() - started,
+        ledger=ledger,
+        quarantine=tuple(counting.quarantine),
+        cpu_seconds=time.process_time() - cpu_started,
+        wall_seconds=time.monotonic() - started,
     )
 
 
@@ -196,7 +212,8 @@ class _Counting:
             low, high = int(ids.min()), int(ids.max())
             if high > self._limit:
                 raise FormatError(
-                    f"{self._part.label}: token id {high} does not fit {self._plan.dtype}. Set `dtype: auto` or `uint32`"
+                    f"{self._part.label}: token id {high} does not fit {self._plan.dtype}. "
+                    "Set `dtype: auto` or `uint32`"
                 )
             self._low, self._high = min(self._low, low), max(self._high, high)
         lengths = np.diff(offsets)
@@ -212,7 +229,7 @@ class _Counting:
         width = self._dtype.itemsize
         flat = np.ascontiguousarray(ids, self._dtype).view(np.uint8).data
         bounds = (offsets * np.uint64(width)).tolist()
-        documents = [flat[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False)]
+        documents = [flat[start:stop] for start, stop in pairwise(bounds)]
         documents.append(flat[:0])  # so that the last document gets its separator from the same join
         block = (self._after + self._before).join(documents)
         return self._before + block[: len(block) - len(self._before)] if self._before else block
@@ -222,7 +239,9 @@ class _Counting:
             return
         for index in sampled(block, self._part.sha256, self._plan.sample_rate):
             self._encoder.recheck(
-                block.texts[index], ids[offsets[index] : offsets[index + 1]], f"{self._part.label}: row {block.row(index)}"
+                block.texts[index],
+                ids[offsets[index] : offsets[index + 1]],
+                f"{self._part.label}: row {block.row(index)}",
             )
 
     def all_ends(self) -> NDArray[np.uint64]:
@@ -234,11 +253,18 @@ class _Counting:
         added = [self._plan.separator_id] + ([self._plan.bos_id] if self._plan.bos_id is not None else [])
         some = self._documents > 0
         return Ledger(
-            rows_in=self._rows, documents=self._documents, dropped=dict(sorted(self._dropped.items())),
-            blank_lines=self._blank, empty_documents=self._empty, tokens=self.tokens, separators=self._documents,
-            literal_separators=self._literal_separators, special_literals=self._special_literals,
+            rows_in=self._rows,
+            documents=self._documents,
+            dropped=dict(sorted(self._dropped.items())),
+            blank_lines=self._blank,
+            empty_documents=self._empty,
+            tokens=self.tokens,
+            separators=self._documents,
+            literal_separators=self._literal_separators,
+            special_literals=self._special_literals,
             text_characters=self._characters,
-            min_id=min(self._low, *added) if some else None, max_id=max(self._high, *added) if some else None,
+            min_id=min(self._low, *added) if some else None,
+            max_id=max(self._high, *added) if some else None,
         )
 
 

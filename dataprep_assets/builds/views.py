@@ -73,7 +73,10 @@ def _olmo(splits: Sequence[CombinedSplit], target: Path, corpus: CorpusDeclarati
 
 
 _WRITERS: Mapping[View, Callable[[Sequence[CombinedSplit], Path, CorpusDeclaration], None]] = {
-    "nanogpt": _nanogpt, "megatron": _megatron, "datatrove": _datatrove, "olmo": _olmo,
+    "nanogpt": _nanogpt,
+    "megatron": _megatron,
+    "datatrove": _datatrove,
+    "olmo": _olmo,
 }
 
 
@@ -89,11 +92,16 @@ def combined_splits(corpus: CorpusDeclaration, root: Path) -> list[CombinedSplit
         directory = corpus.artifact("combined_bins", split).directory(root)
         found.append(
             CombinedSplit(
-                split=split, tokens=directory / f"{split}.bin", ends=directory / ENDS, receipt=require_receipt(directory)
+                split=split,
+                tokens=directory / f"{split}.bin",
+                ends=directory / ENDS,
+                receipt=require_receipt(directory),
             )
         )
     if len({(s.receipt.facts["dtype"], s.receipt.facts["tokenizer_sha256"]) for s in found}) > 1:
-        raise IntegrityError(f"{corpus.dataset}: its splits differ in tokenizer or dtype. Materialize combined_bins again")
+        raise IntegrityError(
+            f"{corpus.dataset}: its splits differ in tokenizer or dtype. Materialize combined_bins again"
+        )
     return found
 
 
@@ -119,7 +127,10 @@ def build_view(corpus: CorpusDeclaration, root: Path, view: View) -> tuple[Recei
         staged.mkdir()
         _WRITERS[view](splits, staged, corpus)
         receipt = Receipt(
-            dataset=corpus.dataset, artifact=artifact_name(view), partition=None, key=key,
+            dataset=corpus.dataset,
+            artifact=artifact_name(view),
+            partition=None,
+            key=key,
             inputs={s.split: s.receipt.content for s in splits},
             files=record_files(staged, _digests_of_links(staged, splits)),
             ledger=Ledger.total(s.receipt.ledger or Ledger() for s in splits),

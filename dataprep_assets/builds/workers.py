@@ -144,7 +144,9 @@ class WorkerPool:
             code = f"from dataprep_assets.builds.workers import serve; serve({theirs.fileno()}, {os.getpid()})"
             path = os.pathsep.join(entry for entry in sys.path if entry)
             process = subprocess.Popen(
-                [sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+                [sys.executable, "-c", code],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
                 env={**os.environ, **self._environment, "PYTHONPATH": path},
             )
         return process, Connection(ours.detach())
@@ -192,7 +194,7 @@ class WorkerPool:
 class Meter:
     """Counts what was done of a known total, and says when it will end.
 
-    `rate` and `eta_seconds` are over the whole run so far, `saturation` is CPU seconds of the workers over wall × count.
+    Rates and the time left are over the whole run so far; saturation is the CPU time of the workers over wall × count.
     """
 
     def __init__(self, total_source_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:

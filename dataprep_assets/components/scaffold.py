@@ -5,7 +5,7 @@ from typing import Any
 
 from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest
 
-_TEMPLATE = '''\
+_TEMPLATE = """\
 # A tokenized corpus. Every key, with its default where it has one; the README's YAML reference explains them.
 type: dataprep_assets.components.TokenizedCorpus
 attributes:
@@ -53,7 +53,7 @@ attributes:
   # sample_rate: 0.0005               # share of documents re-encoded by the reference engine
   # workers: 8                        # default: one a core
   # sensitive: false
-'''
+"""
 
 
 class TokenizedCorpusScaffolder(Scaffolder[Any]):

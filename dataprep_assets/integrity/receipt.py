@@ -110,7 +110,9 @@ def read_receipt(directory: Path) -> Receipt | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise IntegrityError(f"{path}: not a receipt: {error}. Delete the artifact's directory and rebuild it") from error
+        raise IntegrityError(
+            f"{path}: not a receipt: {error}. Delete the artifact's directory and rebuild it"
+        ) from error
     if receipt.schema_version != SCHEMA_VERSION:
         raise IntegrityError(f"{path}: receipt schema {receipt.schema_version}, this code reads {SCHEMA_VERSION}")
     if receipt.content != content:
@@ -124,7 +126,9 @@ def require_receipt(directory: Path) -> Receipt:
     """The artifact's receipt; MissingArtifactError when it is not there."""
     receipt = read_receipt(directory)
     if receipt is None:
-        raise MissingArtifactError(f"{directory}: no {NAME}: the artifact is missing or incomplete. Materialize it first")
+        raise MissingArtifactError(
+            f"{directory}: no {NAME}: the artifact is missing or incomplete. Materialize it first"
+        )
     return receipt
 
 
@@ -170,7 +174,9 @@ def current(directory: Path, key: str, verification: Verification = "full") -> R
 
 
 @lru_cache(maxsize=1)
-def versions(packages: Iterable[str] = ("fastokens", "tokenizers", "numpy", "orjson", "pyarrow", "zstandard")) -> dict[str, str]:
+def versions(
+    packages: Iterable[str] = ("fastokens", "tokenizers", "numpy", "orjson", "pyarrow", "zstandard"),
+) -> dict[str, str]:
     """Versions of what shaped the bytes; recorded, but not part of any key."""
     found = {"python": platform.python_version(), "unicode": unicodedata.unidata_version}
     for name in (*packages, "dataprep-assets"):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.commit import STAGING
-from dataprep_assets.integrity.receipt import NAME, Verification, damage, read_receipt
+from dataprep_assets.integrity.receipt import NAME, Receipt, Verification, damage, read_receipt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +33,12 @@ def artifacts_below(path: Path) -> Iterator[Path]:
 
 
 def verify(path: Path, verification: Verification = "full") -> Iterator[Verified]:
-    """Check every artifact below a path against its receipt."""
+    """Check every artifact below a path against its receipt, and against those of its inputs that lie beside it."""
     for directory in artifacts_below(path):
         try:
             receipt = read_receipt(directory)
             assert receipt is not None
-            defects = damage(directory, receipt, verification)
+            defects = [*damage(directory, receipt, verification), *_inputs_beside(directory, receipt)]
             if receipt.ledger is not None:
                 receipt.ledger.balance(str(directory))
         except IntegrityError as error:
@@ -46,3 +46,26 @@ def verify(path: Path, verification: Verification = "full") -> Iterator[Verified
             continue
         name = "/".join(filter(None, (receipt.dataset, receipt.artifact, receipt.partition)))
         yield Verified(directory=directory, name=name, bytes=receipt.total_bytes, defects=tuple(defects))
+
+
+_INPUTS = {"combined_bins": "token_bins"}
+
+
+def _inputs_beside(directory: Path, receipt: Receipt) -> Iterator[str]:
+    """Inputs of a combined artifact or a view that are lost or are not those it was made of.
+
+    Only where that kind of input is kept here at all: a published dataset may have left its shards behind.
+    """
+    dataset = directory.parents[1] if receipt.partition else directory.parent
+    kind = _INPUTS.get(receipt.artifact, "combined_bins" if "view" in receipt.facts else None)
+    if kind is None or not (dataset / kind).is_dir():
+        return
+    for partition, content in sorted(receipt.inputs.items()):
+        try:
+            found = read_receipt(dataset / kind / partition)
+        except IntegrityError:
+            continue  # reported where it lies
+        if found is None:
+            yield f"its input {kind}/{partition} is missing: materialize it again"
+        elif found.content != content:
+            yield f"its input {kind}/{partition} has changed since: materialize this artifact again"

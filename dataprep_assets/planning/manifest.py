@@ -101,8 +101,12 @@ def file_format(relpath: str) -> tuple[str, str | None]:
 
 
 def build_manifest(
-    files: Iterable[SourceFile], *, include: Sequence[str], splits: Mapping[str, Sequence[str]],
-    commit: str | None = None, url_prefix: str = "",
+    files: Iterable[SourceFile],
+    *,
+    include: Sequence[str],
+    splits: Mapping[str, Sequence[str]],
+    commit: str | None = None,
+    url_prefix: str = "",
 ) -> list[ManifestEntry]:
     """Entries of all included files, splits in declared order and paths in natural order within each.
 
@@ -136,9 +140,18 @@ def build_manifest(
             kind, compression = file_format(file.relpath)
             entries.append(
                 ManifestEntry(
-                    ordinal=len(entries), split=name, chunk=Path(file.relpath).parent.name, file_index=index,
-                    path=url_prefix + file.relpath, relpath=file.relpath, size_bytes=file.size_bytes,
-                    compression=compression, format=kind, sha256=file.sha256, etag=file.etag, commit=commit,
+                    ordinal=len(entries),
+                    split=name,
+                    chunk=Path(file.relpath).parent.name,
+                    file_index=index,
+                    path=url_prefix + file.relpath,
+                    relpath=file.relpath,
+                    size_bytes=file.size_bytes,
+                    compression=compression,
+                    format=kind,
+                    sha256=file.sha256,
+                    etag=file.etag,
+                    commit=commit,
                 )
             )
     return entries
@@ -153,7 +166,10 @@ def summarize(entries: Sequence[ManifestEntry], shards: Mapping[str, int]) -> di
         split["bytes"] += entry.size_bytes
     return {
         **summary,
-        "_manifest": {"commit": entries[0].commit if entries else None, "sha256": digest_value([asdict(e) for e in entries])},
+        "_manifest": {
+            "commit": entries[0].commit if entries else None,
+            "sha256": digest_value([asdict(e) for e in entries]),
+        },
     }
 
 

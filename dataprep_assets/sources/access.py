@@ -62,7 +62,8 @@ def _require_present(access: SourceAccess, entries: Iterable[ManifestEntry]) -> 
             size = path.stat().st_size
         except OSError as error:
             raise SourceError(
-                f"{entry.relpath}: {error.strerror or error}: the manifest lists it. Restore it, or materialize `manifest` again"
+                f"{entry.relpath}: {error.strerror or error}: the manifest lists it. "
+                "Restore it, or materialize `manifest` again"
             ) from error
         if size != entry.size_bytes:
             raise SourceError(
@@ -120,7 +121,8 @@ class HubCache:
     def list(self) -> Listing:
         commit, _ = cached_snapshot(self.folder, self.revision)
         return Listing(
-            files=tuple(_as_source_file(f) for f in list_cached_files(self.folder, self.revision)), commit=commit,
+            files=tuple(_as_source_file(f) for f in list_cached_files(self.folder, self.revision)),
+            commit=commit,
             url_prefix=_url_prefix("/".join(self.folder.name.split("--")[1:]), commit),
         )
 
@@ -149,7 +151,8 @@ class HubMirror:
     def list(self) -> Listing:
         commit = self.repo.resolve_commit()
         return Listing(
-            files=tuple(_as_source_file(f) for f in self.repo.list_files(commit)), commit=commit,
+            files=tuple(_as_source_file(f) for f in self.repo.list_files(commit)),
+            commit=commit,
             url_prefix=_url_prefix(self.repo.repo_id, commit),
         )
 

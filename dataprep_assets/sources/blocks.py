@@ -96,7 +96,8 @@ class BlockReader:
                     except (zstandard.ZstdError, zlib.error) as error:
                         at = self.bytes_read - len(data)
                         raise CorruptSourceError(
-                            f"{self.label}: {self.compression} data is damaged in the {taken} bytes from byte {at}: {error}. "
+                            f"{self.label}: {self.compression} data is damaged in the {taken} bytes from byte {at}: "
+                            f"{error}. "
                             "Fetch the file again and compare its sha256 with the source's"
                         ) from error
                     started = True

@@ -63,7 +63,12 @@ _COMPANIONS = (".etag", ".part", ".part.json", ".part.json.new")
 _RETRY_STATUS = {408, 425, 429, 500, 502, 503, 504}
 # Stores say some of these with a status that would not tell: RequestTimeout is a 400.
 _RETRY_CODES = {
-    "InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException",
+    "InternalError",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
     "TooManyRequests",
 }
 
@@ -277,8 +282,16 @@ class _Fetcher:
         actual = ""
         for _ in range(2):
             digest = ranged.download(
-                remote.read_range, size=entry.size_bytes, target=path, sha256=None, etag=entry.etag, label=label,
-                part_bytes=self.source.part_bytes, workers=self.workers, retry=self.source.retry, progress=self.report,
+                remote.read_range,
+                size=entry.size_bytes,
+                target=path,
+                sha256=None,
+                etag=entry.etag,
+                label=label,
+                part_bytes=self.source.part_bytes,
+                workers=self.workers,
+                retry=self.source.retry,
+                progress=self.report,
                 stop=self.stop,
             )
             if remote.encrypted or not _MD5.fullmatch(entry.etag or ""):
@@ -301,7 +314,10 @@ class _Fetcher:
         if actual == known.get("sha256"):
             return True
         logger.warning(
-            "%s: the mirrored file %s has sha256 %s, %s was verified; fetching it again", label, path, actual,
+            "%s: the mirrored file %s has sha256 %s, %s was verified; fetching it again",
+            label,
+            path,
+            actual,
             known.get("sha256"),
         )
         return False
@@ -322,8 +338,10 @@ class _RemoteObject:
         """The bytes [start, end); raises RetryableError for what may pass."""
         with _translated(self.label, f"s3:GetObject on {self.label.removeprefix('s3://')}"):
             answer = self.client.get_object(
-                Bucket=self.source.bucket, Key=self.source.prefix + self.entry.relpath,
-                Range=f"bytes={start}-{end - 1}", IfMatch=f'"{self.entry.etag}"',
+                Bucket=self.source.bucket,
+                Key=self.source.prefix + self.entry.relpath,
+                Range=f"bytes={start}-{end - 1}",
+                IfMatch=f'"{self.entry.etag}"',
             )
             body = answer["Body"]
             try:

@@ -63,7 +63,7 @@ def read_records(path: Path, *, format: str, compression: str | None, text_field
 
 
 class JsonLinesReader:
-    """JSON lines, one object a line. Rows are physical lines, so `sed -n ROWp` shows the record that a message names."""
+    """JSON lines, one object a line. Rows are physical lines: `sed -n ROWp` shows the record that a message names."""
 
     def __init__(self, path: Path, compression: str | None, text_field: str, label: str) -> None:
         self._blocks = BlockReader(path, compression, label)
@@ -90,7 +90,7 @@ class JsonLinesReader:
             if not cut:
                 tail.append(data)  # a line longer than a block: joined once, when its end arrives
                 continue
-            lines = (b"".join([*tail, data[:cut]]) if tail else data[:cut])
+            lines = b"".join([*tail, data[:cut]]) if tail else data[:cut]
             tail = [data[cut:]] if cut < len(data) else []
             block, count = self._parse(lines, row, byte)
             yield block

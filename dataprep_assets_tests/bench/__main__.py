@@ -70,8 +70,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = _chosen(arguments.only, repeat)
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-", dir=arguments.scratch) as scratch:
         compared = Comparison(
-            corpus, arguments.tokenizer, workers=arguments.workers, repeat=repeat, sample_rate=arguments.sample_rate,
-            scratch=Path(scratch), say=lambda line: print(line, file=sys.stderr, flush=True),
+            corpus,
+            arguments.tokenizer,
+            workers=arguments.workers,
+            repeat=repeat,
+            sample_rate=arguments.sample_rate,
+            scratch=Path(scratch),
+            say=lambda line: print(line, file=sys.stderr, flush=True),
         )
         compared.run(names, arguments.runs)
     print(table.render(compared.facts(), compared.results, arguments.runs))

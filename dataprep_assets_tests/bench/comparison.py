@@ -96,8 +96,10 @@ def find_corpus(folder: Path) -> Corpus:
             while data := reader.read(4 << 20):
                 text_bytes += len(data)
     return Corpus(
-        paths=tuple(map(str, paths)), sha256=tuple(map(sha256_file, paths)),
-        stored_bytes=sum(path.stat().st_size for path in paths), text_bytes=text_bytes,
+        paths=tuple(map(str, paths)),
+        sha256=tuple(map(sha256_file, paths)),
+        stored_bytes=sum(path.stat().st_size for path in paths),
+        text_bytes=text_bytes,
     )
 
 
@@ -110,7 +112,14 @@ class Comparison:
     """The runs. `results` is by contender, in the order of `NAMES`."""
 
     def __init__(
-        self, corpus: Corpus, tokenizer: Path, *, workers: int, repeat: int, sample_rate: float, scratch: Path,
+        self,
+        corpus: Corpus,
+        tokenizer: Path,
+        *,
+        workers: int,
+        repeat: int,
+        sample_rate: float,
+        scratch: Path,
         say: Callable[[str], None] = print,
     ) -> None:
         self.workers, self.repeat = workers, repeat
@@ -134,10 +143,21 @@ class Comparison:
         certificate = certify(bundle, "text", fast_engine("fastokens", bundle, "text"), [])
         self.certificate_seconds = time.monotonic() - started
         return Spec(
-            contender="d", paths=corpus.paths, files=tuple(range(len(corpus.paths))), tokens=(), sha256=corpus.sha256,
-            text_field="text", tokenizer=str(tokenizer.resolve()), tokenizer_digest=bundle.digest,
-            certificate=certificate.to_json(), separator=separator.content, separator_id=separator.id,
-            dtype=dtype_for_vocab(bundle.vocab_size), sample_rate=sample_rate, workers=self.workers, out="",
+            contender="d",
+            paths=corpus.paths,
+            files=tuple(range(len(corpus.paths))),
+            tokens=(),
+            sha256=corpus.sha256,
+            text_field="text",
+            tokenizer=str(tokenizer.resolve()),
+            tokenizer_digest=bundle.digest,
+            certificate=certificate.to_json(),
+            separator=separator.content,
+            separator_id=separator.id,
+            dtype=dtype_for_vocab(bundle.vocab_size),
+            sample_rate=sample_rate,
+            workers=self.workers,
+            out="",
         )
 
     def _tiny_spec(self) -> Spec:
@@ -151,7 +171,10 @@ class Comparison:
         for path in paths:
             path.write_bytes(zstandard.compress(b'{"text":"One."}\n'))
         return replace(
-            self._spec, paths=tuple(map(str, paths)), files=tuple(range(len(paths))), tokens=(0,) * len(paths),
+            self._spec,
+            paths=tuple(map(str, paths)),
+            files=tuple(range(len(paths))),
+            tokens=(0,) * len(paths),
             sha256=tuple(map(sha256_file, paths)),
         )
 
@@ -181,7 +204,9 @@ class Comparison:
         for name in names:
             passes = self.repeat if name in REPEATED else 1
             self.results[name] = Result(
-                name=name, passes=passes, tokens=passes * sum(self.corpus.tokens),
+                name=name,
+                passes=passes,
+                tokens=passes * sum(self.corpus.tokens),
                 text_bytes=passes * self.corpus.text_bytes,
             )
         for turn in range(runs):
@@ -201,10 +226,16 @@ class Comparison:
     def facts(self) -> dict[str, Any]:
         """What was run on what, for the table's head and the JSON."""
         return {
-            "files": len(self.corpus.paths), "stored_bytes": self.corpus.stored_bytes,
-            "text_bytes": self.corpus.text_bytes, "tokens": sum(self.corpus.tokens), "workers": self.workers,
-            "repeat": self.repeat, "tokenizer": self._spec.tokenizer, "dtype": self._spec.dtype,
-            "sample_rate": self._spec.sample_rate, "certificate_seconds": self.certificate_seconds,
+            "files": len(self.corpus.paths),
+            "stored_bytes": self.corpus.stored_bytes,
+            "text_bytes": self.corpus.text_bytes,
+            "tokens": sum(self.corpus.tokens),
+            "workers": self.workers,
+            "repeat": self.repeat,
+            "tokenizer": self._spec.tokenizer,
+            "dtype": self._spec.dtype,
+            "sample_rate": self._spec.sample_rate,
+            "certificate_seconds": self.certificate_seconds,
         }
 
 

@@ -120,11 +120,15 @@ def datatrove(spec: Spec) -> None:
         pipeline=[
             JsonlReader(folder, paths_file=str(listing), text_key=spec.text_field),
             LiteralDocumentTokenizer(
-                output_folder=str(Path(spec.out, "tokens")), eos_token=spec.separator, shuffle_documents=False,
+                output_folder=str(Path(spec.out, "tokens")),
+                eos_token=spec.separator,
+                shuffle_documents=False,
                 tokenizer_name_or_path=str(Path(spec.tokenizer, "tokenizer.json")),
             ),
         ],
-        tasks=tasks, workers=tasks, logging_dir=str(Path(spec.out, "logs")),
+        tasks=tasks,
+        workers=tasks,
+        logging_dir=str(Path(spec.out, "logs")),
     ).run()
     streams = []
     for rank in range(tasks):
@@ -203,22 +207,36 @@ def ours(spec: Spec) -> None:
     from dataprep_assets.integrity.artifact import Artifact
 
     plan = StreamPlan(
-        tokenizer=Path(spec.tokenizer), tokenizer_digest=spec.tokenizer_digest, certificate=spec.certificate,
-        special_tokens="text", separator_id=spec.separator_id, bos_id=None, dtype=spec.dtype,
-        text_field=spec.text_field, bad_records="fail", sample_rate=spec.sample_rate,
+        tokenizer=Path(spec.tokenizer),
+        tokenizer_digest=spec.tokenizer_digest,
+        certificate=spec.certificate,
+        special_tokens="text",
+        separator_id=spec.separator_id,
+        bos_id=None,
+        dtype=spec.dtype,
+        text_field=spec.text_field,
+        bad_records="fail",
+        sample_rate=spec.sample_rate,
     )
     parts = [
         SourcePart(
-            label=f"{at:05d}/{Path(spec.paths[file]).name}", path=Path(spec.paths[file]), format="jsonl",
-            compression="zstd", sha256=spec.sha256[file], ordinal=at,
+            label=f"{at:05d}/{Path(spec.paths[file]).name}",
+            path=Path(spec.paths[file]),
+            format="jsonl",
+            compression="zstd",
+            sha256=spec.sha256[file],
+            ordinal=at,
         )
         for at, file in enumerate(spec.files)
     ]
     a_shard = 6
     works = [
         ShardWork(
-            artifact=Artifact(dataset="bench", name="token_bins", partition=f"train-{at:05d}"), root=Path(spec.out),
-            files=tuple(parts[at : at + a_shard]), plan=plan, budget=0,
+            artifact=Artifact(dataset="bench", name="token_bins", partition=f"train-{at:05d}"),
+            root=Path(spec.out),
+            files=tuple(parts[at : at + a_shard]),
+            plan=plan,
+            budget=0,
             sizes=tuple(part.path.stat().st_size for part in parts[at : at + a_shard]),
         )
         for at in range(0, len(parts), a_shard)
@@ -230,13 +248,17 @@ def ours(spec: Spec) -> None:
         assert result.receipt is not None
         tokens |= {spec.files[source["ordinal"]]: source["tokens"] for source in result.receipt.sources}
     Path(spec.out, "tokens.json").write_text(json.dumps([tokens[file] for file in sorted(tokens)]))
-    spec.report([
-        (str(work.directory / "tokens.bin"), [spec.files[part.ordinal] for part in work.files]) for work in works
-    ])
+    spec.report(
+        [(str(work.directory / "tokens.bin"), [spec.files[part.ordinal] for part in work.files]) for work in works]
+    )
 
 
 CONTENDERS: dict[str, Callable[[Spec], None]] = {
-    "a": script, "b": datatrove, "c": megatron, "d": ours, "floor": floor,
+    "a": script,
+    "b": datatrove,
+    "c": megatron,
+    "d": ours,
+    "floor": floor,
 }
 
 

@@ -40,7 +40,8 @@ def backfill_seconds(shards: int = SHARDS, a_run: int = A_RUN) -> tuple[float, f
         touched.append(key)
 
     @dg.asset(
-        partitions_def=dg.StaticPartitionsDefinition(keys), backfill_policy=dg.BackfillPolicy.multi_run(a_run),
+        partitions_def=dg.StaticPartitionsDefinition(keys),
+        backfill_policy=dg.BackfillPolicy.multi_run(a_run),
     )
     def nothing(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         for key in context.partition_keys:

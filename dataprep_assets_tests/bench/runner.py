@@ -43,8 +43,11 @@ def measure(command: Sequence[str], environment: dict[str, str] | None = None) -
         books, output = Path(folder, "books.json"), Path(folder, "output")
         with output.open("wb") as sink:
             code = subprocess.call(
-                [sys.executable, "-S", __file__, str(books), *command], stdin=subprocess.DEVNULL, stdout=sink,
-                stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})},
+                [sys.executable, "-S", __file__, str(books), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
             )
         if code:
             tail = output.read_bytes()[-4000:].decode("utf-8", "replace")

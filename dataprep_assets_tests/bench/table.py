@@ -8,8 +8,19 @@ from dataprep_assets_tests.bench.comparison import NAMES, Result
 
 GIGABYTE = 1e9
 _HEAD = (
-    "", "passes", "s wall", "start-up", "Mtok/s", "with start-up", "Mtok/CPU-s", "with start-up", "MB/s",
-    "ours/x wall", "ours/x CPU", "peak MB", "ids",
+    "",
+    "passes",
+    "s wall",
+    "start-up",
+    "Mtok/s",
+    "with start-up",
+    "Mtok/CPU-s",
+    "with start-up",
+    "MB/s",
+    "ours/x wall",
+    "ours/x CPU",
+    "peak MB",
+    "ids",
 )
 
 
@@ -44,18 +55,24 @@ def rows(results: Mapping[str, Result]) -> list[tuple[str, ...]]:
     for name, result in results.items():
         wall = result.seconds("wall")
         ratio = compared.get(name, {})
-        found.append((
-            NAMES[name], f"{result.passes}", _number(result.seconds("wall", startup=True)),
-            _number(result.startup("wall")),
-            *(
-                _number(rate and rate / 1e6)
-                for kind in ("wall", "cpu")
-                for rate in (result.rate(kind), result.rate(kind, startup=True))
-            ),
-            _number(wall and result.text_bytes / wall / 1e6, 1),
-            _number(ratio.get("wall")), _number(ratio.get("cpu")), f"{result.peak_rss / 1e6:,.0f}",
-            "n/a" if name == "floor" else "WRONG" if result.faults else "agree",
-        ))
+        found.append(
+            (
+                NAMES[name],
+                f"{result.passes}",
+                _number(result.seconds("wall", startup=True)),
+                _number(result.startup("wall")),
+                *(
+                    _number(rate and rate / 1e6)
+                    for kind in ("wall", "cpu")
+                    for rate in (result.rate(kind), result.rate(kind, startup=True))
+                ),
+                _number(wall and result.text_bytes / wall / 1e6, 1),
+                _number(ratio.get("wall")),
+                _number(ratio.get("cpu")),
+                f"{result.peak_rss / 1e6:,.0f}",
+                "n/a" if name == "floor" else "WRONG" if result.faults else "agree",
+            )
+        )
     return found
 
 
@@ -83,10 +100,7 @@ def render(facts: Mapping[str, Any], results: Mapping[str, Result], runs: int) -
     """The whole report as text."""
     cells = [_HEAD, *rows(results)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD))]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
-        for row in cells
-    ]
+    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells]
     lines.insert(1, "-" * len(lines[0]))
     head = [
         f"{facts['files']} files, {facts['stored_bytes'] / 1e6:.1f} MB stored, {facts['text_bytes'] / 1e6:.1f} MB of "
@@ -123,9 +137,12 @@ def as_json(facts: Mapping[str, Any], results: Mapping[str, Result], runs: int) 
         "contenders": {
             name: asdict(result)
             | {
-                "tokens_per_second": result.rate("wall"), "tokens_per_cpu_second": result.rate("cpu"),
-                "startup_seconds": result.startup("wall"), "startup_cpu_seconds": result.startup("cpu"),
-                "peak_rss": result.peak_rss, "ours_over_this": compared.get(name),
+                "tokens_per_second": result.rate("wall"),
+                "tokens_per_cpu_second": result.rate("cpu"),
+                "startup_seconds": result.startup("wall"),
+                "startup_cpu_seconds": result.startup("cpu"),
+                "peak_rss": result.peak_rss,
+                "ours_over_this": compared.get(name),
             }
             for name, result in results.items()
         },

@@ -121,3 +121,17 @@ def test_staging_of_a_run_at_work_is_not_an_artifact(root: Path) -> None:
     shutil.copytree(root / "sample_corpus/manifest", root / "sample_corpus/.staging/manifest-0123456789abcdef")
     shutil.copytree(root / "sample_corpus/manifest", root / "sample_corpus/.aside-manifest")
     assert len(list(verify(root))) == 19
+
+
+def test_a_lost_shard_is_found_by_what_was_made_of_it(root: Path) -> None:
+    shutil.rmtree(root / "sample_corpus" / "token_bins" / "val-00000")
+    found = defects(root)
+    assert found == {
+        "sample_corpus/combined_bins/val": ("its input token_bins/val-00000 is missing: materialize it again",)
+    }
+
+
+def test_a_dataset_published_without_its_shards_is_whole(root: Path) -> None:
+    for name in ("token_bins", "snapshot"):
+        shutil.rmtree(root / "sample_corpus" / name)
+    assert defects(root) == {}

@@ -1,4 +1,3 @@
-# ruff: noqa: RUF001 - the corpus is multilingual on purpose
 """The sample corpus and tokenizer that ship with the package, generated from grammars written for this project.
 
 The package needs text that everyone may redistribute, that is small, and that a person can read in an eye test.

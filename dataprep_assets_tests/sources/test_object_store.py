@@ -54,7 +54,9 @@ def moto_server() -> Iterator[str]:
     url = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "no_proxy": "127.0.0.1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "no_proxy": "127.0.0.1"},
     )
     try:
         deadline = time.monotonic() + 30
@@ -210,7 +212,10 @@ class Store:
     def source(self, prefix: str = "corpus", **changes: Any) -> ObjectStorePrefix:
         url = f"s3://{self.bucket}" + (f"/{prefix}" if prefix else "")
         made = ObjectStorePrefix(
-            url=url, cache_dir=self.folder / "objects", endpoint_url=self.proxy.endpoint, timeout_seconds=10,
+            url=url,
+            cache_dir=self.folder / "objects",
+            endpoint_url=self.proxy.endpoint,
+            timeout_seconds=10,
             retry=QUICK,
         )
         return dataclasses.replace(made, **changes)
@@ -245,7 +250,7 @@ def test_a_prefix_of_several_pages_is_listed_whole_and_without_its_neighbours(st
 def test_a_whole_bucket_can_be_the_prefix(store: Store) -> None:
     store.put({"a/b.jsonl.zst": b"x"}, prefix="")
     source = store.source("")
-    entry, = entries_of(source)
+    (entry,) = entries_of(source)
     source.fetch([entry])
     assert source.path(entry) == store.folder / "objects" / store.bucket / "a" / "b.jsonl.zst"
     assert source.path(entry).read_bytes() == b"x"
@@ -302,7 +307,7 @@ def test_a_flipped_byte_is_detected_and_that_file_alone_is_fetched_again(
 def test_a_file_without_a_whole_record_is_not_trusted(store: Store, record: bytes) -> None:
     store.put({"a.jsonl.zst": b"right"})
     source = store.source()
-    entry, = entries_of(source)
+    (entry,) = entries_of(source)
     source.storage.mkdir(parents=True)
     source.path(entry).write_bytes(b"wrong")
     source.path(entry).with_name("a.jsonl.zst.etag").write_bytes(record)
@@ -315,7 +320,7 @@ def test_a_multipart_object_comes_in_ranges_and_a_later_change_on_disk_is_seen(s
     content = random.Random(1).randbytes(5 * 1024 * 1024) + b"the last part"
     store.put_in_parts("corpus/big.jsonl.zst", [content[: 5 * 1024 * 1024], content[5 * 1024 * 1024 :]])
     source = store.source(part_bytes=1024 * 1024)
-    entry, = entries_of(source)
+    (entry,) = entries_of(source)
     assert entry.etag is not None
     assert entry.etag.endswith("-2")
     source.fetch([entry])
@@ -463,7 +468,7 @@ def test_a_key_that_would_leave_the_mirror_is_refused(store: Store) -> None:
     source = store.source()
     for relpath in ("../up.jsonl.zst", "a//b.jsonl.zst"):
         file = SourceFile(relpath=relpath, size_bytes=1, etag="x")
-        entry, = build_manifest([file], include=["**"], splits={"all": ["**"]})
+        (entry,) = build_manifest([file], include=["**"], splits={"all": ["**"]})
         with pytest.raises(SourceError, match="Rename the object"):
             source.fetch([entry])
 
@@ -503,8 +508,11 @@ ATTRIBUTES = sample_attributes(
 
 def corpus_yaml(store: Store, **source: Any) -> str:
     declared_source = {
-        "kind": "object_store", "url": f"s3://{store.bucket}/corpus", "cache_dir": "./objects",
-        "endpoint_url": store.proxy.endpoint, **source,
+        "kind": "object_store",
+        "url": f"s3://{store.bucket}/corpus",
+        "cache_dir": "./objects",
+        "endpoint_url": store.proxy.endpoint,
+        **source,
     }
     # the order of the splits is part of a declaration; the reference engine needs no long certification
     return yaml.safe_dump({**ATTRIBUTES, "source": declared_source}, sort_keys=False)
