@@ -21,6 +21,7 @@ test: $(VENV)/.installed-tests check
 
 check: $(VENV)/.installed-tests
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/dg check yaml
