@@ -6,21 +6,20 @@ whole.
 """
 
 import hashlib
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.builds.artifact import Written, have
 from dataprep_assets.builds.corpus import CorpusDeclaration
 from dataprep_assets.builds.engine_certificate import meta_of
 from dataprep_assets.builds.manifest import Manifest
 from dataprep_assets.builds.token_bins import ENDS, TOKENS
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.formats import document_ends, flat_bins, meta
-from dataprep_assets.integrity.commit import publish_directory, staging
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, current, now, read_receipt, record_files, versions
+from dataprep_assets.integrity.receipt import Receipt, read_receipt
 
 VERSION = 1
 _BLOCK = 8 << 20
@@ -79,14 +78,8 @@ def build_combined_bins(corpus: CorpusDeclaration, root: Path, manifest: Manifes
     """
     shards = shard_receipts(corpus, root, manifest, split)
     meta_values = meta_of(corpus)
-    key = combined_key(shards, meta_values)
-    directory = corpus.artifact("combined_bins", split).directory(root)
-    with staging(directory, key) as staged:
-        if (receipt := current(directory, key, corpus.verify)) is not None:
-            shutil.rmtree(staged)
-            return receipt, True
-        shutil.rmtree(staged)
-        staged.mkdir()
+
+    def write(staged: Path) -> Written:
         tokens = staged / f"{split}.bin"
         flat_bins.concatenate([folder / TOKENS for folder, _ in shards], tokens)
         whole = _digest_against_shards(tokens, shards)
@@ -98,20 +91,15 @@ def build_combined_bins(corpus: CorpusDeclaration, root: Path, manifest: Manifes
         ledger = Ledger.total(ledgers)
         ledger.balance(f"{corpus.dataset}/combined_bins/{split}")
         flat_bins.validate(tokens, meta_values["dtype"], ledger.tokens)
-        receipt = Receipt(
-            dataset=corpus.dataset,
-            artifact="combined_bins",
-            partition=split,
-            key=key,
+        return Written(
             inputs={str(r.partition): r.content for _, r in shards},
-            files=record_files(staged, {tokens.name: whole}),
-            ledger=ledger,
             facts=meta_values | {"shards": len(shards), "bos_id": shards[0][1].facts["bos_id"]},
-            measured={"created": now(), "versions": versions()},
+            ledger=ledger,
+            digests={tokens.name: whole},
         )
-        receipt.write(staged)
-        publish_directory(staged, directory)
-    return receipt, False
+
+    key = combined_key(shards, meta_values)
+    return have(corpus.artifact("combined_bins", split), root, key, write, corpus.verify)
 
 
 def _digest_against_shards(tokens: Path, shards: Sequence[tuple[Path, Receipt]]) -> str:

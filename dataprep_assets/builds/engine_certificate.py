@@ -2,20 +2,19 @@
 
 import itertools
 import json
-import shutil
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.builds.artifact import Written, have
 from dataprep_assets.builds.corpus import CorpusDeclaration, TokenizerDeclaration
 from dataprep_assets.builds.manifest import Manifest, open_source
 from dataprep_assets.builds.token_stream import StreamPlan
 from dataprep_assets.errors import ConfigError, TokenizerError
 from dataprep_assets.formats.flat_bins import dtype_for_vocab
-from dataprep_assets.integrity.commit import publish_directory, staging
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.receipt import Receipt, current, now, record_files, require_receipt, versions
+from dataprep_assets.integrity.receipt import Receipt, require_receipt, versions
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.records import read_records
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -76,21 +75,12 @@ def build_engine_certificate(corpus: CorpusDeclaration, root: Path, manifest: Ma
     unknown = set(corpus.tokenizer.refuse) - set(CLASSES)
     if unknown:
         raise ConfigError(f"tokenizer.refuse: {sorted(unknown)}: known document classes are {list(CLASSES)}")
-    directory = corpus.artifact("engine_certificate").directory(root)
-    key = certificate_key(corpus, manifest)
-    with staging(directory, key) as staged:
-        if (receipt := current(directory, key)) is not None:
-            shutil.rmtree(staged)
-            return receipt, True
+
+    def write(staged: Path) -> Written:
         certificate = _certify(corpus, bundle, manifest)
         (staged / CERTIFICATE).write_text(json.dumps(certificate.to_json(), indent=1, sort_keys=True) + "\n")
-        receipt = Receipt(
-            dataset=corpus.dataset,
-            artifact="engine_certificate",
-            partition=None,
-            key=key,
+        return Written(
             inputs={"tokenizer": bundle.digest, "manifest": manifest.receipt.key},
-            files=record_files(staged),
             facts={
                 "engine": certificate.engine,
                 "engine_version": certificate.engine_version,
@@ -99,11 +89,9 @@ def build_engine_certificate(corpus: CorpusDeclaration, root: Path, manifest: Ma
                 "reason": certificate.reason,
                 "documents": sum(certificate.compared.values()),
             },
-            measured={"created": now(), "versions": versions()},
         )
-        receipt.write(staged)
-        publish_directory(staged, directory)
-    return receipt, False
+
+    return have(corpus.artifact("engine_certificate"), root, certificate_key(corpus, manifest), write)
 
 
 def _certify(corpus: CorpusDeclaration, bundle: TokenizerBundle, manifest: Manifest) -> Certificate:

@@ -1,13 +1,12 @@
 """Builds the manifest: lists the source, freezes the shard plan."""
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from dataprep_assets.builds.artifact import Written, have
 from dataprep_assets.builds.corpus import CorpusDeclaration, HubCacheSource, HubSource, LocalSource, ObjectStoreSource
-from dataprep_assets.integrity.commit import publish_directory, staging
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.receipt import Receipt, current, now, record_files, require_receipt, versions, whole
+from dataprep_assets.integrity.receipt import Receipt, require_receipt, whole
 from dataprep_assets.planning import shard_plan
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, read_manifest, write_manifest
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
@@ -83,35 +82,22 @@ def build_manifest_artifact(corpus: CorpusDeclaration, root: Path) -> tuple[Rece
     Returns the receipt, and whether the manifest that was there already says the same.
     """
     planned = plan_manifest(corpus)
-    entries, plan, key = planned.entries, planned.plan, planned.key
-    directory = corpus.artifact("manifest").directory(root)
-    with staging(directory, key) as staged:
-        if (receipt := current(directory, key)) is not None:
-            shutil.rmtree(staged)
-            return receipt, True
-        shutil.rmtree(staged)
-        staged.mkdir()
-        counts = shard_plan.counts(plan)
-        write_manifest(staged, entries, counts)
-        shard_plan.write_plan(staged, plan)
-        receipt = Receipt(
-            dataset=corpus.dataset,
-            artifact="manifest",
-            partition=None,
-            key=key,
+
+    def write(staged: Path) -> Written:
+        counts = shard_plan.counts(planned.plan)
+        write_manifest(staged, planned.entries, counts)
+        shard_plan.write_plan(staged, planned.plan)
+        return Written(
             inputs={"listing": planned.listed},
-            files=record_files(staged),
             facts={
                 "commit": planned.commit,
-                "files": len(entries),
+                "files": len(planned.entries),
                 "shards": counts,
-                "source_bytes": sum(e.size_bytes for e in entries),
+                "source_bytes": sum(e.size_bytes for e in planned.entries),
             },
-            measured={"created": now(), "versions": versions()},
         )
-        receipt.write(staged)
-        publish_directory(staged, directory)
-    return receipt, False
+
+    return have(corpus.artifact("manifest"), root, planned.key, write)
 
 
 def load_manifest(corpus: CorpusDeclaration, root: Path) -> Manifest:

@@ -6,17 +6,16 @@ keyed by, so a changed byte in a source file is seen here and rebuilds exactly t
 """
 
 import json
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from dataprep_assets.builds.artifact import Written, have
 from dataprep_assets.builds.corpus import CorpusDeclaration
 from dataprep_assets.builds.manifest import Manifest, open_source
 from dataprep_assets.errors import CorruptSourceError, SourceError
-from dataprep_assets.integrity.commit import publish_directory, staging
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
-from dataprep_assets.integrity.receipt import Receipt, current, now, record_files, require_receipt, versions
+from dataprep_assets.integrity.receipt import Receipt, require_receipt
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import HEADROOM, SourceAccess
 from dataprep_assets.sources.hub import check_headroom
@@ -52,26 +51,15 @@ def build_snapshot(
     entries = manifest.shard(partition)
     access.fetch(entries, progress)
     lines = _lines(access, entries)
-    key = snapshot_key(lines)
-    directory = corpus.artifact("snapshot", partition).directory(root)
-    with staging(directory, key) as staged:
-        if (receipt := current(directory, key)) is not None:
-            shutil.rmtree(staged)
-            return receipt, True
+
+    def write(staged: Path) -> Written:
         (staged / FILES).write_bytes(b"".join(canonical_json(line) + b"\n" for line in lines))
-        receipt = Receipt(
-            dataset=corpus.dataset,
-            artifact="snapshot",
-            partition=partition,
-            key=key,
+        return Written(
             inputs={"manifest": digest_value([e.path for e in entries])},
-            files=record_files(staged),
             facts={"files": len(entries), "source_bytes": sum(e.size_bytes for e in entries)},
-            measured={"created": now(), "versions": versions()},
         )
-        receipt.write(staged)
-        publish_directory(staged, directory)
-    return receipt, False
+
+    return have(corpus.artifact("snapshot", partition), root, snapshot_key(lines), write)
 
 
 def snapshot_key(lines: Sequence[Mapping[str, str | int]]) -> str:

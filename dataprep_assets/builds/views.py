@@ -5,19 +5,18 @@ tokenization: nanoGPT reads uint16 or uint32 ids, Megatron the same bytes as uin
 they are (FORMATS 0.1).
 """
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dataprep_assets.builds.artifact import Written, have
 from dataprep_assets.builds.corpus import CorpusDeclaration, View
 from dataprep_assets.builds.token_bins import ENDS
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.formats import datatrove, document_ends, flat_bins, megatron, meta, olmo
-from dataprep_assets.integrity.commit import publish_directory, staging
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, current, now, record_files, require_receipt, versions
+from dataprep_assets.integrity.receipt import Receipt, require_receipt
 
 VERSION = 1
 
@@ -117,29 +116,18 @@ def build_view(corpus: CorpusDeclaration, root: Path, view: View) -> tuple[Recei
     Returns the receipt, and whether the view that was there is current.
     """
     splits = combined_splits(corpus, root)
-    key = view_key(corpus, view, splits)
-    directory = corpus.artifact(artifact_name(view)).directory(root)
-    with staging(directory, key) as staged:
-        if (receipt := current(directory, key, corpus.verify)) is not None:
-            shutil.rmtree(staged)
-            return receipt, True
-        shutil.rmtree(staged)
-        staged.mkdir()
+
+    def write(staged: Path) -> Written:
         _WRITERS[view](splits, staged, corpus)
-        receipt = Receipt(
-            dataset=corpus.dataset,
-            artifact=artifact_name(view),
-            partition=None,
-            key=key,
+        return Written(
             inputs={s.split: s.receipt.content for s in splits},
-            files=record_files(staged, _digests_of_links(staged, splits)),
-            ledger=Ledger.total(s.receipt.ledger or Ledger() for s in splits),
             facts={"view": view, "splits": {s.split: s.token_count for s in splits}, **_stream_facts(splits)},
-            measured={"created": now(), "versions": versions()},
+            ledger=Ledger.total(s.receipt.ledger or Ledger() for s in splits),
+            digests=_digests_of_links(staged, splits),
         )
-        receipt.write(staged)
-        publish_directory(staged, directory)
-    return receipt, False
+
+    artifact = corpus.artifact(artifact_name(view))
+    return have(artifact, root, view_key(corpus, view, splits), write, corpus.verify)
 
 
 def _stream_facts(splits: Sequence[CombinedSplit]) -> dict[str, object]:

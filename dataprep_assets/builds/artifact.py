@@ -1,0 +1,59 @@
+"""The life of a small artifact: current, or built once under a lock and committed with its receipt.
+
+Shards of token bins have a life of their own (`builds/token_bins.py`), because they are built in parallel parts.
+"""
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.commit import publish_directory, staging
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Receipt, Verification, current, now, record_files, versions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What a writer says of the files it left in the staging directory, for the receipt.
+
+    `digests` are SHA-256 of files that it knows already, by name: these are not read again.
+    """
+
+    inputs: Mapping[str, str]
+    facts: Mapping[str, Any]
+    ledger: Ledger | None = None
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+
+def have(
+    artifact: Artifact, root: Path, key: str, write: Callable[[Path], Written], verification: Verification = "full"
+) -> tuple[Receipt, bool]:
+    """Have the artifact with this key: its receipt, and whether the one that was there is current.
+
+    `write` fills an empty staging directory. When it raises, what was there before stays as it is.
+    """
+    directory = artifact.directory(root)
+    with staging(directory, key) as staged:
+        receipt = current(directory, key, verification)
+        shutil.rmtree(staged)
+        if receipt is not None:
+            return receipt, True
+        staged.mkdir()
+        written = write(staged)
+        receipt = Receipt(
+            dataset=artifact.dataset,
+            artifact=artifact.name,
+            partition=artifact.partition,
+            key=key,
+            inputs=written.inputs,
+            files=record_files(staged, written.digests),
+            facts=written.facts,
+            ledger=written.ledger,
+            measured={"created": now(), "versions": versions()},
+        )
+        receipt.write(staged)
+        publish_directory(staged, directory)
+    return receipt, False
