@@ -168,3 +168,61 @@ def test_dg_launch_materializes_a_declared_corpus(cloned: Path) -> None:
         launched = dg(cloned, *arguments)
         assert launched.returncode == 0, launched.stdout[-3000:] + launched.stderr[-3000:]
     assert (cloned / "artifacts" / "sample_corpus" / "combined_bins" / "val" / "val.bin").stat().st_size > 0
+
+
+@pytest.mark.slow
+@pytest.mark.shared
+def test_real_text_declared_in_yaml_alone_goes_through_dg_launch_and_passes_every_check(
+    cloned: Path, shared: Path
+) -> None:
+    import dagster as dagster_api
+    import numpy as np
+    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+    from tokenizers import Tokenizer
+
+    from dataprep_assets_tests.assets.test_corpus_assets import source_texts
+
+    home = cloned / "home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    (cloned / ".env").write_text(f"DAGSTER_HOME={home}\n")
+    folder = cloned / "dataprep_assets" / "defs" / "real_text"
+    folder.mkdir()
+    declaration = sample_attributes(
+        dataset="real_text",
+        source={"kind": "local", "path": str(shared / "data" / "corpus")},
+        splits={"train": ["train/**"], "val": ["validation/**"], "test": ["test/**"]},
+        tokenizer={"path": str(shared / "tokenizers" / "qwen3"), "name": "qwen3"},
+        shards={"count": 1},
+    )
+    text = yaml.safe_dump({"type": "dataprep_assets.components.TokenizedCorpus", "attributes": declaration})
+    (folder / "defs.yaml").write_text(text)
+    launches: list[tuple[list[str], str | None]] = [
+        (["manifest", "engine_certificate"], None),
+        *(([f"{split}/snapshot", f"{split}/token_bins"], f"{split}-00000") for split in ("train", "val", "test")),
+        ([f"{split}/combined_bins" for split in ("train", "val", "test")], None),
+        (["nanogpt_bins", "megatron_bins", "datatrove_bins", "olmo_bins"], None),
+    ]
+    for names, partition in launches:
+        selection = " or ".join(f'key:"real_text/{name}"' for name in names)
+        launched = dg(cloned, "launch", "--assets", selection, *(["--partition", partition] if partition else []))
+        assert launched.returncode == 0, launched.stdout[-3000:] + launched.stderr[-3000:]
+    from dataprep_assets.assets.dataset import DatasetAssets
+    from dataprep_assets.checks.corpus import corpus_checks
+
+    dataset = DatasetAssets(declared(declaration, folder / "defs.yaml"))
+    keys = [key for checks in corpus_checks(dataset) for key in checks.check_keys]
+    with dagster_api.DagsterInstance.from_config(str(home)) as instance:
+        records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+    passed = [k for k, record in records.items() if record.status == AssetCheckExecutionRecordStatus.SUCCEEDED]
+    assert set(passed) == set(keys)
+    reference = Tokenizer.from_file(str(shared / "tokenizers" / "qwen3" / "tokenizer.json"))
+    reference.encode_special_tokens = True
+    for split, source in (("val", "validation"), ("test", "test")):
+        expected: list[int] = []
+        for encoding in reference.encode_batch(
+            source_texts(shared / "data" / "corpus" / source), add_special_tokens=False
+        ):
+            expected += [*encoding.ids, 151643]
+        written = np.fromfile(cloned / "artifacts" / "real_text" / "nanogpt_bins" / f"{split}.bin", "<u4")
+        assert np.array_equal(written, expected)
