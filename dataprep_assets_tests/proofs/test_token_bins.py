@@ -302,8 +302,8 @@ def test_rows_count_what_was_dropped_before_them(sample: Sample, special: Specia
 
 
 def test_documents_in_another_order_fail(shard: Shard, sample: Sample) -> None:
-    first, second, *rest = shard.receipt.sources
-    receipt = replace(shard.receipt, sources=(second, first, *rest))
+    # all files change places, so it does not matter which two the proof draws
+    receipt = replace(shard.receipt, sources=tuple(reversed(shard.receipt.sources)))
     found = proofs.round_trip(shard.directory, receipt, shard.sources, sample.bundle, samples=64)
     assert not found.passed
 
