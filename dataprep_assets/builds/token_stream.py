@@ -97,7 +97,10 @@ def load_encoder(plan: StreamPlan) -> CertifiedEncoder:
     """The encoder of a plan, loaded once a process."""
     import json
 
-    return _encoder(plan.tokenizer, plan.tokenizer_digest, plan.special_tokens, json.dumps(plan.certificate))
+    encoder = _encoder(plan.tokenizer, plan.tokenizer_digest, plan.special_tokens, json.dumps(plan.certificate))
+    if plan.sample_rate > 0:
+        _ = encoder.reference  # every worker will meet a sampled document: load at the start, not in mid-stream
+    return encoder
 
 
 def encode_part(
