@@ -5,6 +5,7 @@ only where nothing else can do it. Everything a receipt needs is counted on the 
 the ledger, the range of ids. The canonical stream is `[BOS] ids separator` for each document, in order.
 """
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -85,8 +86,6 @@ class EncodedPart:
 
 @lru_cache(maxsize=1)
 def _encoder(directory: Path, digest: str, mode: SpecialTokens, certificate: str) -> CertifiedEncoder:
-    import json
-
     bundle = TokenizerBundle.load(directory)
     if bundle.digest != digest:
         raise TokenizerError(f"{directory}: the tokenizer changed while the run was going on; start it again")
@@ -95,8 +94,6 @@ def _encoder(directory: Path, digest: str, mode: SpecialTokens, certificate: str
 
 def load_encoder(plan: StreamPlan) -> CertifiedEncoder:
     """The encoder of a plan, loaded once a process."""
-    import json
-
     encoder = _encoder(plan.tokenizer, plan.tokenizer_digest, plan.special_tokens, json.dumps(plan.certificate))
     if plan.sample_rate > 0:
         _ = encoder.reference  # every worker will meet a sampled document: load at the start, not in mid-stream

@@ -25,7 +25,6 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -230,7 +229,7 @@ class HubRepo:
             verify_existing=verify_existing,
             report=report,
         )
-        _run_all(fetch, wanted, at_once)
+        ranged.run_all(fetch, wanted, at_once, fetch.stop)
         paths = [_link(snapshot, file) for file in files]
         self._write_ref(commit)
         return paths
@@ -496,23 +495,6 @@ def list_cached_files(repo_dir: Path, revision: str = "main") -> list[HubFile]:
             f"{len(dangling)} file(s) of {snapshot} have lost their blob: {shown}. Mirror the revision again"
         )
     return sorted(files, key=lambda file: file.relpath)
-
-
-def _run_all(fetch: _BlobFetcher, files: Sequence[HubFile], at_once: int) -> None:
-    """``fetch`` every file on ``at_once`` threads; the first error (or an interrupt) stops the others and is raised."""
-    pool = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="hub-mirror")
-    futures: list[Future[None]] = []
-    try:
-        futures = [pool.submit(fetch, file) for file in files]
-        wait(futures, return_when=FIRST_EXCEPTION)
-    finally:
-        fetch.stop.set()
-        pool.shutdown(wait=True, cancel_futures=True)
-    errors = [error for future in futures if not future.cancelled() and (error := future.exception()) is not None]
-    # Files that were stopped because of another one complain too; the reader needs the cause.
-    causes = [error for error in errors if not isinstance(error, ranged.StoppedError)]
-    for error in causes or errors:
-        raise error
 
 
 def _link(snapshot: Path, file: HubFile) -> Path:

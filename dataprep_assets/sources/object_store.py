@@ -30,7 +30,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -182,7 +181,7 @@ class ObjectStorePrefix:
         # Many files share the workers one each; fewer files than workers get several ranges at a time.
         at_once = min(WORKERS, len(wanted))
         fetcher = _Fetcher(source=self, client=self._client(), workers=WORKERS // at_once, report=report)
-        _run_all(fetcher, wanted, at_once)
+        ranged.run_all(fetcher, wanted, at_once, fetcher.stop)
 
     def path(self, entry: ManifestEntry) -> Path:
         """Where the mirrored file lies; SourceError for a key that is no path below the mirror."""
@@ -364,23 +363,6 @@ class _RemoteObject:
             raise RetryableError(f"asked for {expected!r}, the answer holds {actual!r}")
         if str(answer.get("ServerSideEncryption", "")).startswith("aws:kms") or answer.get("SSECustomerAlgorithm"):
             self.encrypted = True
-
-
-def _run_all(fetcher: _Fetcher, entries: Sequence[ManifestEntry], at_once: int) -> None:
-    """Every entry on `at_once` threads; the first error (or an interrupt) stops the others and is raised."""
-    pool = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="object-store")
-    futures: list[Future[None]] = []
-    try:
-        futures = [pool.submit(fetcher, entry) for entry in entries]
-        wait(futures, return_when=FIRST_EXCEPTION)
-    finally:
-        fetcher.stop.set()
-        pool.shutdown(wait=True, cancel_futures=True)
-    errors = [error for future in futures if not future.cancelled() and (error := future.exception()) is not None]
-    # Files that were stopped because of another one complain too; the reader needs the cause.
-    causes = [error for error in errors if not isinstance(error, ranged.StoppedError)]
-    for error in causes or errors:
-        raise error
 
 
 @contextmanager

@@ -24,7 +24,8 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -556,6 +557,26 @@ def _sync_data(descriptor: int) -> None:
         os.fdatasync(descriptor)
     else:
         os.fsync(descriptor)
+
+
+def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: threading.Event) -> None:
+    """``fetch`` every item on ``at_once`` threads; the first error (or an interrupt) stops the others and is raised.
+
+    ``stop`` is what the fetches of this group watch; it is set when the group ends, for whatever reason.
+    """
+    pool = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="transfer")
+    futures: list[Future[None]] = []
+    try:
+        futures = [pool.submit(fetch, item) for item in items]
+        wait(futures, return_when=FIRST_EXCEPTION)
+    finally:
+        stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+    errors = [error for future in futures if not future.cancelled() and (error := future.exception()) is not None]
+    # Files that were stopped because of another one complain too; the reader needs the cause.
+    causes = [error for error in errors if not isinstance(error, StoppedError)]
+    for error in causes or errors:
+        raise error
 
 
 def _sync_directory(directory: Path) -> None:
