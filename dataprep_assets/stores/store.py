@@ -1,0 +1,103 @@
+"""The one small interface to places that hold objects: a local folder, an S3-compatible bucket, a GCS bucket.
+
+An object appears whole or not at all: no method leaves a partial object visible under its key. Keys are relative to
+the store's prefix, `/`-separated, without `.` and `..`. Every method retries what another try may cure, within the
+store's `RetryPolicy`, and then raises TransferError; what no retry cures raises at once, and says what to fix.
+
+`ConflictError` is the answer to a lost race (`if_absent`, `if_version`), never a failure to be retried.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataprep_assets.errors import DataprepError
+
+Progress = Callable[[int], None]
+"""Gets the number of bytes newly transferred; negative when bytes are given up."""
+
+
+class ConflictError(DataprepError):
+    """A conditional write found another state of the object than it demanded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectInfo:
+    """What a store says of one object. `version` names its present content: a GCS generation, an S3 ETag.
+
+    `sha256` is hex, from the object's own metadata where our upload recorded it; `md5` (hex) and `crc32c` (unsigned)
+    are the store's own digests, where it has them for this object. None: unknown.
+    """
+
+    key: str
+    bytes: int
+    version: str
+    sha256: str | None = None
+    md5: str | None = None
+    crc32c: int | None = None
+
+
+class Store(ABC):
+    """See the module. Implementations are safe to use from many threads."""
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Where objects live, without credentials: `file:///…`, `s3://bucket/prefix`, `gs://bucket/prefix`."""
+
+    @abstractmethod
+    def head(self, key: str) -> ObjectInfo | None:
+        """The object, or None when there is none."""
+
+    @abstractmethod
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """All objects whose keys begin with `prefix`, in the order of their keys' UTF-8 bytes, page by page."""
+
+    @abstractmethod
+    def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
+        """The bytes `[start, stop)` of an object, in blocks; all retries happen inside, resuming where it broke.
+
+        Raises MissingArtifactError when there is no such object, and ConflictError when `version` is given and the
+        object is another by now. Never yields fewer bytes than asked without raising.
+        """
+
+    @abstractmethod
+    def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
+        """Write a small object whole. `if_absent` and `if_version` make it conditional (ConflictError)."""
+
+    @abstractmethod
+    def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
+        """Send a file of any size in parallel parts, resuming what an interrupted upload of the same bytes left.
+
+        `sha256` is compared with the bytes as they are read (IntegrityError: the file changed), the store's digests
+        with what was sent (TransferError); it is recorded in the object's metadata. Memory is bounded by parts in flight.
+        """
+
+    @abstractmethod
+    def download(
+        self, key: str, target: Path, *, sha256: str | None = None, progress: Progress | None = None
+    ) -> ObjectInfo:
+        """Fetch an object to `target` in parallel ranges, resuming after a kill; verified, then renamed.
+
+        Raises MissingArtifactError, CorruptSourceError (wrong digest twice), TransferError.
+        """
+
+    @abstractmethod
+    def compose(self, keys: Sequence[str], key: str) -> ObjectInfo:
+        """Concatenate objects of this store into a new one on the server; no data passes through the client.
+
+        The result's size and the store's own digests are compared with those of the parts.
+        """
+
+    @abstractmethod
+    def copy(self, source: str, key: str) -> ObjectInfo:
+        """Copy an object within the store, on the server where it can; metadata kept."""
+
+    @abstractmethod
+    def delete(self, key: str) -> None:
+        """Remove an object; no error when there is none."""
+
+    @abstractmethod
+    def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
+        """Give up unfinished uploads below `prefix` (abort multipart uploads, remove temporaries); how many."""
