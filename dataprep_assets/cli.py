@@ -13,13 +13,14 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dataprep_assets.builds.manifest import load_manifest
 from dataprep_assets.errors import ConfigError, DataprepError
 
 if TYPE_CHECKING:
     import dagster as dg
 
-    from dataprep_assets.assets.dataset import DatasetAssets
+    from dataprep_assets.components.dataset import DatasetComponent
+    from resources import StorageResource
+
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
@@ -48,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.command == "verify":
-            return _verify(options.path or _storage_root(), "size" if options.size_only else "full")
+            return _verify(options.path or Path(_storage().root), "size" if options.size_only else "full")
         if options.command == "status":
             return max(_status(name) for name in options.dataset)
         if options.split:
@@ -63,10 +64,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
-def _storage_root() -> Path:
+def _storage() -> "StorageResource":
     from resources import build_resources
 
-    return Path(build_resources(PROJECT_ROOT)["storage"].root)
+    storage: StorageResource = build_resources(PROJECT_ROOT)["storage"]
+    return storage
 
 
 def _definitions() -> "dg.Definitions":
@@ -75,20 +77,19 @@ def _definitions() -> "dg.Definitions":
     return defs()
 
 
-def _dataset(name: str) -> "DatasetAssets":
+def _component(name: str) -> "DatasetComponent":
     import dagster as dg
 
-    from dataprep_assets.assets.dataset import DatasetAssets
-    from dataprep_assets.components import TokenizedCorpus
+    from dataprep_assets.components.dataset import DatasetComponent
 
     folder = Path(__file__).parent / "defs"
     known = sorted(path.parent.relative_to(folder).as_posix() for path in folder.rglob("defs.yaml"))
     if name not in known:
         raise ConfigError(f"{name!r} is not a dataset here; defs/ has {known}")
     component = dg.ComponentTree.for_project(PROJECT_ROOT).load_component(Path(name))
-    if not isinstance(component, TokenizedCorpus):
-        raise ConfigError(f"{name!r} is a {type(component).__name__}, which `dataprep` cannot run yet; use `dg launch`")
-    return DatasetAssets(component.corpus)
+    if not isinstance(component, DatasetComponent):
+        raise ConfigError(f"{name!r} is a {type(component).__name__}, which `dataprep` cannot run; use `dg launch`")
+    return component
 
 
 def _verify(path: Path, verification: "str") -> int:
@@ -108,10 +109,8 @@ def _verify(path: Path, verification: "str") -> int:
 
 
 def _status(name: str) -> int:
-    from dataprep_assets.builds.status import stale
-
-    dataset = _dataset(name)
-    behind = list(stale(dataset.corpus, dataset.corpus.storage or _storage_root()))
+    component = _component(name)
+    behind = list(component.stale(component.assets.store(_storage())))
     for artifact in behind:
         print(f"stale: {artifact}")
     if not behind:
@@ -137,40 +136,44 @@ def _instance() -> "dg.DagsterInstance":
 
 
 def _run(name: str) -> int:
-    from dataprep_assets.builds.status import stale, sweep_dataset
-    from dataprep_assets.materialize import materialize, summary, whole_dataset
+    from dataprep_assets.materialize import materialize, summary
 
-    dataset = _dataset(name)
-    root = dataset.corpus.storage or _storage_root()
+    component = _component(name)
+    store = component.assets.store(_storage())
     started = time.monotonic()
     with _instance() as instance:
-        known = instance.get_latest_materialization_event(dataset.key("manifest")) is not None
-        if known and not list(stale(dataset.corpus, root)):
-            sweep_dataset(dataset.corpus, root)
-            print(f"{name}: all is up to date, nothing to do. Artifacts: {root / name}")
+        first = next(component.steps(store)).keys[0]
+        known = instance.get_latest_materialization_event(first) is not None
+        if known and not list(component.stale(store)):
+            component.sweep(store)
+            product = component.declaration.artifact(*component.product)
+            print(f"{name}: all is up to date, nothing to do. {product}: {store.place(product)}")
             return 0
         definitions = _definitions()
         print(f"{name}:")
-        ok = materialize(definitions, whole_dataset(dataset, root), instance)
+        ok = materialize(definitions, component.steps(store), instance)
         if ok:
-            print(summary(dataset, definitions, instance, root, time.monotonic() - started))
+            print(summary(component, definitions, instance, store, time.monotonic() - started))
     return 0 if ok else 1
 
 
 def _run_shards(name: str, options: argparse.Namespace) -> int:
-    from dataprep_assets.materialize import chosen_shards, materialize, shard_range
+    from dataprep_assets.components import TokenizedCorpus
+    from dataprep_assets.materialize import materialize
 
-    dataset = _dataset(name)
-    if options.split not in dataset.corpus.splits:
-        raise ConfigError(f"--split {options.split}: {name} has {list(dataset.corpus.splits)}")
-    every = load_manifest(dataset.corpus, dataset.corpus.storage or _storage_root()).partitions(options.split)
-    shards = chosen_shards(every, bounds=options.shards, count=options.process_count, index=options.process_index)
+    component = _component(name)
+    if not isinstance(component, TokenizedCorpus):
+        raise ConfigError(f"--split: {name} is a {type(component).__name__}, whose shards are not chosen by split")
+    store = component.assets.store(_storage())
+    shards = component.chosen_shards(
+        store, options.split, bounds=options.shards, count=options.process_count, index=options.process_index
+    )
     if not shards:
-        print(f"{name}: no shards in this part: there are {len(every)} for {options.process_count} processes")
+        print(f"{name}: no shards in this part: {options.split} has fewer shards than there are processes")
         return 0
     print(f"{name}:")
     with _instance() as instance:
-        return 0 if materialize(_definitions(), [shard_range(dataset, options.split, shards)], instance) else 1
+        return 0 if materialize(_definitions(), [component.shard_range(options.split, shards)], instance) else 1
 
 
 if __name__ == "__main__":

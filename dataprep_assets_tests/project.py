@@ -9,10 +9,12 @@ from typing import Any
 import dagster as dg
 
 import dataprep_assets
-from dataprep_assets.assets.dataset import DatasetAssets
+from dataprep_assets.assets.corpus import CorpusAssets
 from dataprep_assets.builds.corpus import CorpusDeclaration
 from dataprep_assets.builds.manifest import load_manifest
-from dataprep_assets.components.tokenized_corpus import TokenizedCorpus, declared
+from dataprep_assets.components.dataset import declared
+from dataprep_assets.components.tokenized_corpus import TokenizedCorpus
+from dataprep_assets.integrity.artifacts import LocalArtifacts
 from resources import StorageResource
 
 SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "sample_corpus"
@@ -44,9 +46,14 @@ class Project:
     root: Path
 
     @property
-    def dataset(self) -> DatasetAssets:
+    def store(self) -> LocalArtifacts:
+        """Where its artifacts are."""
+        return LocalArtifacts(self.root)
+
+    @property
+    def dataset(self) -> CorpusAssets:
         """The dataset's Dagster names."""
-        return DatasetAssets(self.corpus)
+        return CorpusAssets(self.corpus)
 
     @property
     def definitions(self) -> dg.Definitions:
@@ -73,7 +80,7 @@ class Project:
 
     def shards(self, split: str) -> list[str]:
         """Partition keys of a split."""
-        return load_manifest(self.corpus, self.root).partitions(split)
+        return load_manifest(self.corpus, self.store).partitions(split)
 
     def tokenize(self, split: str) -> dg.ExecuteInProcessResult:
         """Snapshot and token bins of a whole split, in one run."""
@@ -107,6 +114,6 @@ def project(attributes: Mapping[str, Any], folder: Path) -> Iterator[Project]:
     home = folder / "dagster"
     home.mkdir(parents=True, exist_ok=True)
     (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    corpus = declared(attributes, folder / "defs.yaml")
+    corpus = declared(CorpusDeclaration, attributes, folder / "defs.yaml")
     with dg.DagsterInstance.from_config(str(home)) as instance:
         yield Project(corpus, instance, folder / "artifacts")

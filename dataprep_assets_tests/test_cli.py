@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from dataprep_assets.components.tokenized_corpus import chosen
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.materialize import chosen_shards
 
 pytestmark = pytest.mark.slow
 
@@ -122,10 +122,10 @@ def test_an_interrupted_run_says_so_and_the_next_completes(tmp_path: Path) -> No
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 20])
 def test_parts_cover_every_shard_once(count: int) -> None:
     every = [f"train-{i:05d}" for i in range(10)]
-    parts: list[Sequence[str]] = [chosen_shards(every, bounds=None, count=count, index=i) for i in range(count)]
+    parts: list[Sequence[str]] = [chosen(every, bounds=None, count=count, index=i) for i in range(count)]
     assert [shard for part in parts for shard in part] == every
 
 
 def test_a_range_of_unknown_shards_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"train-00009\.\.\.train-00001"):
-        chosen_shards([f"train-{i:05d}" for i in range(10)], bounds="train-00009...train-00001", count=None, index=None)
+        chosen([f"train-{i:05d}" for i in range(10)], bounds="train-00009...train-00001", count=None, index=None)

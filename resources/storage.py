@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 
 DEFAULT_ROOT = Path(".dataprep/artifacts")
 _KINDS = ("local",)
@@ -17,9 +18,9 @@ class StorageResource(dg.ConfigurableResource[Any]):
 
     root: str
 
-    def path(self, declared: Path | None = None) -> Path:
-        """The root for a dataset: its own declared one, else this resource's."""
-        return declared if declared is not None else Path(self.root).expanduser()
+    def artifacts(self, declared: str | None = None) -> ArtifactStore:
+        """Where a dataset's artifacts are: its own declared place, else this resource's."""
+        return LocalArtifacts(Path(declared or self.root).expanduser())
 
 
 def build_resources(project_root: Path) -> dict[str, Any]:

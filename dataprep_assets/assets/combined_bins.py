@@ -4,12 +4,13 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import DatasetAssets, result
+from dataprep_assets.assets.corpus import CorpusAssets
+from dataprep_assets.assets.dataset import result
 from dataprep_assets.builds.combined_bins import build_combined_bins
 from resources import StorageResource
 
 
-def combined_bins_asset(dataset: DatasetAssets, split: str) -> dg.AssetsDefinition:
+def combined_bins_asset(dataset: CorpusAssets, split: str) -> dg.AssetsDefinition:
     """Join all shards of a split; refuses when one is missing."""
 
     @dg.asset(
@@ -20,10 +21,10 @@ def combined_bins_asset(dataset: DatasetAssets, split: str) -> dg.AssetsDefiniti
         ),
     )
     def combined_bins(context: dg.AssetExecutionContext, storage: StorageResource) -> dg.MaterializeResult[Any]:
-        root = dataset.root(storage)
-        receipt, reused = build_combined_bins(dataset.corpus, root, dataset.manifest(storage), split)
-        directory = dataset.corpus.artifact("combined_bins", split).directory(root)
+        store = dataset.store(storage)
+        receipt, reused = build_combined_bins(dataset.corpus, store, dataset.manifest(storage), split)
+        place = store.place(dataset.corpus.artifact("combined_bins", split))
         facts = {name: receipt.facts[name] for name in ("tokenizer", "vocab_size", "eos_token_id", "dtype", "shards")}
-        return result(receipt, directory, reused, facts)
+        return result(receipt, place, reused, facts)
 
     return combined_bins

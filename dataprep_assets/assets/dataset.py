@@ -1,23 +1,17 @@
-"""What the assets of one dataset share: their keys, their partitions, their storage, how they report.
-
-`<dataset>/manifest → <dataset>/<split>/snapshot → <dataset>/<split>/token_bins → <dataset>/<split>/combined_bins →
-<dataset>/<view>_bins`, in one group named after the dataset.
-"""
+"""What the assets of every dataset share: their keys, their storage, how they report."""
 
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 import dagster as dg
 
-from dataprep_assets.builds.corpus import CorpusDeclaration
-from dataprep_assets.builds.manifest import Manifest, has_manifest, load_manifest
+from dataprep_assets.builds.declaration import DatasetDeclaration
 from dataprep_assets.builds.workers import Meter
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from resources import StorageResource
 
@@ -26,73 +20,72 @@ SHARDS_PER_RUN = 50
 NETWORK_POOL, CPU_POOL = "dataprep_network", "dataprep_cpu"
 
 
+def worker_count(declared: int | None) -> int:
+    """Worker processes: the declared number, or one a core that this process may use."""
+    return declared or int(os.environ.get("DATAPREP_WORKERS") or 0) or len(os.sched_getaffinity(0))
+
+
 @dataclass(frozen=True)
 class DatasetAssets:
     """One dataset's declaration, and the Dagster names that follow from it."""
 
-    corpus: CorpusDeclaration
+    declaration: DatasetDeclaration
 
     def key(self, name: str, split: str | None = None) -> dg.AssetKey:
         """The key of one of the dataset's assets."""
-        return dg.AssetKey([p for p in (self.corpus.dataset, split, name) if p])
-
-    @cached_property
-    def partitions(self) -> dict[str, dg.DynamicPartitionsDefinition]:
-        """The shards of each split; the manifest registers them."""
-        return {s: dg.DynamicPartitionsDefinition(name=f"{self.corpus.dataset}_{s}_shards") for s in self.corpus.splits}
+        return dg.AssetKey([p for p in (self.declaration.dataset, split, name) if p])
 
     def common(self, kinds: Iterable[str], description: str) -> dict[str, Any]:
         """Arguments that every asset of the dataset has."""
         return {
-            "group_name": self.corpus.dataset,
+            "group_name": self.declaration.dataset,
             "kinds": set(kinds),
-            "owners": list(self.corpus.owners),
+            "owners": list(self.declaration.owners),
             "description": description,
-            "tags": {"dataprep/sensitive": "true"} if self.corpus.sensitive else {},
+            "tags": {"dataprep/sensitive": "true"} if self.declaration.sensitive else {},
         }
 
-    def root(self, storage: StorageResource) -> Path:
-        """The storage root of this dataset."""
-        return storage.path(self.corpus.storage)
-
-    def manifest(self, storage: StorageResource) -> Manifest:
-        """The committed manifest."""
-        return load_manifest(self.corpus, self.root(storage))
-
-    def has_manifest(self, storage: StorageResource) -> bool:
-        """Whether there is one yet."""
-        return has_manifest(self.corpus, self.root(storage))
-
-    def shards_of_run(self, run: dg.DagsterRun, manifest: Manifest, split: str) -> list[str]:
-        """The shards that a run is about: its partition, its range, or all of the split."""
-        every = manifest.partitions(split)
-        if key := run.tags.get("dagster/partition"):
-            return [key] if key in every else []
-        first, last = (
-            run.tags.get("dagster/asset_partition_range_start"),
-            run.tags.get("dagster/asset_partition_range_end"),
-        )
-        if first in every and last in every:
-            return every[every.index(first) : every.index(last) + 1]
-        return every
+    def store(self, storage: StorageResource) -> ArtifactStore:
+        """Where this dataset's artifacts are."""
+        return storage.artifacts(self.declaration.storage)
 
 
-def register_partitions(dataset: DatasetAssets, instance: dg.DagsterInstance, manifest: Manifest) -> None:
-    """Make the dynamic partitions exactly the manifest's shards, in its order."""
-    for split, definition in dataset.partitions.items():
-        name = definition.name or ""
-        wanted = manifest.partitions(split)
-        there = instance.get_dynamic_partitions(name)
-        for stale in set(there) - set(wanted):
-            instance.delete_dynamic_partition(name, stale)
-        if missing := [key for key in wanted if key not in set(there)]:
-            instance.add_dynamic_partitions(name, missing)
+@dataclass(frozen=True)
+class Step:
+    """One Dagster run of a pipeline: what a person calls it, the assets it materializes, its tags."""
+
+    title: str
+    keys: Sequence[dg.AssetKey]
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
-def receipt_metadata(receipt: Receipt, directory: Path, reused: bool) -> dict[str, dg.MetadataValue]:
+def partition_range(partitions: Sequence[str]) -> dict[str, str]:
+    """The run tags of consecutive partitions."""
+    return {"dagster/asset_partition_range_start": partitions[0], "dagster/asset_partition_range_end": partitions[-1]}
+
+
+def partitions_of_run(run: dg.DagsterRun, every: Sequence[str]) -> list[str]:
+    """Which of all partitions a run is about: its partition, its range, or every one."""
+    if key := run.tags.get("dagster/partition"):
+        return [key] if key in every else []
+    first, last = (
+        run.tags.get("dagster/asset_partition_range_start"),
+        run.tags.get("dagster/asset_partition_range_end"),
+    )
+    if first in every and last in every:
+        return list(every[every.index(first) : every.index(last) + 1])
+    return list(every)
+
+
+def location(place: str) -> dg.MetadataValue:
+    """A path, or a URL, as the UI shows it."""
+    return dg.MetadataValue.text(place) if "://" in place else dg.MetadataValue.path(place)
+
+
+def receipt_metadata(receipt: Receipt, place: str, reused: bool) -> dict[str, dg.MetadataValue]:
     """What every materialization shows: counts that plot over time, where the artifact lies, whether work was done."""
     shown: dict[str, dg.MetadataValue] = {
-        "path": dg.MetadataValue.path(str(directory)),
+        "path": location(place),
         "bytes": dg.MetadataValue.int(receipt.total_bytes),
         "files": dg.MetadataValue.int(len(receipt.files)),
         "up_to_date": dg.MetadataValue.bool(reused),
@@ -121,11 +114,11 @@ def receipt_metadata(receipt: Receipt, directory: Path, reused: bool) -> dict[st
 
 
 def result(
-    receipt: Receipt, directory: Path, reused: bool, extra: Mapping[str, Any] | None = None
+    receipt: Receipt, place: str, reused: bool, extra: Mapping[str, Any] | None = None
 ) -> dg.MaterializeResult[Any]:
     """A materialization whose data version is the content of the artifact, so that "out of date" is true."""
     return dg.MaterializeResult(
-        metadata={**receipt_metadata(receipt, directory, reused), **(extra or {})},
+        metadata={**receipt_metadata(receipt, place, reused), **(extra or {})},
         data_version=dg.DataVersion(receipt.content[:32]),
     )
 

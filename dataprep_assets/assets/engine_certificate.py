@@ -4,12 +4,13 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import DatasetAssets, result
+from dataprep_assets.assets.corpus import CorpusAssets
+from dataprep_assets.assets.dataset import result
 from dataprep_assets.builds.engine_certificate import build_engine_certificate, load_certificate
 from resources import StorageResource
 
 
-def engine_certificate_asset(dataset: DatasetAssets) -> dg.AssetsDefinition:
+def engine_certificate_asset(dataset: CorpusAssets) -> dg.AssetsDefinition:
     """Compare the fast engine with the reference on a sample of this corpus and on adversarial documents."""
 
     @dg.asset(
@@ -18,9 +19,9 @@ def engine_certificate_asset(dataset: DatasetAssets) -> dg.AssetsDefinition:
         **dataset.common({"json", "huggingface"}, "Whether the fast engine gives the reference's ids on this corpus."),
     )
     def engine_certificate(context: dg.AssetExecutionContext, storage: StorageResource) -> dg.MaterializeResult[Any]:
-        root = dataset.root(storage)
-        receipt, reused = build_engine_certificate(dataset.corpus, root, dataset.manifest(storage))
-        certificate = load_certificate(dataset.corpus, root)
+        store = dataset.store(storage)
+        receipt, reused = build_engine_certificate(dataset.corpus, store, dataset.manifest(storage))
+        certificate = load_certificate(dataset.corpus, store)
         rows = [
             dg.TableRecord({"origin": origin, "class": kind, "documents": count, "goes to": where})
             for name, count in certificate.compared.items()
@@ -38,6 +39,6 @@ def engine_certificate_asset(dataset: DatasetAssets) -> dg.AssetsDefinition:
         if certificate.reason:
             extra["reason"] = certificate.reason
             context.log.warning(certificate.reason)
-        return result(receipt, dataset.corpus.artifact("engine_certificate").directory(root), reused, extra)
+        return result(receipt, store.place(dataset.corpus.artifact("engine_certificate")), reused, extra)
 
     return engine_certificate

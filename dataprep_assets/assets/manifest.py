@@ -4,12 +4,13 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import DatasetAssets, register_partitions, result
+from dataprep_assets.assets.corpus import CorpusAssets, register_partitions
+from dataprep_assets.assets.dataset import result
 from dataprep_assets.builds.manifest import build_manifest_artifact
 from resources import StorageResource
 
 
-def manifest_asset(dataset: DatasetAssets) -> dg.AssetsDefinition:
+def manifest_asset(dataset: CorpusAssets) -> dg.AssetsDefinition:
     """List the source, freeze the plan, register one partition a shard."""
 
     @dg.asset(
@@ -19,8 +20,8 @@ def manifest_asset(dataset: DatasetAssets) -> dg.AssetsDefinition:
         ),
     )
     def manifest(context: dg.AssetExecutionContext, storage: StorageResource) -> dg.MaterializeResult[Any]:
-        root = dataset.root(storage)
-        receipt, reused = build_manifest_artifact(dataset.corpus, root)
+        store = dataset.store(storage)
+        receipt, reused = build_manifest_artifact(dataset.corpus, store)
         found = dataset.manifest(storage)
         register_partitions(dataset, context.instance, found)
         summary: dict[str, Any] = {f"shards_{s}": len(found.partitions(s)) for s in dataset.corpus.splits}
@@ -29,6 +30,6 @@ def manifest_asset(dataset: DatasetAssets) -> dg.AssetsDefinition:
             summary[f"source_bytes_{split}"] = sum(e.size_bytes for e in found.entries if e.split == split)
         if commit := receipt.facts["commit"]:
             summary["commit"] = commit
-        return result(receipt, dataset.corpus.artifact("manifest").directory(root), reused, summary)
+        return result(receipt, store.place(dataset.corpus.artifact("manifest")), reused, summary)
 
     return manifest

@@ -6,13 +6,13 @@ retry: "re-execute from failure" then runs exactly the failed ones.
 """
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from dataprep_assets.assets.dataset import DatasetAssets, receipt_metadata
 from dataprep_assets.builds.token_bins import ShardResult
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 
 
@@ -20,7 +20,7 @@ def report_shards(
     context: dg.AssetExecutionContext,
     dataset: DatasetAssets,
     artifact: str,
-    root: Path,
+    store: ArtifactStore,
     outcomes: Iterable[ShardResult],
 ) -> Iterator[Any]:
     """Consume the outcomes and yield what Dagster is told; raises dg.Failure when a shard failed.
@@ -37,10 +37,10 @@ def report_shards(
             else:
                 done[outcome.partition] = outcome
     except BaseException:  # a dead worker or an interrupt: what is committed is reported before it goes on
-        yield from _materializations(context, dataset, artifact, root, done)
+        yield from _materializations(context, dataset, artifact, store, done)
         raise
     if failed:
-        yield from _materializations(context, dataset, artifact, root, done)
+        yield from _materializations(context, dataset, artifact, store, done)
         shown = dict(sorted(failed.items())[:20])
         raise dg.Failure(
             description=f"{len(failed)} of {len(failed) + len(done)} shards failed; the others are finished and kept. "
@@ -59,23 +59,27 @@ def report_shards(
         outcome = done[partition]
         assert outcome.receipt is not None
         contents[partition] = outcome.receipt.content
-        directory = dataset.corpus.artifact(artifact, partition).directory(root)
+        place = store.place(dataset.declaration.artifact(artifact, partition))
         context.add_asset_metadata(
-            metadata=receipt_metadata(outcome.receipt, directory, outcome.reused), partition_key=partition
+            metadata=receipt_metadata(outcome.receipt, place, outcome.reused), partition_key=partition
         )
     version = next(iter(contents.values())) if len(contents) == 1 else digest_value(contents)
     yield dg.MaterializeResult(data_version=dg.DataVersion(version[:32]))
 
 
 def _materializations(
-    context: dg.AssetExecutionContext, dataset: DatasetAssets, artifact: str, root: Path, done: dict[str, ShardResult]
+    context: dg.AssetExecutionContext,
+    dataset: DatasetAssets,
+    artifact: str,
+    store: ArtifactStore,
+    done: dict[str, ShardResult],
 ) -> Iterator[dg.AssetMaterialization]:
     for partition, outcome in done.items():
         if outcome.receipt is not None:
-            directory = dataset.corpus.artifact(artifact, partition).directory(root)
+            place = store.place(dataset.declaration.artifact(artifact, partition))
             yield dg.AssetMaterialization(
                 asset_key=context.asset_key,
                 partition=partition,
-                metadata=receipt_metadata(outcome.receipt, directory, outcome.reused),
+                metadata=receipt_metadata(outcome.receipt, place, outcome.reused),
                 tags={"dagster/data_version": outcome.receipt.content[:32]},
             )

@@ -5,7 +5,8 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import NETWORK_POOL, SHARDS_PER_RUN, DatasetAssets, RunProgress
+from dataprep_assets.assets.corpus import CorpusAssets
+from dataprep_assets.assets.dataset import NETWORK_POOL, SHARDS_PER_RUN, RunProgress
 from dataprep_assets.assets.shards import report_shards
 from dataprep_assets.builds.snapshot import build_snapshot, preflight
 from dataprep_assets.builds.token_bins import ShardResult
@@ -14,7 +15,7 @@ from dataprep_assets.errors import DataprepError
 from resources import StorageResource
 
 
-def snapshot_asset(dataset: DatasetAssets, split: str) -> dg.AssetsDefinition:
+def snapshot_asset(dataset: CorpusAssets, split: str) -> dg.AssetsDefinition:
     """Mirror or verify the files of each shard of a split."""
     mirrors = {"hub": "mirrored from the hub", "object_store": "mirrored from the object store"}
     where = mirrors.get(dataset.corpus.source.kind, "verified in place")
@@ -30,7 +31,7 @@ def snapshot_asset(dataset: DatasetAssets, split: str) -> dg.AssetsDefinition:
         ),
     )
     def snapshot(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
-        root, manifest = dataset.root(storage), dataset.manifest(storage)
+        store, manifest = dataset.store(storage), dataset.manifest(storage)
         meter = Meter(preflight(dataset.corpus, manifest, context.partition_keys))
         show = RunProgress(context, f"{dataset.corpus.dataset}/{split}/snapshot")
 
@@ -41,12 +42,12 @@ def snapshot_asset(dataset: DatasetAssets, split: str) -> dg.AssetsDefinition:
         def outcomes() -> Iterator[ShardResult]:
             for partition in context.partition_keys:
                 try:
-                    receipt, reused = build_snapshot(dataset.corpus, root, manifest, partition, fetched)
+                    receipt, reused = build_snapshot(dataset.corpus, store, manifest, partition, fetched)
                     yield ShardResult(partition=partition, receipt=receipt, reused=reused)
                 except DataprepError as error:
                     yield ShardResult(partition=partition, error=error)
             show.close(meter, 1)
 
-        yield from report_shards(context, dataset, "snapshot", root, outcomes())
+        yield from report_shards(context, dataset, "snapshot", store, outcomes())
 
     return snapshot

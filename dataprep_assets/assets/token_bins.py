@@ -1,11 +1,11 @@
 """The asset `<dataset>/<split>/token_bins`, a partition a shard: the canonical token stream."""
 
-import os
 from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import CPU_POOL, SHARDS_PER_RUN, DatasetAssets, RunProgress
+from dataprep_assets.assets.corpus import CorpusAssets
+from dataprep_assets.assets.dataset import CPU_POOL, SHARDS_PER_RUN, RunProgress, worker_count
 from dataprep_assets.assets.shards import report_shards
 from dataprep_assets.builds.engine_certificate import load_certificate, stream_plan
 from dataprep_assets.builds.shard_work import shard_works
@@ -14,12 +14,7 @@ from dataprep_assets.builds.workers import Meter
 from resources import StorageResource
 
 
-def worker_count(declared: int | None) -> int:
-    """Worker processes: the declared number, or one a core that this process may use."""
-    return declared or int(os.environ.get("DATAPREP_WORKERS") or 0) or len(os.sched_getaffinity(0))
-
-
-def token_bins_asset(dataset: DatasetAssets, split: str) -> dg.AssetsDefinition:
+def token_bins_asset(dataset: CorpusAssets, split: str) -> dg.AssetsDefinition:
     """Tokenize the shards of a split, in parallel over files."""
 
     @dg.asset(
@@ -31,9 +26,9 @@ def token_bins_asset(dataset: DatasetAssets, split: str) -> dg.AssetsDefinition:
         **dataset.common({"numpy", "huggingface"}, "Flat token ids and document ends of each shard: tokenized once."),
     )
     def token_bins(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
-        corpus, root = dataset.corpus, dataset.root(storage)
-        plan = stream_plan(corpus, load_certificate(corpus, root))
-        works = shard_works(corpus, root, dataset.manifest(storage), plan, context.partition_keys)
+        corpus, store = dataset.corpus, dataset.store(storage)
+        plan = stream_plan(corpus, load_certificate(corpus, store))
+        works = shard_works(corpus, store, dataset.manifest(storage), plan, context.partition_keys)
         workers = worker_count(corpus.workers)
         show = RunProgress(context, f"{corpus.dataset}/{split}/token_bins")
         last: list[Meter] = []
@@ -44,7 +39,7 @@ def token_bins_asset(dataset: DatasetAssets, split: str) -> dg.AssetsDefinition:
 
         outcomes = build_token_bins(works, workers=workers, verification=corpus.verify, on_progress=on_progress)
         try:
-            yield from report_shards(context, dataset, "token_bins", root, outcomes)
+            yield from report_shards(context, dataset, "token_bins", store, outcomes)
         finally:
             show.close(last[0] if last else None, workers)
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import DatasetAssets, result
+from dataprep_assets.assets.corpus import CorpusAssets
+from dataprep_assets.assets.dataset import result
 from dataprep_assets.builds.corpus import View
 from dataprep_assets.builds.views import artifact_name, build_view
 from resources import StorageResource
@@ -17,7 +18,7 @@ _DESCRIPTIONS: dict[View, str] = {
 }
 
 
-def view_asset(dataset: DatasetAssets, view: View) -> dg.AssetsDefinition:
+def view_asset(dataset: CorpusAssets, view: View) -> dg.AssetsDefinition:
     """Link the combined bins of all splits into a trainer's layout."""
 
     @dg.asset(
@@ -26,8 +27,8 @@ def view_asset(dataset: DatasetAssets, view: View) -> dg.AssetsDefinition:
         **dataset.common({"numpy", view}, _DESCRIPTIONS[view]),
     )
     def view_bins(context: dg.AssetExecutionContext, storage: StorageResource) -> dg.MaterializeResult[Any]:
-        root = dataset.root(storage)
-        receipt, reused = build_view(dataset.corpus, root, view)
-        return result(receipt, dataset.corpus.artifact(artifact_name(view)).directory(root), reused)
+        store = dataset.store(storage)
+        receipt, reused = build_view(dataset.corpus, store, view)
+        return result(receipt, store.place(dataset.corpus.artifact(artifact_name(view))), reused)
 
     return view_bins

@@ -10,50 +10,62 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore, Joined
 from dataprep_assets.integrity.commit import publish_directory, staging
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, Verification, current, now, record_files, versions
+from dataprep_assets.integrity.receipt import Receipt, Verification, now, record_files, versions
 
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
     """What a writer says of the files it left in the staging directory, for the receipt.
 
-    `digests` are SHA-256 of files that it knows already, by name: these are not read again.
+    `digests` are SHA-256 of files that it knows already, by name: these are not read again. `joined` are files that
+    `ArtifactStore.join` made.
     """
 
     inputs: Mapping[str, str]
     facts: Mapping[str, Any]
     ledger: Ledger | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
+    joined: tuple[Joined, ...] = ()
 
 
 def have(
-    artifact: Artifact, root: Path, key: str, write: Callable[[Path], Written], verification: Verification = "full"
+    artifact: Artifact,
+    store: ArtifactStore,
+    key: str,
+    write: Callable[[Path], Written],
+    verification: Verification = "full",
 ) -> tuple[Receipt, bool]:
     """Have the artifact with this key: its receipt, and whether the one that was there is current.
 
     `write` fills an empty staging directory. When it raises, what was there before stays as it is.
     """
-    directory = artifact.directory(root)
+    directory = store.directory(artifact)
     with staging(directory, key) as staged:
-        receipt = current(directory, key, verification)
+        receipt = store.current(artifact, key, verification)
         shutil.rmtree(staged)
         if receipt is not None:
             return receipt, True
         staged.mkdir()
         written = write(staged)
+        joined = {j.record.path: j for j in written.joined}
+        digests = {**written.digests, **{name: j.record.sha256 for name, j in joined.items()}}
+        files = {record.path: record for record in record_files(staged, digests)}
+        files |= {name: j.record for name, j in joined.items()}
         receipt = Receipt(
             dataset=artifact.dataset,
             artifact=artifact.name,
             partition=artifact.partition,
             key=key,
             inputs=written.inputs,
-            files=record_files(staged, written.digests),
+            files=tuple(files[name] for name in sorted(files)),
             facts=written.facts,
             ledger=written.ledger,
             measured={"created": now(), "versions": versions()},
         )
         receipt.write(staged)
         publish_directory(staged, directory)
+        store.publish(artifact, joined)
     return receipt, False

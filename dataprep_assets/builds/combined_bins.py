@@ -1,11 +1,9 @@
 """Builds the combined bins of a split: its shards in manifest order as one file, with `meta.pkl`.
 
-Refuses missing and damaged shards. The kernel joins the files (or links a single one); the digest of every shard's
-range is taken from the joined file itself and compared with the shard's receipt, in the same pass that digests the
-whole.
+Refuses missing and damaged shards. The store joins the token files (the kernel in a folder, the server in a bucket);
+the digest of every shard's range is compared with the shard's receipt, in the same pass that digests the whole.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,32 +15,31 @@ from dataprep_assets.builds.manifest import Manifest
 from dataprep_assets.builds.token_bins import ENDS, TOKENS
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.formats import document_ends, flat_bins, meta
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore, Part
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, read_receipt
+from dataprep_assets.integrity.receipt import Receipt
 
 VERSION = 1
-_BLOCK = 8 << 20
 
 
-def shard_receipts(corpus: CorpusDeclaration, root: Path, manifest: Manifest, split: str) -> list[tuple[Path, Receipt]]:
-    """Directory and receipt of every shard of a split, in manifest order.
+def shard_receipts(
+    corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, split: str
+) -> list[tuple[Artifact, Receipt]]:
+    """Every shard of a split with its receipt, in manifest order.
 
     Raises MissingArtifactError naming the shards that are not there: a combined file is never made of what happens
     to exist.
     """
-    found, missing = [], []
-    for partition in manifest.partitions(split):
-        directory = corpus.artifact("token_bins", partition).directory(root)
-        receipt = read_receipt(directory)
-        if receipt is None:
-            missing.append(partition)
-        else:
-            found.append((directory, receipt))
+    shards = [corpus.artifact("token_bins", partition) for partition in manifest.partitions(split)]
+    receipts = store.receipts(shards)
+    found = [(shard, receipt) for shard, receipt in zip(shards, receipts, strict=True) if receipt is not None]
+    missing = [str(shard.partition) for shard, receipt in zip(shards, receipts, strict=True) if receipt is None]
     if missing:
         shown = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
         raise MissingArtifactError(
-            f"{corpus.dataset}/{split}: {len(missing)} of {len(missing) + len(found)} shards are not there: {shown}. "
+            f"{corpus.dataset}/{split}: {len(missing)} of {len(shards)} shards are not there: {shown}. "
             "Materialize these partitions of token_bins first"
         )
     _require_same_stream(corpus, split, [receipt for _, receipt in found])
@@ -66,57 +63,46 @@ def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequen
             )
 
 
-def combined_key(shards: Sequence[tuple[Path, Receipt]], meta_values: Mapping[str, Any]) -> str:
+def combined_key(shards: Sequence[tuple[Artifact, Receipt]], meta_values: Mapping[str, Any]) -> str:
     """The key of the combined bins of these shards."""
     return digest_value(["combined_bins", VERSION, [r.content for _, r in shards], meta_values])
 
 
-def build_combined_bins(corpus: CorpusDeclaration, root: Path, manifest: Manifest, split: str) -> tuple[Receipt, bool]:
+def build_combined_bins(
+    corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, split: str
+) -> tuple[Receipt, bool]:
     """Join the shards of a split into `<split>.bin` and `document_ends.bin`, with `meta.pkl` and `meta.json`.
 
     Returns the receipt, and whether the artifact that was there is current.
     """
-    shards = shard_receipts(corpus, root, manifest, split)
+    shards = shard_receipts(corpus, store, manifest, split)
     meta_values = meta_of(corpus)
 
     def write(staged: Path) -> Written:
-        tokens = staged / f"{split}.bin"
-        flat_bins.concatenate([folder / TOKENS for folder, _ in shards], tokens)
-        whole = _digest_against_shards(tokens, shards)
+        tokens = store.join(staged, f"{split}.bin", [Part(shard, r.file(TOKENS)) for shard, r in shards])
         ledgers = [r.ledger or Ledger() for _, r in shards]
         document_ends.concatenate(
-            [(folder / ENDS, ledger.tokens) for (folder, _), ledger in zip(shards, ledgers, strict=True)], staged / ENDS
+            [
+                (store.local(shard, [ENDS]) / ENDS, ledger.tokens)
+                for (shard, _), ledger in zip(shards, ledgers, strict=True)
+            ],
+            staged / ENDS,
         )
         meta.write_meta(staged, meta_values)
         ledger = Ledger.total(ledgers)
         ledger.balance(f"{corpus.dataset}/combined_bins/{split}")
-        flat_bins.validate(tokens, meta_values["dtype"], ledger.tokens)
+        wanted = ledger.tokens * flat_bins.token_dtype(meta_values["dtype"]).itemsize
+        if tokens.record.bytes != wanted:
+            raise IntegrityError(
+                f"{corpus.dataset}/combined_bins/{split}: {tokens.record.bytes} bytes for {ledger.tokens} "
+                f"{meta_values['dtype']} tokens, which are {wanted} bytes. Materialize token_bins again"
+            )
         return Written(
             inputs={str(r.partition): r.content for _, r in shards},
             facts=meta_values | {"shards": len(shards), "bos_id": shards[0][1].facts["bos_id"]},
             ledger=ledger,
-            digests={tokens.name: whole},
+            joined=(tokens,),
         )
 
     key = combined_key(shards, meta_values)
-    return have(corpus.artifact("combined_bins", split), root, key, write, corpus.verify)
-
-
-def _digest_against_shards(tokens: Path, shards: Sequence[tuple[Path, Receipt]]) -> str:
-    whole = hashlib.sha256()
-    with open(tokens, "rb", buffering=0) as file:
-        for folder, receipt in shards:
-            record, part = receipt.file(TOKENS), hashlib.sha256()
-            left = record.bytes
-            while left and (data := file.read(min(left, _BLOCK))):
-                part.update(data)
-                whole.update(data)
-                left -= len(data)
-            if part.hexdigest() != record.sha256:
-                raise IntegrityError(
-                    f"{folder / TOKENS}: its bytes are not those of its receipt (sha256 {part.hexdigest()}, receipt "
-                    f"{record.sha256}). Materialize token_bins of {receipt.partition} again: it is rebuilt"
-                )
-        if file.read(1):
-            raise IntegrityError(f"{tokens}: longer than its shards together")
-    return whole.hexdigest()
+    return have(corpus.artifact("combined_bins", split), store, key, write, corpus.verify)

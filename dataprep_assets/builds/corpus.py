@@ -5,31 +5,24 @@ reference. Paths are resolved against the folder of the YAML; none of them enter
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.receipt import Verification
+from dataprep_assets.builds.declaration import DatasetDeclaration, Declared, resolved
 from dataprep_assets.planning.shard_plan import ShardSizing
 
 View = Literal["nanogpt", "megatron", "datatrove", "olmo"]
 
 
-class _Declared(BaseModel):
-    """A part of the YAML: unknown keys are errors, values do not change after validation."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class LocalSource(_Declared):
+class LocalSource(Declared):
     """A local folder. Files are verified in place, never copied."""
 
     kind: Literal["local"]
     path: Path = Field(description="Folder that holds the files; relative paths are relative to this YAML.")
 
 
-class HubSource(_Declared):
+class HubSource(Declared):
     """A dataset repository on a Hugging Face hub, mirrored into the standard cache."""
 
     kind: Literal["hub"]
@@ -41,7 +34,7 @@ class HubSource(_Declared):
     cache_dir: Path | None = Field(None, description="Cache folder; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.")
 
 
-class HubCacheSource(_Declared):
+class HubCacheSource(Declared):
     """An already mirrored Hugging Face cache folder, used offline."""
 
     kind: Literal["hf_cache"]
@@ -49,7 +42,7 @@ class HubCacheSource(_Declared):
     revision: str = Field("main", description="Branch (read from refs/) or commit.")
 
 
-class ObjectStoreSource(_Declared):
+class ObjectStoreSource(Declared):
     """A prefix of an S3-compatible bucket (S3, R2, MinIO), mirrored. Credentials come from boto3's own chain alone."""
 
     kind: Literal["object_store"]
@@ -72,7 +65,7 @@ class ObjectStoreSource(_Declared):
 Source = Annotated[LocalSource | HubSource | HubCacheSource | ObjectStoreSource, Field(discriminator="kind")]
 
 
-class TokenizerDeclaration(_Declared):
+class TokenizerDeclaration(Declared):
     """Which tokenizer, from where, and which engine may run it."""
 
     path: Path | None = Field(None, description="Folder with tokenizer.json; relative to this YAML.")
@@ -92,8 +85,12 @@ class TokenizerDeclaration(_Declared):
             raise ValueError("`repo` needs `revision`: pin the commit whose files you want")
         return self
 
+    def located(self, folder: Path) -> Self:
+        """The same declaration with a relative path resolved against `folder`."""
+        return self if self.path is None else self.model_copy(update={"path": resolved(self.path, folder)})
 
-class DocumentPolicy(_Declared):
+
+class DocumentPolicy(Declared):
     """What surrounds and what may be inside a document."""
 
     separator: str = Field("auto", description="Token appended to every document; `auto`: the tokenizer's own.")
@@ -103,7 +100,7 @@ class DocumentPolicy(_Declared):
     )
 
 
-class ShardPlanDeclaration(_Declared):
+class ShardPlanDeclaration(Declared):
     """How many shards a split is cut into."""
 
     target_bytes: int | None = Field(
@@ -123,19 +120,16 @@ class ShardPlanDeclaration(_Declared):
         return ShardSizing(target_bytes=self.target_bytes, count=self.count)
 
 
-class BadRecordPolicy(_Declared):
+class BadRecordPolicy(Declared):
     """What happens to a record that cannot be a document."""
 
     policy: Literal["fail", "drop"] = Field("fail", description="`fail` at the first; or `drop`, count and quarantine.")
     budget: float = Field(0.001, ge=0, le=1, description="With `drop`: largest share of dropped rows in a shard.")
 
 
-class CorpusDeclaration(_Declared):
+class CorpusDeclaration(DatasetDeclaration):
     """One tokenized corpus, from source to trainer-ready bins."""
 
-    dataset: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", description="Name of the dataset; its group in the UI.")
-    description: str = Field("", description="Shown in the UI.")
-    owners: tuple[str, ...] = Field((), description="E-mail addresses, or `team:name`.")
     source: Source = Field(description="Where the documents come from.")
     include: tuple[str, ...] = Field(
         ("**/*.jsonl.zst",), min_length=1, description="Globs of data files in the source."
@@ -149,13 +143,7 @@ class CorpusDeclaration(_Declared):
     bad_records: BadRecordPolicy = BadRecordPolicy()
     views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats over the same token bytes.")
     olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
-    storage: Path | None = Field(None, description="Root of the artifacts; default: DATAPREP_ROOT.")
-    verify: Verification = Field(
-        "full", description="How much a finished artifact is re-read: `full` digests or `size`."
-    )
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of documents re-encoded by the reference engine.")
-    workers: int | None = Field(None, ge=1, description="Worker processes; default: one a core.")
-    sensitive: bool = Field(False, description="No text and no identifier in any log, event, metadata or plot.")
 
     @field_validator("splits")
     @classmethod
@@ -167,24 +155,11 @@ class CorpusDeclaration(_Declared):
                 raise ValueError(f"split {name!r} has no globs")
         return splits
 
-    def located(self, folder: Path) -> "CorpusDeclaration":
-        """The same declaration with relative paths resolved against `folder`."""
+    def located(self, folder: Path) -> Self:
         source: Any = self.source
         if isinstance(source, LocalSource | HubCacheSource):
-            source = source.model_copy(update={"path": _resolve(source.path, folder)})
+            source = source.model_copy(update={"path": resolved(source.path, folder)})
         elif isinstance(source, ObjectStoreSource):
-            source = source.model_copy(update={"cache_dir": _resolve(source.cache_dir, folder)})
-        tokenizer = self.tokenizer.model_copy(
-            update={"path": self.tokenizer.path and _resolve(self.tokenizer.path, folder)}
-        )
-        storage = self.storage and _resolve(self.storage, folder)
-        return self.model_copy(update={"source": source, "tokenizer": tokenizer, "storage": storage})
-
-    def artifact(self, name: str, partition: str | None = None) -> Artifact:
-        """The name of one of this dataset's artifacts."""
-        return Artifact(dataset=self.dataset, name=name, partition=partition)
-
-
-def _resolve(path: Path, folder: Path) -> Path:
-    expanded = path.expanduser()
-    return expanded if expanded.is_absolute() else (folder / expanded).resolve()
+            source = source.model_copy(update={"cache_dir": resolved(source.cache_dir, folder)})
+        tokenizer = self.tokenizer.located(folder)
+        return super().located(folder).model_copy(update={"source": source, "tokenizer": tokenizer})

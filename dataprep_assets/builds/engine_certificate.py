@@ -13,8 +13,9 @@ from dataprep_assets.builds.manifest import Manifest, open_source
 from dataprep_assets.builds.token_stream import StreamPlan
 from dataprep_assets.errors import ConfigError, TokenizerError
 from dataprep_assets.formats.flat_bins import dtype_for_vocab
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.receipt import Receipt, require_receipt, versions
+from dataprep_assets.integrity.receipt import Receipt, versions
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.records import read_records
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -66,7 +67,9 @@ def certificate_key(corpus: CorpusDeclaration, manifest: Manifest) -> str:
     return digest_value(["engine_certificate", VERSION, digest, asked, libraries, manifest.receipt.key])
 
 
-def build_engine_certificate(corpus: CorpusDeclaration, root: Path, manifest: Manifest) -> tuple[Receipt, bool]:
+def build_engine_certificate(
+    corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest
+) -> tuple[Receipt, bool]:
     """Certify the fastest engine that loads the tokenizer, on a sample of this corpus, and commit the certificate.
 
     Returns the receipt, and whether the certificate that was there still holds.
@@ -91,7 +94,7 @@ def build_engine_certificate(corpus: CorpusDeclaration, root: Path, manifest: Ma
             },
         )
 
-    return have(corpus.artifact("engine_certificate"), root, certificate_key(corpus, manifest), write)
+    return have(corpus.artifact("engine_certificate"), store, certificate_key(corpus, manifest), write)
 
 
 def _certify(corpus: CorpusDeclaration, bundle: TokenizerBundle, manifest: Manifest) -> Certificate:
@@ -138,10 +141,9 @@ def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str
             yield text[:CHARACTERS_PER_DOCUMENT]
 
 
-def load_certificate(corpus: CorpusDeclaration, root: Path) -> Certificate:
+def load_certificate(corpus: CorpusDeclaration, store: ArtifactStore) -> Certificate:
     """The committed certificate; MissingArtifactError when it is not there."""
-    directory = corpus.artifact("engine_certificate").directory(root)
-    require_receipt(directory)
+    directory = store.local(corpus.artifact("engine_certificate"))
     return Certificate.from_json(json.loads((directory / CERTIFICATE).read_bytes()))
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from dataprep_assets.builds.artifact import Written, have
 from dataprep_assets.builds.corpus import CorpusDeclaration, HubCacheSource, HubSource, LocalSource, ObjectStoreSource
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.receipt import Receipt, require_receipt, whole
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.planning import shard_plan
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, read_manifest, write_manifest
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
@@ -76,7 +77,7 @@ def plan_manifest(corpus: CorpusDeclaration) -> PlannedManifest:
     return PlannedManifest(entries=entries, plan=plan, commit=listing.commit, listed=listed, key=key)
 
 
-def build_manifest_artifact(corpus: CorpusDeclaration, root: Path) -> tuple[Receipt, bool]:
+def build_manifest_artifact(corpus: CorpusDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
     """List the source and commit `manifest.jsonl`, `manifest_summary.json` and `shard_plan.json`.
 
     Returns the receipt, and whether the manifest that was there already says the same.
@@ -97,16 +98,16 @@ def build_manifest_artifact(corpus: CorpusDeclaration, root: Path) -> tuple[Rece
             },
         )
 
-    return have(corpus.artifact("manifest"), root, planned.key, write)
+    return have(corpus.artifact("manifest"), store, planned.key, write)
 
 
-def load_manifest(corpus: CorpusDeclaration, root: Path) -> Manifest:
+def load_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> Manifest:
     """The committed manifest; MissingArtifactError when it is not there."""
-    directory = corpus.artifact("manifest").directory(root)
-    receipt = require_receipt(directory)
+    artifact = corpus.artifact("manifest")
+    receipt, directory = store.require(artifact), store.local(artifact)
     return Manifest(entries=tuple(read_manifest(directory)), plan=shard_plan.read_plan(directory), receipt=receipt)
 
 
-def has_manifest(corpus: CorpusDeclaration, root: Path) -> bool:
+def has_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> bool:
     """Whether a whole manifest is there; a damaged one is to be built again."""
-    return whole(corpus.artifact("manifest").directory(root)) is not None
+    return store.whole(corpus.artifact("manifest")) is not None

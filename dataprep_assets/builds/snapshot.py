@@ -14,8 +14,9 @@ from dataprep_assets.builds.artifact import Written, have
 from dataprep_assets.builds.corpus import CorpusDeclaration
 from dataprep_assets.builds.manifest import Manifest, open_source
 from dataprep_assets.errors import CorruptSourceError, SourceError
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
-from dataprep_assets.integrity.receipt import Receipt, require_receipt
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import HEADROOM, SourceAccess
 from dataprep_assets.sources.hub import check_headroom
@@ -37,7 +38,7 @@ def preflight(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequenc
 
 def build_snapshot(
     corpus: CorpusDeclaration,
-    root: Path,
+    store: ArtifactStore,
     manifest: Manifest,
     partition: str,
     progress: Callable[[int], None] | None = None,
@@ -59,7 +60,7 @@ def build_snapshot(
             facts={"files": len(entries), "source_bytes": sum(e.size_bytes for e in entries)},
         )
 
-    return have(corpus.artifact("snapshot", partition), root, snapshot_key(lines), write)
+    return have(corpus.artifact("snapshot", partition), store, snapshot_key(lines), write)
 
 
 def snapshot_key(lines: Sequence[Mapping[str, str | int]]) -> str:
@@ -97,9 +98,8 @@ def _digest(access: SourceAccess, entry: ManifestEntry) -> str:
         raise SourceError(f"{entry.relpath}: cannot be read: {error.strerror or error}") from error
 
 
-def snapshot_digests(corpus: CorpusDeclaration, root: Path, partition: str) -> dict[str, str]:
+def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, str]:
     """Path in the source → SHA-256, of a committed snapshot; MissingArtifactError when it is not there."""
-    directory = corpus.artifact("snapshot", partition).directory(root)
-    require_receipt(directory)
+    directory = store.local(corpus.artifact("snapshot", partition))
     with open(directory / FILES, "rb") as file:
         return {line["relpath"]: line["sha256"] for line in map(json.loads, file)}

@@ -21,10 +21,11 @@ from dataprep_assets.builds.workers import Finished, Meter, Progress, Task, Work
 from dataprep_assets.errors import BadRecordError, DataprepError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import publish_directory, staging, sweep
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, Verification, current, now, record_files, versions
+from dataprep_assets.integrity.receipt import Receipt, Verification, now, record_files, versions
 
 VERSION = 1
 TOKENS = "tokens.bin"
@@ -44,7 +45,7 @@ class ShardWork:
     """One shard to have: where it goes, and its files in manifest order."""
 
     artifact: Artifact
-    root: Path
+    store: ArtifactStore
     files: tuple[SourcePart, ...]
     plan: StreamPlan
     budget: float
@@ -52,8 +53,8 @@ class ShardWork:
 
     @property
     def directory(self) -> Path:
-        """Where the shard's artifact lives."""
-        return self.artifact.directory(self.root)
+        """Where the shard's artifact is built."""
+        return self.store.directory(self.artifact)
 
     @property
     def partition(self) -> str:
@@ -102,7 +103,9 @@ def build_token_bins(
     with WorkerPool(workers, ONE_THREAD) as pool, ExitStack() as everything:
         by_partition = {w.partition: w for w in works}
         for work in works:
-            pool.submit(Task(_label("verify", work.partition), current, (work.directory, work.key, verification)))
+            pool.submit(
+                Task(_label("verify", work.partition), work.store.current, (work.artifact, work.key, verification))
+            )
         to_build: list[ShardWork] = []
         reused: list[Path] = []
 
@@ -270,6 +273,7 @@ def seal(work: ShardWork, staged: Path, parts: Mapping[int, EncodedPart]) -> Rec
     )
     receipt.write(final)
     publish_directory(final, work.directory)
+    work.store.publish(work.artifact)
     _clear(staged)
     return receipt
 

@@ -6,17 +6,19 @@ they are (FORMATS 0.1).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dataprep_assets.builds.artifact import Written, have
 from dataprep_assets.builds.corpus import CorpusDeclaration, View
 from dataprep_assets.builds.token_bins import ENDS
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.formats import datatrove, document_ends, flat_bins, megatron, meta, olmo
+from dataprep_assets.formats import datatrove, document_ends, megatron, meta, olmo
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, require_receipt
+from dataprep_assets.integrity.receipt import Receipt
 
 VERSION = 1
 
@@ -26,9 +28,13 @@ class CombinedSplit:
     """A split's combined bins as a view uses them."""
 
     split: str
-    tokens: Path
-    ends: Path
+    artifact: Artifact
     receipt: Receipt
+
+    @property
+    def tokens(self) -> Part:
+        """The token file."""
+        return Part(self.artifact, self.receipt.file(f"{self.split}.bin"))
 
     @property
     def token_count(self) -> int:
@@ -36,42 +42,67 @@ class CombinedSplit:
         return self.receipt.ledger.tokens if self.receipt.ledger else 0
 
 
-def _nanogpt(splits: Sequence[CombinedSplit], target: Path, corpus: CorpusDeclaration) -> None:
-    for split in splits:
-        flat_bins.concatenate([split.tokens], target / f"{split.split}.bin")
-    values = meta.read_meta(splits[0].tokens.parent)
-    meta.write_meta(target, values)
+@dataclass(frozen=True, kw_only=True)
+class _View:
+    """A view under construction."""
+
+    corpus: CorpusDeclaration
+    store: ArtifactStore
+    target: Path
+    joined: list[Joined] = field(default_factory=list)
+
+    def link(self, split: CombinedSplit, name: str) -> None:
+        """The split's tokens under the trainer's name: the same bytes, which need no second reading."""
+        self.joined.append(self.store.join(self.target, name, [split.tokens], verify=False))
+
+    def local(self, split: CombinedSplit, name: str) -> Path:
+        """A small file of the combined bins."""
+        return self.store.local(split.artifact, [name]) / name
 
 
-def _megatron(splits: Sequence[CombinedSplit], target: Path, corpus: CorpusDeclaration) -> None:
+def _nanogpt(splits: Sequence[CombinedSplit], view: _View) -> None:
     for split in splits:
-        flat_bins.concatenate([split.tokens], target / f"{split.split}.bin")
-        megatron.write_idx(
-            target / f"{split.split}.idx", document_ends.open_ends(split.ends), dtype=split.receipt.facts["dtype"]
+        view.link(split, f"{split.split}.bin")
+    meta.write_meta(view.target, meta.read_meta(view.store.local(splits[0].artifact, ["meta.json"])))
+
+
+def _megatron(splits: Sequence[CombinedSplit], view: _View) -> None:
+    for split in splits:
+        view.link(split, f"{split.split}.bin")
+        ends = document_ends.open_ends(view.local(split, ENDS))
+        megatron.write_idx(view.target / f"{split.split}.idx", ends, dtype=split.receipt.facts["dtype"])
+
+
+def _datatrove(splits: Sequence[CombinedSplit], view: _View) -> None:
+    for split in splits:
+        view.link(split, f"{split.split}/{split.split}.ds")
+        facts = split.receipt.facts
+        tokens = view.target / split.split / f"{split.split}.ds"
+        tokens.parent.mkdir(exist_ok=True)
+        datatrove.write_sidecars(
+            tokens,
+            view.local(split, ENDS),
+            tokens=split.token_count,
+            dtype=facts["dtype"],
+            tokenizer=facts["tokenizer"],
         )
 
 
-def _datatrove(splits: Sequence[CombinedSplit], target: Path, corpus: CorpusDeclaration) -> None:
-    for split in splits:
-        tokens = target / split.split / f"{split.split}.ds"
-        tokens.parent.mkdir()
-        flat_bins.concatenate([split.tokens], tokens)
-        facts = split.receipt.facts
-        datatrove.write_sidecars(tokens, split.ends, dtype=facts["dtype"], tokenizer=facts["tokenizer"])
-
-
-def _olmo(splits: Sequence[CombinedSplit], target: Path, corpus: CorpusDeclaration) -> None:
+def _olmo(splits: Sequence[CombinedSplit], view: _View) -> None:
     for split in splits:
         name = f"{split.split}.npy"
-        flat_bins.concatenate([split.tokens], target / name)
+        view.link(split, name)
         facts = split.receipt.facts
         index = olmo.build_index(
-            [(name, split.split, split.token_count)], corpus.olmo_sequence_length, facts["dtype"], facts["tokenizer"]
+            [(name, split.split, split.token_count)],
+            view.corpus.olmo_sequence_length,
+            facts["dtype"],
+            facts["tokenizer"],
         )
-        olmo.write_index(target / f"{split.split}_index.json", index)
+        olmo.write_index(view.target / f"{split.split}_index.json", index)
 
 
-_WRITERS: Mapping[View, Callable[[Sequence[CombinedSplit], Path, CorpusDeclaration], None]] = {
+_WRITERS: Mapping[View, Callable[[Sequence[CombinedSplit], _View], None]] = {
     "nanogpt": _nanogpt,
     "megatron": _megatron,
     "datatrove": _datatrove,
@@ -84,19 +115,13 @@ def artifact_name(view: View) -> str:
     return f"{view}_bins"
 
 
-def combined_splits(corpus: CorpusDeclaration, root: Path) -> list[CombinedSplit]:
+def combined_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> list[CombinedSplit]:
     """All splits' combined bins; MissingArtifactError naming the first that is not there."""
-    found = []
-    for split in corpus.splits:
-        directory = corpus.artifact("combined_bins", split).directory(root)
-        found.append(
-            CombinedSplit(
-                split=split,
-                tokens=directory / f"{split}.bin",
-                ends=directory / ENDS,
-                receipt=require_receipt(directory),
-            )
-        )
+    artifacts = [corpus.artifact("combined_bins", split) for split in corpus.splits]
+    found = [
+        CombinedSplit(split=split, artifact=artifact, receipt=store.require(artifact))
+        for split, artifact in zip(corpus.splits, artifacts, strict=True)
+    ]
     if len({(s.receipt.facts["dtype"], s.receipt.facts["tokenizer_sha256"]) for s in found}) > 1:
         raise IntegrityError(
             f"{corpus.dataset}: its splits differ in tokenizer or dtype. Materialize combined_bins again"
@@ -110,35 +135,26 @@ def view_key(corpus: CorpusDeclaration, view: View, splits: Sequence[CombinedSpl
     return digest_value(["view", VERSION, view, settings, [[s.split, s.receipt.content] for s in splits]])
 
 
-def build_view(corpus: CorpusDeclaration, root: Path, view: View) -> tuple[Receipt, bool]:
+def build_view(corpus: CorpusDeclaration, store: ArtifactStore, view: View) -> tuple[Receipt, bool]:
     """Link the combined bins of every split into a view's layout and write its sidecars.
 
     Returns the receipt, and whether the view that was there is current.
     """
-    splits = combined_splits(corpus, root)
+    splits = combined_splits(corpus, store)
 
     def write(staged: Path) -> Written:
-        _WRITERS[view](splits, staged, corpus)
+        made = _View(corpus=corpus, store=store, target=staged)
+        _WRITERS[view](splits, made)
         return Written(
             inputs={s.split: s.receipt.content for s in splits},
             facts={"view": view, "splits": {s.split: s.token_count for s in splits}, **_stream_facts(splits)},
             ledger=Ledger.total(s.receipt.ledger or Ledger() for s in splits),
-            digests=_digests_of_links(staged, splits),
+            joined=tuple(made.joined),
         )
 
     artifact = corpus.artifact(artifact_name(view))
-    return have(artifact, root, view_key(corpus, view, splits), write, corpus.verify)
+    return have(artifact, store, view_key(corpus, view, splits), write, corpus.verify)
 
 
 def _stream_facts(splits: Sequence[CombinedSplit]) -> dict[str, object]:
     return {name: splits[0].receipt.facts[name] for name in ("dtype", "tokenizer", "vocab_size", "eos_token_id")}
-
-
-def _digests_of_links(staged: Path, splits: Sequence[CombinedSplit]) -> dict[str, str]:
-    """Digests of staged files that are links to a token file: the same inode needs no second read."""
-    inodes = {s.tokens.stat().st_ino: s.receipt.file(s.tokens.name).sha256 for s in splits}
-    found = {}
-    for path in staged.rglob("*"):
-        if path.is_file() and (digest := inodes.get(path.stat().st_ino)):
-            found[path.relative_to(staged).as_posix()] = digest
-    return found

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import DatasetAssets
+from dataprep_assets.assets.corpus import CorpusAssets
 from dataprep_assets.builds.combined_bins import shard_receipts
 from dataprep_assets.builds.engine_certificate import load_bundle
 from dataprep_assets.builds.token_bins import ENDS
 from dataprep_assets.checks.findings import checks_of
 from dataprep_assets.formats import document_ends
-from dataprep_assets.integrity.receipt import require_receipt
 from dataprep_assets.proofs import combined_bins as proofs
 from dataprep_assets.proofs.finding import Finding, judged
 from dataprep_assets.proofs.snapshot import disk_headroom
@@ -31,7 +30,7 @@ CHECKS = {
 }
 
 
-def combined_bins_checks(dataset: DatasetAssets, split: str) -> dg.AssetChecksDefinition:
+def combined_bins_checks(dataset: CorpusAssets, split: str) -> dg.AssetChecksDefinition:
     """All checks of a split's combined bins."""
 
     def findings(_: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
@@ -42,11 +41,11 @@ def combined_bins_checks(dataset: DatasetAssets, split: str) -> dg.AssetChecksDe
     )
 
 
-def _findings(dataset: DatasetAssets, split: str, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
-    corpus, root, manifest = dataset.corpus, dataset.root(storage), dataset.manifest(storage)
-    directory = corpus.artifact("combined_bins", split).directory(root)
-    receipt, bundle = require_receipt(directory), load_bundle(corpus.tokenizer)
-    shards = shard_receipts(corpus, root, manifest, split)
+def _findings(dataset: CorpusAssets, split: str, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
+    corpus, store, manifest = dataset.corpus, dataset.store(storage), dataset.manifest(storage)
+    artifact = corpus.artifact("combined_bins", split)
+    receipt, directory, bundle = store.require(artifact), store.local(artifact), load_bundle(corpus.tokenizer)
+    shards = [(store.local(a, [ENDS]), r) for a, r in shard_receipts(corpus, store, manifest, split)]
     receipts = [r for _, r in shards]
     separator = bundle.separator(corpus.document.separator).id
     tokens, dtype, seed = directory / f"{split}.bin", str(receipt.facts["dtype"]), int(receipt.key[:8], 16)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import DatasetAssets
+from dataprep_assets.assets.corpus import CorpusAssets
 from dataprep_assets.checks.combined_bins import combined_bins_checks
 from dataprep_assets.checks.engine_certificate import engine_certificate_checks
 from dataprep_assets.checks.manifest import manifest_checks
@@ -13,7 +13,7 @@ from dataprep_assets.checks.token_bins import token_bins_checks
 from dataprep_assets.checks.views import view_checks
 
 
-def corpus_checks(dataset: DatasetAssets) -> Sequence[dg.AssetChecksDefinition]:
+def corpus_checks(dataset: CorpusAssets) -> Sequence[dg.AssetChecksDefinition]:
     """Every check of a dataset, in the order of its graph."""
     per_split = [
         make(dataset, split)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import DatasetAssets
+from dataprep_assets.assets.corpus import CorpusAssets
 from dataprep_assets.builds.engine_certificate import load_bundle, load_certificate
 from dataprep_assets.checks.findings import checks_of
 from dataprep_assets.proofs import engine_certificate as proofs
@@ -18,12 +18,12 @@ CHECKS = {
 }
 
 
-def engine_certificate_checks(dataset: DatasetAssets) -> dg.AssetChecksDefinition:
+def engine_certificate_checks(dataset: CorpusAssets) -> dg.AssetChecksDefinition:
     """All checks of the certificate and of the separator that the declaration chose."""
     corpus = dataset.corpus
 
     def findings(_: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
-        bundle, certificate = load_bundle(corpus.tokenizer), load_certificate(corpus, dataset.root(storage))
+        bundle, certificate = load_bundle(corpus.tokenizer), load_certificate(corpus, dataset.store(storage))
         yield "certificate_holds", proofs.certificate_holds(certificate, bundle, corpus.document.special_tokens)
         yield "fast_engine_accepted", proofs.fast_engine_accepted(certificate)
         separator = bundle.separator(corpus.document.separator)

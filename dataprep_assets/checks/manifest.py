@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import DatasetAssets
+from dataprep_assets.assets.corpus import CorpusAssets
 from dataprep_assets.builds.manifest import open_source
 from dataprep_assets.checks.findings import checks_of
 from dataprep_assets.proofs import manifest as proofs
@@ -18,7 +18,7 @@ CHECKS = {
 }
 
 
-def manifest_checks(dataset: DatasetAssets) -> dg.AssetChecksDefinition:
+def manifest_checks(dataset: CorpusAssets) -> dg.AssetChecksDefinition:
     """All checks of the manifest."""
     corpus = dataset.corpus
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import DatasetAssets
+from dataprep_assets.assets.corpus import CorpusAssets
 from dataprep_assets.builds.manifest import open_source
 from dataprep_assets.builds.snapshot import snapshot_digests
 from dataprep_assets.checks.findings import checks_of
@@ -23,21 +23,21 @@ CHECKS = {
 }
 
 
-def snapshot_checks(dataset: DatasetAssets, split: str) -> dg.AssetChecksDefinition:
+def snapshot_checks(dataset: CorpusAssets, split: str) -> dg.AssetChecksDefinition:
     """All checks of a split's snapshot, on the shards of the run."""
     corpus = dataset.corpus
 
     def findings(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
-        manifest, access, root = dataset.manifest(storage), open_source(corpus.source), dataset.root(storage)
+        manifest, access, store = dataset.manifest(storage), open_source(corpus.source), dataset.store(storage)
         expected: dict[str, str] = {}
         paths: dict[str, Path] = {}
         size = 0
         for partition in dataset.shards_of_run(context.run, manifest, split):
-            expected |= snapshot_digests(corpus, root, partition)
+            expected |= snapshot_digests(corpus, store, partition)
             for entry in manifest.shard(partition):
                 paths[entry.relpath] = access.path(entry)
                 size += entry.size_bytes
         yield "digests_match", proofs.digests_match(expected, paths)
-        yield "disk_headroom", proofs.disk_headroom(root, int(size * TOKEN_BYTES_PER_SOURCE_BYTE))
+        yield "disk_headroom", proofs.disk_headroom(store.root, int(size * TOKEN_BYTES_PER_SOURCE_BYTE))
 
     return checks_of(dataset.key("snapshot", split), CHECKS, findings, reports=("disk_headroom",))

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import DatasetAssets
-from dataprep_assets.assets.token_bins import worker_count
+from dataprep_assets.assets.corpus import CorpusAssets
+from dataprep_assets.assets.dataset import worker_count
 from dataprep_assets.builds.engine_certificate import load_certificate, stream_plan
 from dataprep_assets.builds.shard_work import shard_works
 from dataprep_assets.checks.findings import checks_of
@@ -18,15 +18,15 @@ from dataprep_assets.proofs.shards import SHARD_PROOFS, ShardExamination, prove_
 from resources import StorageResource
 
 
-def token_bins_checks(dataset: DatasetAssets, split: str) -> dg.AssetChecksDefinition:
+def token_bins_checks(dataset: CorpusAssets, split: str) -> dg.AssetChecksDefinition:
     """All checks of a split's token bins."""
     corpus = dataset.corpus
 
     def findings(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
-        root, manifest = dataset.root(storage), dataset.manifest(storage)
-        plan = stream_plan(corpus, load_certificate(corpus, root))
+        store, manifest = dataset.store(storage), dataset.manifest(storage)
+        plan = stream_plan(corpus, load_certificate(corpus, store))
         examined = dataset.shards_of_run(context.run, manifest, split)
-        works = shard_works(corpus, root, manifest, plan, examined)
+        works = shard_works(corpus, store, manifest, plan, examined)
         examinations = [
             ShardExamination(work=w, text_field=corpus.text_field, sensitive=corpus.sensitive) for w in works
         ]
@@ -34,7 +34,7 @@ def token_bins_checks(dataset: DatasetAssets, split: str) -> dg.AssetChecksDefin
         unknown = 0
         for partition in manifest.partitions(split):
             if partition not in found:
-                kept = remembered(corpus.artifact("token_bins", partition), root)
+                kept = remembered(corpus.artifact("token_bins", partition), store)
                 unknown += kept is None
                 found |= {partition: kept} if kept else {}
         for name in SHARD_PROOFS:

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import DatasetAssets
+from dataprep_assets.assets.corpus import CorpusAssets
 from dataprep_assets.builds.corpus import View
 from dataprep_assets.builds.views import artifact_name, combined_splits
 from dataprep_assets.checks.findings import checks_of
-from dataprep_assets.integrity.receipt import require_receipt
 from dataprep_assets.proofs import views as proofs
 from dataprep_assets.proofs.finding import Finding
 from resources import StorageResource
@@ -19,14 +18,14 @@ CHECKS = {
 }
 
 
-def view_checks(dataset: DatasetAssets, view: View) -> dg.AssetChecksDefinition:
+def view_checks(dataset: CorpusAssets, view: View) -> dg.AssetChecksDefinition:
     """All checks of a view."""
     corpus, name = dataset.corpus, artifact_name(view)
 
     def findings(_: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
-        root = dataset.root(storage)
-        directory = corpus.artifact(name).directory(root)
-        receipt, splits = require_receipt(directory), combined_splits(corpus, root)
+        store = dataset.store(storage)
+        artifact = corpus.artifact(name)
+        receipt, directory, splits = store.require(artifact), store.local(artifact), combined_splits(corpus, store)
         yield "same_stream", proofs.same_stream(directory, receipt, view, splits)
         yield "layout_valid", proofs.layout_valid(directory, receipt, view, splits)
 

@@ -1,60 +1,48 @@
 """`dataprep_assets.components.TokenizedCorpus`: a corpus from source to validated bins, declared in YAML alone."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import dagster as dg
 from dagster.components.scaffold.scaffold import scaffold_with
-from pydantic import BaseModel, ValidationError
 
 from dataprep_assets.assets.combined_bins import combined_bins_asset
-from dataprep_assets.assets.dataset import DatasetAssets
+from dataprep_assets.assets.corpus import CorpusAssets
+from dataprep_assets.assets.dataset import Step, partition_range
 from dataprep_assets.assets.engine_certificate import engine_certificate_asset
 from dataprep_assets.assets.manifest import manifest_asset
 from dataprep_assets.assets.snapshot import snapshot_asset
 from dataprep_assets.assets.token_bins import token_bins_asset
 from dataprep_assets.assets.views import view_asset
 from dataprep_assets.builds.corpus import CorpusDeclaration
+from dataprep_assets.builds.manifest import load_manifest
+from dataprep_assets.builds.status import stale, sweep_dataset
+from dataprep_assets.builds.views import artifact_name
 from dataprep_assets.checks.corpus import corpus_checks
+from dataprep_assets.components.dataset import DatasetComponent
 from dataprep_assets.components.scaffold import TokenizedCorpusScaffolder
 from dataprep_assets.errors import ConfigError
-
-
-def declared(attributes: Mapping[str, Any], yaml_path: Path) -> CorpusDeclaration:
-    """The validated declaration; ConfigError names the file, the key, the value and what is allowed."""
-    try:
-        return CorpusDeclaration.model_validate(attributes).located(yaml_path.parent)
-    except ValidationError as error:
-        lines = []
-        for fault in error.errors():
-            key = ".".join(str(part) for part in fault["loc"])
-            lines.append(f"{yaml_path}: {key}: {fault['msg']} (got {fault['input']!r:.120})")
-        raise ConfigError("\n".join(lines)) from error
+from dataprep_assets.integrity.artifacts import ArtifactStore
 
 
 @scaffold_with(TokenizedCorpusScaffolder)
-class TokenizedCorpus(dg.Component):
+class TokenizedCorpus(DatasetComponent):
     """A text corpus, from its source to token bins that a trainer reads, every artifact proven."""
 
-    def __init__(self, corpus: CorpusDeclaration) -> None:
-        self.corpus = corpus
+    model = CorpusDeclaration
+    declaration: CorpusDeclaration
 
-    @classmethod
-    def get_model_cls(cls) -> type[BaseModel]:
-        return CorpusDeclaration
+    @property
+    def corpus(self) -> CorpusDeclaration:
+        """The declaration."""
+        return self.declaration
 
-    @classmethod
-    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> "TokenizedCorpus":
-        if attributes is None:
-            raise ConfigError(
-                f"{context.path / 'defs.yaml'}: attributes: missing; `dg scaffold defs` writes a commented example"
-            )
-        resolved = context.resolution_context.resolve_value(attributes.model_dump(mode="json", exclude_unset=True))
-        return cls(declared(resolved, Path(context.path) / "defs.yaml"))
+    @cached_property
+    def assets(self) -> CorpusAssets:
+        return CorpusAssets(self.corpus)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        dataset = DatasetAssets(self.corpus)
+        dataset = self.assets
         per_split = [
             make(dataset, split)
             for split in self.corpus.splits
@@ -65,3 +53,79 @@ class TokenizedCorpus(dg.Component):
             assets=[manifest_asset(dataset), engine_certificate_asset(dataset), *per_split, *views],
             asset_checks=corpus_checks(dataset),
         )
+
+    def steps(self, store: ArtifactStore) -> Iterator[Step]:
+        """The manifest, then each split's shards as one covering range, then the combined bins and the views."""
+        key = self.assets.key
+        yield Step("manifest and engine certificate", [key("manifest"), key("engine_certificate")])
+        manifest = load_manifest(self.corpus, store)
+        for split in self.corpus.splits:
+            yield self.shard_range(split, manifest.partitions(split))
+        yield Step("combined bins", [key("combined_bins", split) for split in self.corpus.splits])
+        if self.corpus.views:
+            yield Step("views", [key(artifact_name(view)) for view in self.corpus.views])
+
+    def shard_range(self, split: str, shards: Sequence[str]) -> Step:
+        """Mirror and tokenize consecutive shards of a split in one run; receipts make the finished ones free."""
+        keys = [self.assets.key("snapshot", split), self.assets.key("token_bins", split)]
+        return Step(f"{split}: {len(shards)} shards mirrored and tokenized", keys, partition_range(shards))
+
+    def chosen_shards(
+        self, store: ArtifactStore, split: str, *, bounds: str | None, count: int | None, index: int | None
+    ) -> Sequence[str]:
+        """A range of a split's shards: `FIRST...LAST`, or part `index` of `count` even parts of all.
+
+        Raises ConfigError for names that are not there and for an index outside the count.
+        """
+        if split not in self.corpus.splits:
+            raise ConfigError(f"--split {split}: {self.corpus.dataset} has {list(self.corpus.splits)}")
+        return chosen(load_manifest(self.corpus, store).partitions(split), bounds=bounds, count=count, index=index)
+
+    def stale(self, store: ArtifactStore) -> Iterator[str]:
+        return stale(self.corpus, store)
+
+    def sweep(self, store: ArtifactStore) -> None:
+        sweep_dataset(self.corpus, store)
+
+    @property
+    def product(self) -> tuple[str, str | None]:
+        if self.corpus.views:
+            return artifact_name(self.corpus.views[0]), None
+        return "combined_bins", next(iter(self.corpus.splits))
+
+    def summary(self, store: ArtifactStore) -> list[str]:
+        corpus, manifest = self.corpus, load_manifest(self.corpus, store)
+        names = ("files", "shards", "documents", "tokens", "tokens/s/core", "bin")
+        lines = [f"{'split':<8}" + "".join(f"{n:>{w}}" for n, w in zip(names, (8, 8, 12, 16, 16, 20), strict=True))]
+        for split in corpus.splits:
+            receipt = store.receipt(corpus.artifact("combined_bins", split))
+            shards = store.receipts([corpus.artifact("token_bins", p) for p in manifest.partitions(split)])
+            cpu = sum(s.measured["cpu_seconds"] for s in shards if s is not None)
+            files = sum(e.split == split for e in manifest.entries)
+            if receipt is None or receipt.ledger is None:
+                lines.append(f"{split:<8}{files:>8}{len(shards):>8}  not there")
+                continue
+            size = receipt.file(f"{split}.bin").bytes
+            lines.append(
+                f"{split:<8}{files:>8,}{len(shards):>8,}{receipt.ledger.documents:>12,}{receipt.ledger.tokens:>16,}"
+                f"{receipt.ledger.tokens / cpu if cpu else 0:>16,.0f}{size:>16,} B"
+            )
+        return lines
+
+
+def chosen(every: Sequence[str], *, bounds: str | None, count: int | None, index: int | None) -> Sequence[str]:
+    """A range of partitions: `FIRST...LAST`, or part `index` of `count` even parts of all.
+
+    Raises ConfigError for names that are not among them and for an index outside the count.
+    """
+    if bounds is not None:
+        first, _, last = bounds.partition("...")
+        last = last or first
+        if first not in every or last not in every or every.index(first) > every.index(last):
+            raise ConfigError(f"--shards {bounds}: give FIRST...LAST among {every[0]}...{every[-1]}")
+        return every[every.index(first) : every.index(last) + 1]
+    if count is None:
+        return every
+    if index is None or not 0 <= index < count:
+        raise ConfigError(f"--process-index {index}: must be at least 0 and below --process-count {count}")
+    return every[len(every) * index // count : len(every) * (index + 1) // count]

@@ -42,8 +42,8 @@ def _sidecar(tokens_path: Path, suffix: str) -> Path:
     return tokens_path.with_name(tokens_path.name + suffix)
 
 
-def write_sidecars(tokens_path: Path, ends_path: Path, *, dtype: str, tokenizer: str | None) -> None:
-    """Write the two sidecars of an existing ``<name>.ds`` as new files beside it.
+def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: str, tokenizer: str | None) -> None:
+    """Write the two sidecars of ``<name>.ds``, a stream of ``tokens`` ids, as new files beside it.
 
     ``ends_path`` is its file of document ends, which is hard-linked where possible and copied otherwise. FormatError
     when the ends do not fit the stream, or the tokenizer's name would break the metadata; FileExistsError when a
@@ -53,7 +53,6 @@ def write_sidecars(tokens_path: Path, ends_path: Path, *, dtype: str, tokenizer:
     name = tokenizer or UNNAMED
     if "|" in name or name.splitlines() != [name]:
         raise FormatError(f"tokenizer name {name!r} has a '|' or a line break, which datatrove's metadata cannot hold")
-    tokens = flat_bins.open_tokens(tokens_path, dtype).size
     document_ends.validate(ends_path, tokens)
     with flat_bins.create(metadata_path(tokens_path)) as handle:
         handle.write(f"{name}|{token_size}\n{tokens}\n{human_count(tokens)}".encode())

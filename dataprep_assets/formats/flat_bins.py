@@ -2,8 +2,7 @@
 
 A *token stream* is nothing but ids, uint16 or uint32, each document followed by its separator. The same bytes are a
 nanoGPT ``train.bin``, a Megatron ``.bin``, a datatrove ``.ds`` and an OLMo ``.npy`` (headerless despite the name), so
-this module also owns the two ways in which such a file comes into being without passing through Python: a hard link,
-and a concatenation by the kernel.
+such a file can come into being without passing through Python: `stores/files.py` links or joins it in the kernel.
 
 Invariants: the size is an exact multiple of the item size; writers never open an existing name, because it may be a
 hard link whose other names belong to finished artifacts.
@@ -11,34 +10,19 @@ hard link whose other names belong to finished artifacts.
 Entry points: `dtype_for_vocab`, `open_tokens`, `validate`, `concatenate`; `create` for the sibling format modules.
 """
 
-import errno
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
+from dataprep_assets.stores.files import concatenate, create
 
 __all__ = ["DTYPES", "concatenate", "create", "dtype_for_vocab", "open_tokens", "token_dtype", "validate"]
 
 DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 """The two dtype names, as numpy attributes (trainers do ``getattr(np, name)``), and their byte order on disk."""
-
-# One system call moves at most this many bytes; Linux itself stops just below 2 GiB.
-_CALL_BYTES = 1 << 30
-
-# A way to move bytes: (source, target, position in source, count) -> bytes moved, at the position of the target.
-_Mover = Callable[[int, int, int, int], int]
-
-# The kernel (or the file system, or the pair of file systems) cannot do it this way; another way may work.
-_UNSUPPORTED = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
-
-# Hard links refused: other file system, no permission or no support, too many links, protected_hardlinks.
-_UNLINKABLE = _UNSUPPORTED | {errno.EPERM, errno.EMLINK, errno.EACCES}
 
 
 def token_dtype(dtype: str) -> np.dtype[Any]:
@@ -93,108 +77,3 @@ def _tokens_in(path: Path, dtype: str) -> int:
             f" {size - size % itemsize} or later, or has another dtype"
         )
     return size // itemsize
-
-
-@contextmanager
-def create(path: Path) -> Iterator[BinaryIO]:
-    """Open ``path`` as a new file for writing and reading back; remove it again when the block raises.
-
-    FileExistsError when the name is taken: truncating it would also truncate every artifact hard-linked to it.
-    """
-    with open(path, "x+b") as handle:
-        try:
-            yield cast(BinaryIO, handle)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-
-
-def concatenate(parts: Sequence[Path], target: Path) -> int:
-    """Join files into the new file ``target``, in the order given, without bytes passing through Python.
-
-    One part alone is hard-linked where the file system can; then both names are one inode, and neither may be written
-    in place any more. Otherwise the space is reserved first (so that a full disk fails early) and the kernel copies:
-    ``copy_file_range``, else ``sendfile``, else plain reads and writes. Works for any headerless format.
-
-    Returns the size of ``target`` in bytes. FileExistsError when ``target`` exists; FormatError when a part changes
-    size while it is being copied, in which case ``target`` is removed.
-    """
-    if len(parts) == 1 and _link(parts[0], target):
-        return target.stat().st_size
-    sizes = [part.stat().st_size for part in parts]
-    with create(target) as handle:
-        _reserve(handle.fileno(), sum(sizes))
-        for part, size in zip(parts, sizes, strict=True):
-            _append(part, size, handle.fileno())
-    return sum(sizes)
-
-
-def _link(part: Path, target: Path) -> bool:
-    try:
-        # link(2) does not follow symbolic links, and a link to the link would dangle when its directory moves.
-        os.link(os.path.realpath(part), target)
-    except OSError as error:
-        if error.errno in _UNLINKABLE:
-            return False
-        raise
-    return True
-
-
-def _reserve(target: int, size: int) -> None:
-    # posix_fallocate refuses a length of zero, and is not on every platform.
-    if size == 0 or not hasattr(os, "posix_fallocate"):
-        return
-    try:
-        os.posix_fallocate(target, 0, size)
-    except OSError as error:
-        if error.errno not in _UNSUPPORTED:
-            raise
-
-
-def _append(part: Path, size: int, target: int) -> None:
-    with open(part, "rb", buffering=0) as handle:
-        source = handle.fileno()
-        position = 0
-        # A way that fails or stops short leaves `position` exact, so the next way goes on from there.
-        for move in (_by_copy_file_range, _by_sendfile, _by_read_write):
-            position += _move_all(move, source, target, position, size)
-            if position == size:
-                break
-        # Longer means another writer is at work, and what was copied may end inside one of its tokens.
-        if position != size or os.fstat(source).st_size != size:
-            raise FormatError(
-                f"{part}: was {size} bytes when the copy began, {os.fstat(source).st_size} now ({position} copied);"
-                " something still writes to it"
-            )
-
-
-def _move_all(move: _Mover, source: int, target: int, start: int, size: int) -> int:
-    """Move bytes ``start`` to ``size`` of ``source`` to the position of ``target``; the bytes that could be moved."""
-    position = start
-    while position < size:
-        try:
-            moved = move(source, target, position, min(size - position, _CALL_BYTES))
-        except OSError as error:
-            if error.errno in _UNSUPPORTED:
-                break
-            raise
-        # Zero is the end of the file, but copy_file_range also gives it on file systems that it cannot read.
-        if moved == 0:
-            break
-        position += moved
-    return position - start
-
-
-def _by_copy_file_range(source: int, target: int, position: int, count: int) -> int:
-    if not hasattr(os, "copy_file_range"):
-        raise OSError(errno.ENOSYS, "no copy_file_range on this platform")
-    return os.copy_file_range(source, target, count, offset_src=position)
-
-
-def _by_sendfile(source: int, target: int, position: int, count: int) -> int:
-    return os.sendfile(target, source, position, count)
-
-
-def _by_read_write(source: int, target: int, position: int, count: int) -> int:
-    # A bounded block, and os.write may take less than it was given.
-    return os.write(target, os.pread(source, min(count, 1 << 20), position))

@@ -18,19 +18,12 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dataprep_assets.stores.files import fsync_directory
+
 STAGING = ".staging"
 _ASIDE = ".aside-"
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-
-
-def fsync_directory(path: Path) -> None:
-    """Make the directory's entries durable."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def fsync_tree(path: Path) -> None:

@@ -14,9 +14,9 @@ from dataprep_assets.builds.token_bins import ENDS, ONE_THREAD, TOKENS, ShardWor
 from dataprep_assets.builds.workers import Finished, Task, WorkerPool
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import canonical_json
-from dataprep_assets.integrity.receipt import require_receipt
 from dataprep_assets.proofs import token_bins
 from dataprep_assets.proofs.finding import Finding
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -47,23 +47,23 @@ def prove_shard(examination: ShardExamination) -> dict[str, Finding]:
     """Every proof of one shard; a missing shard fails them all."""
     work = examination.work
     try:
-        receipt = require_receipt(work.directory)
+        receipt, directory = work.store.require(work.artifact), work.store.local(work.artifact)
     except DataprepError as error:  # a receipt that cannot be read is the finding
         return dict.fromkeys(SHARD_PROOFS, Finding(passed=False, summary=str(error)))
     bundle = TokenizerBundle.load(work.plan.tokenizer)
     return {
-        "files_intact": token_bins.files_intact(work.directory, receipt),
-        "ledger_balances": token_bins.ledger_balances(work.directory, receipt),
-        "size_matches": token_bins.size_matches(work.directory, receipt),
-        "ids_in_vocabulary": token_bins.ids_in_vocabulary(work.directory, receipt, bundle.vocab_size),
-        "separators_match_documents": token_bins.separators_match_documents(work.directory, receipt),
+        "files_intact": token_bins.files_intact(directory, receipt),
+        "ledger_balances": token_bins.ledger_balances(directory, receipt),
+        "size_matches": token_bins.size_matches(directory, receipt),
+        "ids_in_vocabulary": token_bins.ids_in_vocabulary(directory, receipt, bundle.vocab_size),
+        "separators_match_documents": token_bins.separators_match_documents(directory, receipt),
         "certificate_valid": token_bins.certificate_valid(receipt, bundle, work.plan.special_tokens),
         "round_trip": token_bins.round_trip(
-            work.directory, receipt, {f.label: f for f in work.files}, bundle, text_field=examination.text_field
+            directory, receipt, {f.label: f for f in work.files}, bundle, text_field=examination.text_field
         ),
         "eye_test": token_bins.eye_test(
-            work.directory / TOKENS,
-            work.directory / ENDS,
+            directory / TOKENS,
+            directory / ENDS,
             work.plan.dtype,
             bundle,
             seed=int(receipt.key[:8], 16),
@@ -83,31 +83,31 @@ def prove_shards(examinations: Sequence[ShardExamination], workers: int) -> Iter
                 if event.error is not None:
                     raise event.error
                 work = by_partition[event.task.label].work
-                remember(work.artifact, work.root, event.result)
+                remember(work.artifact, work.store, event.result)
                 yield event.task.label, event.result
 
 
-def _memory(artifact: Artifact, root: Path) -> Path:
-    return root / artifact.dataset / ".findings" / artifact.name / f"{artifact.partition}.json"
+def _memory(artifact: Artifact, store: ArtifactStore) -> Path:
+    return store.root / artifact.dataset / ".findings" / artifact.name / f"{artifact.partition}.json"
 
 
-def remember(artifact: Artifact, root: Path, findings: Mapping[str, Finding]) -> None:
+def remember(artifact: Artifact, store: ArtifactStore, findings: Mapping[str, Finding]) -> None:
     """Keep the verdicts on an artifact's present content."""
     try:
-        content = require_receipt(artifact.directory(root)).content
+        content = store.require(artifact).content
     except DataprepError:
         return  # nothing there to remember a verdict on
-    path = _memory(artifact, root)
+    path = _memory(artifact, store)
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = {name: {"passed": f.passed, "summary": f.summary, "warning": f.warning} for name, f in findings.items()}
     write_atomically(path, canonical_json({"content": content, "findings": kept}))
 
 
-def remembered(artifact: Artifact, root: Path) -> dict[str, Finding] | None:
+def remembered(artifact: Artifact, store: ArtifactStore) -> dict[str, Finding] | None:
     """The kept verdicts on an artifact; None when its present content was not examined."""
     try:
-        value = json.loads(_memory(artifact, root).read_bytes())
-        content = require_receipt(artifact.directory(root)).content
+        value = json.loads(_memory(artifact, store).read_bytes())
+        content = store.require(artifact).content
     except (OSError, ValueError, DataprepError):
         return None
     if value["content"] != content:

@@ -24,7 +24,7 @@ def same_stream(directory: Path, receipt: Receipt, view: View, splits: Sequence[
     """Every split's tokens in the view have the digest of the combined bins; all files are as the receipt says."""
     defects = [f"{name_of(receipt)}: {d}" for d in damage(directory, receipt)]
     for split in splits:
-        ours, theirs = receipt.file(token_path(view, split.split)), split.receipt.file(split.tokens.name)
+        ours, theirs = receipt.file(token_path(view, split.split)), split.tokens.record
         if ours.sha256 != theirs.sha256:
             defects.append(f"{name_of(receipt)}: {ours.path} is not the stream of combined_bins/{split.split}")
     tokens = sum(s.token_count for s in splits)

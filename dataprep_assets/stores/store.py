@@ -71,7 +71,7 @@ class Store(ABC):
         """Send a file of any size in parallel parts, resuming what an interrupted upload of the same bytes left.
 
         `sha256` is compared with the bytes as they are read (IntegrityError: the file changed), the store's digests
-        with what was sent (TransferError); it is recorded in the object's metadata. Memory is bounded by parts in flight.
+        with what was sent (TransferError); it is recorded in the metadata. Memory is bounded by the parts in flight.
         """
 
     @abstractmethod

@@ -106,7 +106,7 @@ def test_all_checks_pass_on_good_data(finished: Project) -> None:
 
 
 def test_all_is_up_to_date_and_verifies_offline(finished: Project) -> None:
-    assert list(stale(finished.corpus, finished.root)) == []
+    assert list(stale(finished.corpus, finished.store)) == []
     verdicts = list(verify(finished.root))
     assert len(verdicts) > 15
     assert [v for v in verdicts if v.defects] == []
@@ -129,7 +129,7 @@ def test_deleting_one_output_rebuilds_that_one_alone(copied: Project) -> None:
     victim = copied.shards("train")[1]
     original = (copied.directory("token_bins", victim) / "tokens.bin").read_bytes()
     (copied.directory("token_bins", victim) / "tokens.bin").unlink()
-    assert list(stale(copied.corpus, copied.root)) == [f"corpus/token_bins/{victim}"]
+    assert list(stale(copied.corpus, copied.store)) == [f"corpus/token_bins/{victim}"]
     assert copied.tokenize("train").success
     after = inodes(copied, "train")
     assert {s for s in before if before[s] != after[s]} == {victim}
@@ -216,7 +216,7 @@ def test_a_changed_byte_of_the_source_rebuilds_exactly_its_shard(source: Path, t
         # the same length and other bytes: a file size cannot tell
         changed = zstandard.ZstdCompressor(level=19, write_checksum=True).compress(raw.replace(b"the", b"eht", 1))
         path.write_bytes(changed if len(changed) == size else changed + skippable(size - len(changed)))
-        behind = list(stale(made.corpus, made.root))
+        behind = list(stale(made.corpus, made.store))
         assert len(behind) == 1
         assert behind[0].startswith("corpus/snapshot/train-") or behind == ["corpus/manifest"]
         if behind == ["corpus/manifest"]:

@@ -203,6 +203,7 @@ def _floor_part(spec: Spec, part: int) -> None:
 def ours(spec: Spec) -> None:
     """(d) This project: `build_token_bins` into a fresh root; digests, ledger, receipts, sampling and syncs are on."""
     from dataprep_assets.builds.token_bins import ShardWork, build_token_bins
+    from dataprep_assets.integrity.artifacts import LocalArtifacts
     from dataprep_assets.builds.token_stream import SourcePart, StreamPlan
     from dataprep_assets.integrity.artifact import Artifact
 
@@ -233,7 +234,7 @@ def ours(spec: Spec) -> None:
     works = [
         ShardWork(
             artifact=Artifact(dataset="bench", name="token_bins", partition=f"train-{at:05d}"),
-            root=Path(spec.out),
+            store=LocalArtifacts(Path(spec.out)),
             files=tuple(parts[at : at + a_shard]),
             plan=plan,
             budget=0,

@@ -19,6 +19,7 @@ from dataprep_assets.builds.shard_work import shard_works
 from dataprep_assets.builds.snapshot import build_snapshot
 from dataprep_assets.builds.token_bins import build_token_bins
 from dataprep_assets.builds.views import build_view
+from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, Receipt
 
@@ -60,13 +61,14 @@ class Outcome:
 def run_pipeline(corpus: CorpusDeclaration, root: Path, workers: int = 1) -> Outcome:
     """Manifest, snapshots, certificate, token bins, combined bins, views; the last two only when no shard failed."""
     outcome = Outcome()
-    outcome.add(*build_manifest_artifact(corpus, root))
-    manifest = load_manifest(corpus, root)
+    store = LocalArtifacts(root)
+    outcome.add(*build_manifest_artifact(corpus, store))
+    manifest = load_manifest(corpus, store)
     for partition in manifest.plan:
-        outcome.add(*build_snapshot(corpus, root, manifest, partition))
-    outcome.add(*build_engine_certificate(corpus, root, manifest))
-    plan = stream_plan(corpus, load_certificate(corpus, root))
-    works = shard_works(corpus, root, manifest, plan, manifest.plan)
+        outcome.add(*build_snapshot(corpus, store, manifest, partition))
+    outcome.add(*build_engine_certificate(corpus, store, manifest))
+    plan = stream_plan(corpus, load_certificate(corpus, store))
+    works = shard_works(corpus, store, manifest, plan, manifest.plan)
     for result in build_token_bins(works, workers=workers, verification=corpus.verify):
         if result.receipt is not None:
             outcome.add(result.receipt, result.reused)
@@ -75,9 +77,9 @@ def run_pipeline(corpus: CorpusDeclaration, root: Path, workers: int = 1) -> Out
     if outcome.failed:
         return outcome
     for split in corpus.splits:
-        outcome.add(*build_combined_bins(corpus, root, manifest, split))
+        outcome.add(*build_combined_bins(corpus, store, manifest, split))
     for view in corpus.views:
-        outcome.add(*build_view(corpus, root, view))
+        outcome.add(*build_view(corpus, store, view))
     return outcome
 
 

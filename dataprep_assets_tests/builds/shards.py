@@ -16,6 +16,7 @@ from dataprep_assets.builds.token_bins import ENDS, QUARANTINE, TOKENS, ShardWor
 from dataprep_assets.builds.token_stream import SourcePart, StreamPlan
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import staging
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
@@ -83,7 +84,7 @@ def shard_work(root: Path, plan: StreamPlan, files: Sequence[SourcePart], budget
     """The work of `train-00000`."""
     return ShardWork(
         artifact=Artifact(dataset="d", name="token_bins", partition="train-00000"),
-        root=root,
+        store=LocalArtifacts(root),
         files=tuple(files),
         plan=plan,
         budget=budget,

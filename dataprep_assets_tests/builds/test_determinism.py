@@ -15,6 +15,7 @@ from dataprep_assets.builds.engine_certificate import load_bundle
 from dataprep_assets.builds.status import stale
 from dataprep_assets.builds.token_bins import build_token_bins
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, IntegrityError, MissingArtifactError
+from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, damage, read_receipt
 from dataprep_assets_tests.builds.pipeline import (
     SAMPLE,
@@ -87,9 +88,11 @@ def prepared_works(corpus: CorpusDeclaration, built: Path, root: Path) -> list[S
     from dataprep_assets.builds.manifest import load_manifest
     from dataprep_assets.builds.shard_work import shard_works
 
-    manifest = load_manifest(corpus, built)
-    plan = declared_plan(corpus, load_certificate(corpus, built))
-    return [replace(work, root=root) for work in shard_works(corpus, built, manifest, plan, manifest.plan)]
+    store = LocalArtifacts(built)
+    manifest = load_manifest(corpus, store)
+    plan = declared_plan(corpus, load_certificate(corpus, store))
+    works = shard_works(corpus, store, manifest, plan, manifest.plan)
+    return [replace(work, store=LocalArtifacts(root)) for work in works]
 
 
 # Keys
@@ -131,7 +134,7 @@ def test_a_key_changes_with_all_that_decides_a_byte(work: ShardWork, monkeypatch
 def test_a_key_does_not_change_with_places_sampling_or_the_certificate(work: ShardWork, tmp_path: Path) -> None:
     (file,) = work.files
     same = [
-        replace(work, root=tmp_path / "other"),
+        replace(work, store=LocalArtifacts(tmp_path / "other")),
         replace(work, sizes=(0,)),
         replace(work, files=(replace(file, path=tmp_path / "g"),)),
         replace(work, plan=replace(work.plan, tokenizer=tmp_path, sample_rate=0.5)),
@@ -150,12 +153,13 @@ class Corpus:
         self.data = Path(shutil.copytree(SAMPLE / "data", folder / "data"))
         self.tokenizer = Path(shutil.copytree(SAMPLE / "tokenizer", folder / "tokenizer"))
         self.root = Path(shutil.copytree(built, folder / "root"))
+        self.store = LocalArtifacts(self.root)
 
     def declared(self, **changes: Any) -> CorpusDeclaration:
         return sample_declaration(self.data, self.tokenizer, **changes)
 
     def stale(self, **changes: Any) -> list[str]:
-        return [name.removeprefix("sample_corpus/") for name in stale(self.declared(**changes), self.root)]
+        return [name.removeprefix("sample_corpus/") for name in stale(self.declared(**changes), self.store)]
 
     def run(self, **changes: Any) -> Outcome:
         return run_pipeline(self.declared(**changes), self.root, 2)
@@ -297,7 +301,7 @@ def test_a_missing_shard_is_an_error_and_not_a_shorter_file(corpus: Corpus) -> N
     shutil.rmtree(corpus.root / "sample_corpus/token_bins/train-00001")
     declared = corpus.declared()
     with pytest.raises(MissingArtifactError, match=r"sample_corpus/train: 1 of 3 shards are not there: train-00001"):
-        build_combined_bins(declared, corpus.root, load_manifest(declared, corpus.root), "train")
+        build_combined_bins(declared, corpus.store, load_manifest(declared, corpus.store), "train")
 
 
 def test_a_shard_made_with_other_settings_is_not_joined(corpus: Corpus) -> None:
@@ -309,7 +313,7 @@ def test_a_shard_made_with_other_settings_is_not_joined(corpus: Corpus) -> None:
     list(build_token_bins([w for w in works if w.partition == "train-00001"], workers=1))
     declared = corpus.declared()
     with pytest.raises(IntegrityError, match="made with different settings"):
-        build_combined_bins(declared, corpus.root, load_manifest(declared, corpus.root), "train")
+        build_combined_bins(declared, corpus.store, load_manifest(declared, corpus.store), "train")
 
 
 def test_a_failing_rebuild_leaves_the_old_artifact_whole(corpus: Corpus, built: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dataprep_assets.components.tokenized_corpus import declared
+from dataprep_assets.builds.corpus import CorpusDeclaration
+from dataprep_assets.components.dataset import declared
 from dataprep_assets.definitions import PROJECT_ROOT, defs
 from dataprep_assets.errors import ConfigError, TokenizerError
 from dataprep_assets_tests.project import sample_attributes
@@ -40,7 +41,7 @@ def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
     change: dict[str, object], key: str, told: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError) as raised:
-        declared(sample_attributes(**change), tmp_path / "defs.yaml")
+        declared(CorpusDeclaration, sample_attributes(**change), tmp_path / "defs.yaml")
     message = str(raised.value)
     assert f"{tmp_path / 'defs.yaml'}: {key}" in message
     assert told in message
@@ -49,6 +50,7 @@ def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
 
 def test_relative_paths_are_relative_to_the_yaml(tmp_path: Path) -> None:
     corpus = declared(
+        CorpusDeclaration,
         sample_attributes(source={"kind": "local", "path": "./data"}, tokenizer={"path": "../tok"}),
         tmp_path / "d" / "defs.yaml",
     )
@@ -60,7 +62,9 @@ def test_auto_separator_refuses_a_chat_turn_token(shared: Path, tmp_path: Path) 
     from dataprep_assets.builds.engine_certificate import meta_of
 
     corpus = declared(
-        sample_attributes(tokenizer={"path": str(shared / "tokenizers" / "qwen3")}, document={}), tmp_path / "defs.yaml"
+        CorpusDeclaration,
+        sample_attributes(tokenizer={"path": str(shared / "tokenizers" / "qwen3")}, document={}),
+        tmp_path / "defs.yaml",
     )
     with pytest.raises(TokenizerError, match=r"document\.separator.*<\|im_end\|>.*<\|endoftext\|>"):
         meta_of(corpus)
@@ -135,7 +139,7 @@ def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) ->
     written = cloned / "dataprep_assets" / "defs" / "my_corpus" / "defs.yaml"
     assert "# a commit cannot move under you" in written.read_text().replace("a branch works; ", "# ")
     attributes = yaml.safe_load(written.read_text())["attributes"]
-    assert declared(attributes, written).dataset == "my_corpus"
+    assert declared(CorpusDeclaration, attributes, written).dataset == "my_corpus"
     checked = dg(cloned, "check", "yaml")
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
@@ -207,10 +211,10 @@ def test_real_text_declared_in_yaml_alone_goes_through_dg_launch_and_passes_ever
         selection = " or ".join(f'key:"real_text/{name}"' for name in names)
         launched = dg(cloned, "launch", "--assets", selection, *(["--partition", partition] if partition else []))
         assert launched.returncode == 0, launched.stdout[-3000:] + launched.stderr[-3000:]
-    from dataprep_assets.assets.dataset import DatasetAssets
+    from dataprep_assets.assets.corpus import CorpusAssets
     from dataprep_assets.checks.corpus import corpus_checks
 
-    dataset = DatasetAssets(declared(declaration, folder / "defs.yaml"))
+    dataset = CorpusAssets(declared(CorpusDeclaration, declaration, folder / "defs.yaml"))
     keys = [key for checks in corpus_checks(dataset) for key in checks.check_keys]
     with dagster_api.DagsterInstance.from_config(str(home)) as instance:
         records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)

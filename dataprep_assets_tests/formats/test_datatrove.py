@@ -13,7 +13,7 @@ from dataprep_assets_tests.formats.streams import SHAPES, tokens_of, write_strea
 
 def _write(directory: Path, lengths: list[int], dtype: str, tokenizer: str | None = "qwen3") -> Path:
     tokens, ends = write_stream(directory, lengths, dtype, "train.ds")
-    datatrove.write_sidecars(tokens, ends, dtype=dtype, tokenizer=tokenizer)
+    datatrove.write_sidecars(tokens, ends, tokens=sum(lengths), dtype=dtype, tokenizer=tokenizer)
     return tokens
 
 
@@ -84,7 +84,7 @@ def test_a_name_that_breaks_the_metadata_is_refused(tmp_path: Path, name: str) -
 def test_a_file_that_datatrove_would_not_find_is_refused(tmp_path: Path) -> None:
     tokens, ends = write_stream(tmp_path, [3], "uint32", "train.bin")
     with pytest.raises(FormatError, match=r"\.ds"):
-        datatrove.write_sidecars(tokens, ends, dtype="uint32", tokenizer="t")
+        datatrove.write_sidecars(tokens, ends, tokens=3, dtype="uint32", tokenizer="t")
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 12, 999, 1_000, 9_994, 9_995, 64_114, 999_499, 999_500, 10**9, 627 * 10**9])

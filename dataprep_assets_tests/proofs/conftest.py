@@ -16,6 +16,7 @@ from dataprep_assets.builds.token_bins import ENDS, TOKENS, ShardWork, build_tok
 from dataprep_assets.builds.token_stream import SourcePart, StreamPlan
 from dataprep_assets.formats import document_ends, flat_bins, meta
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, record_files
@@ -117,7 +118,7 @@ def build(root: Path, plan: StreamPlan, shards: Mapping[str, Sequence[SourcePart
     works = {
         partition: ShardWork(
             artifact=Artifact(dataset="sample", name="token_bins", partition=partition),
-            root=root,
+            store=LocalArtifacts(root),
             files=tuple(parts),
             plan=plan,
             budget=1.0,

@@ -29,10 +29,12 @@ import boto3
 import pytest
 import yaml
 
+from dataprep_assets.builds.corpus import CorpusDeclaration
 from dataprep_assets.builds.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.builds.snapshot import build_snapshot
-from dataprep_assets.components.tokenized_corpus import declared
+from dataprep_assets.components.dataset import declared
 from dataprep_assets.errors import ConfigError, CorruptSourceError, SourceError, TransferError
+from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
 from dataprep_assets.sources.object_store import ObjectStorePrefix
 from dataprep_assets.stores.ranged import RetryPolicy
@@ -520,8 +522,8 @@ def corpus_yaml(store: Store, **source: Any) -> str:
 
 def test_a_corpus_in_a_bucket_has_the_bytes_of_the_same_local_corpus(store: Store, tmp_path: Path) -> None:
     store.put({**DATA, "README.md": b"# data\n"})
-    remote = declared(yaml.safe_load(corpus_yaml(store)), tmp_path / "defs.yaml")
-    local = declared(ATTRIBUTES, tmp_path / "defs.yaml")
+    remote = declared(CorpusDeclaration, yaml.safe_load(corpus_yaml(store)), tmp_path / "defs.yaml")
+    local = declared(CorpusDeclaration, ATTRIBUTES, tmp_path / "defs.yaml")
     assert not run_pipeline(remote, tmp_path / "remote").failed
     assert not run_pipeline(local, tmp_path / "local").failed
     ours, theirs = data_files(tmp_path / "remote"), data_files(tmp_path / "local")
@@ -535,14 +537,15 @@ def test_a_corpus_in_a_bucket_has_the_bytes_of_the_same_local_corpus(store: Stor
 
 def test_a_shard_whose_object_changed_fails_alone(store: Store, tmp_path: Path) -> None:
     store.put(DATA)
-    corpus = declared(yaml.safe_load(corpus_yaml(store)), tmp_path / "defs.yaml")
-    build_manifest_artifact(corpus, tmp_path / "artifacts")
-    manifest = load_manifest(corpus, tmp_path / "artifacts")
+    corpus = declared(CorpusDeclaration, yaml.safe_load(corpus_yaml(store)), tmp_path / "defs.yaml")
+    artifacts = LocalArtifacts(tmp_path / "artifacts")
+    build_manifest_artifact(corpus, artifacts)
+    manifest = load_manifest(corpus, artifacts)
     store.put({"train/chunk1/example_train_0.jsonl.zst": b"something else"})
     first, second = manifest.partitions("train")[:2]
     with pytest.raises(SourceError, match=r"example_train_0\.jsonl\.zst: the object changed"):
-        build_snapshot(corpus, tmp_path / "artifacts", manifest, first)
-    build_snapshot(corpus, tmp_path / "artifacts", manifest, second)
+        build_snapshot(corpus, artifacts, manifest, first)
+    build_snapshot(corpus, artifacts, manifest, second)
 
 
 @pytest.mark.parametrize(
@@ -558,4 +561,4 @@ def test_a_wrong_declaration_says_what_is_allowed(
     store: Store, tmp_path: Path, change: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(ConfigError, match=told):
-        declared(yaml.safe_load(corpus_yaml(store, **change)), tmp_path / "defs.yaml")
+        declared(CorpusDeclaration, yaml.safe_load(corpus_yaml(store, **change)), tmp_path / "defs.yaml")

@@ -1,0 +1,56 @@
+"""What the assets of one tokenized corpus share.
+
+`<dataset>/manifest → <dataset>/<split>/snapshot → <dataset>/<split>/token_bins → <dataset>/<split>/combined_bins →
+<dataset>/<view>_bins`, in one group named after the dataset.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import dagster as dg
+
+from dataprep_assets.assets.dataset import DatasetAssets, partitions_of_run
+from dataprep_assets.builds.corpus import CorpusDeclaration
+from dataprep_assets.builds.manifest import Manifest, has_manifest, load_manifest
+from resources import StorageResource
+
+
+@dataclass(frozen=True)
+class CorpusAssets(DatasetAssets):
+    """A tokenized corpus: shards are dynamic partitions of each split, registered by the manifest."""
+
+    declaration: CorpusDeclaration
+
+    @property
+    def corpus(self) -> CorpusDeclaration:
+        """The declaration."""
+        return self.declaration
+
+    @cached_property
+    def partitions(self) -> dict[str, dg.DynamicPartitionsDefinition]:
+        """The shards of each split; the manifest registers them."""
+        return {s: dg.DynamicPartitionsDefinition(name=f"{self.corpus.dataset}_{s}_shards") for s in self.corpus.splits}
+
+    def manifest(self, storage: StorageResource) -> Manifest:
+        """The committed manifest."""
+        return load_manifest(self.corpus, self.store(storage))
+
+    def has_manifest(self, storage: StorageResource) -> bool:
+        """Whether there is one yet."""
+        return has_manifest(self.corpus, self.store(storage))
+
+    def shards_of_run(self, run: dg.DagsterRun, manifest: Manifest, split: str) -> list[str]:
+        """The shards that a run is about: its partition, its range, or all of the split."""
+        return partitions_of_run(run, manifest.partitions(split))
+
+
+def register_partitions(dataset: CorpusAssets, instance: dg.DagsterInstance, manifest: Manifest) -> None:
+    """Make the dynamic partitions exactly the manifest's shards, in its order."""
+    for split, definition in dataset.partitions.items():
+        name = definition.name or ""
+        wanted = manifest.partitions(split)
+        there = instance.get_dynamic_partitions(name)
+        for stale in set(there) - set(wanted):
+            instance.delete_dynamic_partition(name, stale)
+        if missing := [key for key in wanted if key not in set(there)]:
+            instance.add_dynamic_partitions(name, missing)

@@ -1,0 +1,180 @@
+"""Where artifacts are kept and how they get there: what builds, proofs and assets see of storage.
+
+An `ArtifactStore` answers what is finished (`receipt`, `current`), hands out files (`local`), and takes in what a
+build committed to its working directory (`publish`). `LocalArtifacts` keeps them in a folder, where the commit is the
+publication; `bucket.BucketArtifacts` keeps them in an object store and works in a cache folder.
+
+Stores are small values: they can be pickled into worker processes.
+"""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dataprep_assets.errors import IntegrityError, MissingArtifactError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, Verification, damage, read_receipt
+from dataprep_assets.stores.files import concatenate
+
+_BLOCK = 8 << 20
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of a committed artifact, as its receipt records it."""
+
+    artifact: Artifact
+    record: FileRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """A file that is the concatenation of others. `record` is that of the result."""
+
+    record: FileRecord
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class ArtifactStore(ABC):
+    """See the module. `root` is the folder in which builds work; in a local store it is also where artifacts are."""
+
+    root: Path
+
+    def directory(self, artifact: Artifact) -> Path:
+        """The artifact's directory below `root`, whether or not it is there."""
+        return artifact.directory(self.root)
+
+    @abstractmethod
+    def place(self, artifact: Artifact) -> str:
+        """Where a person finds the artifact: a path or a URL."""
+
+    @abstractmethod
+    def receipt(self, artifact: Artifact) -> Receipt | None:
+        """The receipt of a finished artifact; None when it is not there. IntegrityError when it is damaged."""
+
+    def receipts(self, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
+        """The receipts of many artifacts, in order."""
+        return [self.receipt(artifact) for artifact in artifacts]
+
+    @abstractmethod
+    def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
+        """What is wrong with the artifact's files, one sentence a defect; empty when it is whole."""
+
+    @abstractmethod
+    def local(self, artifact: Artifact, names: Iterable[str] | None = None) -> Path:
+        """A directory on this machine that holds these files of a finished artifact (all by default), and its receipt.
+
+        Raises MissingArtifactError when the artifact is not finished.
+        """
+
+    @abstractmethod
+    def join(self, staged: Path, name: str, parts: Sequence[Part], *, verify: bool = True) -> Joined:
+        """Make the file `name` of an artifact under construction out of `parts`, in order.
+
+        With `verify` every part is read and compared with its record (IntegrityError), and the digest of the whole is
+        taken in the same pass; without it, a single part is believed. `staged` holds the file afterwards only where
+        the store keeps artifacts locally.
+        """
+
+    @abstractmethod
+    def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
+        """Make an artifact that was committed to its directory visible to everybody, its receipt last."""
+
+    def require(self, artifact: Artifact) -> Receipt:
+        """The artifact's receipt; MissingArtifactError when it is not there."""
+        receipt = self.receipt(artifact)
+        if receipt is None:
+            raise MissingArtifactError(
+                f"{self.place(artifact)}: no {NAME}: the artifact is missing or incomplete. Materialize it first"
+            )
+        return receipt
+
+    def whole(self, artifact: Artifact, verification: Verification = "full") -> Receipt | None:
+        """The receipt of a finished artifact without a defect, whatever its key; None when missing or damaged."""
+        try:
+            receipt = self.receipt(artifact)
+        except IntegrityError:
+            return None
+        return receipt if receipt is not None and not self.damage(artifact, receipt, verification) else None
+
+    def current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
+        """The receipt of a finished artifact that has the wanted key and is whole; None when it must be (re)built."""
+        try:
+            receipt = self.receipt(artifact)
+        except IntegrityError:
+            return None
+        if receipt is None or receipt.key != key or self.damage(artifact, receipt, verification):
+            return None
+        return receipt
+
+
+@dataclass(frozen=True)
+class LocalArtifacts(ArtifactStore):
+    """Artifacts in a folder of this machine (or one that it mounts)."""
+
+    root: Path = field()
+
+    def place(self, artifact: Artifact) -> str:
+        return str(self.directory(artifact))
+
+    def receipt(self, artifact: Artifact) -> Receipt | None:
+        return read_receipt(self.directory(artifact))
+
+    def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
+        return damage(self.directory(artifact), receipt, verification)
+
+    def local(self, artifact: Artifact, names: Iterable[str] | None = None) -> Path:
+        self.require(artifact)
+        return self.directory(artifact)
+
+    def join(self, staged: Path, name: str, parts: Sequence[Part], *, verify: bool = True) -> Joined:
+        target = staged / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        concatenate([self.directory(p.artifact) / p.record.path for p in parts], target)
+        if verify or len(parts) != 1:
+            digest = digest_of_parts(_blocks(target), parts, str(target))
+        else:
+            digest = parts[0].record.sha256
+        size = sum(p.record.bytes for p in parts)
+        return Joined(record=FileRecord(path=name, bytes=size, sha256=digest), parts=tuple(parts))
+
+    def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
+        """Nothing to do: the commit by rename was the publication."""
+
+
+def digest_of_parts(blocks: Iterable[bytes], parts: Sequence[Part], where: str) -> str:
+    """SHA-256 (hex) of bytes that must be these parts in order; each part's own digest is compared on the way.
+
+    Raises IntegrityError naming the part whose bytes differ, or when there are more or fewer bytes than the parts say.
+    """
+    whole, source = hashlib.sha256(), iter(blocks)
+    rest = memoryview(b"")
+    for part in parts:
+        digest, left = hashlib.sha256(), part.record.bytes
+        while left:
+            if not rest:
+                block = next(source, None)
+                if block is None:
+                    raise IntegrityError(f"{where}: shorter than its parts together, it ends in {part.artifact}")
+                rest = memoryview(block)
+            piece, rest = rest[:left], rest[left:]
+            digest.update(piece)
+            whole.update(piece)
+            left -= len(piece)
+        if digest.hexdigest() != part.record.sha256:
+            raise IntegrityError(
+                f"{part.artifact}/{part.record.path}: its bytes are not those of its receipt (sha256 "
+                f"{digest.hexdigest()}, receipt {part.record.sha256}). Materialize {part.artifact} again: it is rebuilt"
+            )
+    if len(rest) or next(source, None) is not None:
+        raise IntegrityError(f"{where}: longer than its parts together")
+    return whole.hexdigest()
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with open(path, "rb", buffering=0) as file:
+        while data := file.read(_BLOCK):
+            yield data
