@@ -101,24 +101,33 @@ def read_receipt(directory: Path) -> Receipt | None:
     """
     path = directory / NAME
     try:
-        value = json.loads(path.read_bytes())
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    return parse_receipt(data, str(path))
+
+
+def parse_receipt(data: bytes, where: str) -> Receipt:
+    """A receipt from the bytes of its file; IntegrityError, naming `where`, when they are not one."""
+    try:
+        value = json.loads(data)
         actual, digest, content = _own_digest(value), value.pop("digest"), value.pop("content")
         value["files"] = tuple(FileRecord(**f) for f in value["files"])
         value["sources"] = tuple(value["sources"])
         value["ledger"] = Ledger.from_json(value["ledger"]) if value["ledger"] else None
         receipt = Receipt(**value)
-    except FileNotFoundError:
-        return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise IntegrityError(
-            f"{path}: not a receipt: {error}. Delete the artifact's directory and rebuild it"
+            f"{where}: not a receipt: {error}. Delete the artifact's directory and rebuild it"
         ) from error
     if receipt.schema_version != SCHEMA_VERSION:
-        raise IntegrityError(f"{path}: receipt schema {receipt.schema_version}, this code reads {SCHEMA_VERSION}")
+        raise IntegrityError(f"{where}: receipt schema {receipt.schema_version}, this code reads {SCHEMA_VERSION}")
     if receipt.content != content:
-        raise IntegrityError(f"{path}: the receipt's file list was altered (content {receipt.content} != {content})")
+        raise IntegrityError(f"{where}: the receipt's file list was altered (content {receipt.content} != {content})")
     if actual != digest:
-        raise IntegrityError(f"{path}: the receipt was altered or is damaged (digest {actual} != {digest}). Rebuild it")
+        raise IntegrityError(
+            f"{where}: the receipt was altered or is damaged (digest {actual} != {digest}). Rebuild it"
+        )
     return receipt
 
 
