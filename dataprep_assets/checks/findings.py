@@ -1,6 +1,6 @@
 """Findings as asset checks: what a proof says, in the words and tables of the UI."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import dagster as dg
 
@@ -57,6 +57,35 @@ def check_result(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheck
         description=finding.summary,
         severity=dg.AssetCheckSeverity.WARN if finding.warning else dg.AssetCheckSeverity.ERROR,
         metadata=metadata,
+    )
+
+
+def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown: int, noun: str = "shard") -> Finding:
+    """One finding for all partitions: passes when every one did; lists the bad ones, or shows the first's own table."""
+    bad = {partition: f for partition, f in findings.items() if not f.passed}
+    facts: dict[str, int | float | str] = {
+        f"{noun}s_examined": len(examined),
+        f"{noun}s_failed": len(bad),
+        f"{noun}s_not_examined_yet": unknown,
+    }
+    shown = next((findings[p] for p in examined if p in findings), None)
+    if shown is not None and len(examined) == 1:
+        facts |= shown.facts
+    if not bad:
+        return Finding(
+            passed=True,
+            facts=facts,
+            table=shown.table if shown else (),
+            summary=f"All {len(findings)} {noun}s examined so far pass."
+            + (f" For example {examined[0]}: {shown.summary}" if shown and shown.summary else ""),
+        )
+    first = next(iter(bad))
+    return Finding(
+        passed=False,
+        warning=all(f.warning for f in bad.values()),
+        facts=facts,
+        summary=f"{len(bad)} of {len(findings)} {noun}s fail, first {first}: {bad[first].summary}",
+        table=tuple({noun: partition, "what": f.summary} for partition, f in bad.items()),
     )
 
 

@@ -4,7 +4,7 @@ The shards of the run are examined in parallel; for the others of the split the 
 content counts. So the latest result is always about the whole split, and a bad shard stays visible until it is mended.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import dagster as dg
 
@@ -12,7 +12,7 @@ from dataprep_assets.assets.corpus import CorpusAssets
 from dataprep_assets.assets.dataset import worker_count
 from dataprep_assets.builds.engine_certificate import load_certificate, stream_plan
 from dataprep_assets.builds.shard_work import shard_works
-from dataprep_assets.checks.findings import checks_of
+from dataprep_assets.checks.findings import checks_of, summarized
 from dataprep_assets.proofs.finding import Finding
 from dataprep_assets.proofs.shards import SHARD_PROOFS, ShardExamination, prove_shards, remembered
 from resources import StorageResource
@@ -41,32 +41,3 @@ def token_bins_checks(dataset: CorpusAssets, split: str) -> dg.AssetChecksDefini
             yield name, summarized({p: found[p][name] for p in sorted(found)}, examined, unknown)
 
     return checks_of(dataset.key("token_bins", split), SHARD_PROOFS, findings)
-
-
-def summarized(findings: Mapping[str, Finding], examined: list[str], unknown: int) -> Finding:
-    """One finding for all shards: passes when every one did; lists the bad ones, or shows the first's own table."""
-    bad = {partition: f for partition, f in findings.items() if not f.passed}
-    facts: dict[str, int | float | str] = {
-        "shards_examined": len(examined),
-        "shards_failed": len(bad),
-        "shards_not_examined_yet": unknown,
-    }
-    shown = next((findings[p] for p in examined if p in findings), None)
-    if shown is not None and len(examined) == 1:
-        facts |= shown.facts
-    if not bad:
-        return Finding(
-            passed=True,
-            facts=facts,
-            table=shown.table if shown else (),
-            summary=f"All {len(findings)} shards examined so far pass."
-            + (f" For example {examined[0]}: {shown.summary}" if shown and shown.summary else ""),
-        )
-    first = next(iter(bad))
-    return Finding(
-        passed=False,
-        warning=all(f.warning for f in bad.values()),
-        facts=facts,
-        summary=f"{len(bad)} of {len(findings)} shards fail, first {first}: {bad[first].summary}",
-        table=tuple({"shard": partition, "what": f.summary} for partition, f in bad.items()),
-    )
