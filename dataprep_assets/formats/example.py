@@ -1,0 +1,308 @@
+"""``tf.train.Example`` payloads of integer columns, encoded and decoded over whole batches of rows, without TensorFlow.
+
+A row is one ``Example`` message: a map from column name to ``Feature``, each feature an ``Int64List`` of packed varints
+(TensorFlow, ``core/example/example.proto`` and ``feature.proto``). An id below 2**7 takes one byte, below 2**14 two,
+and so on; a negative value takes ten.
+
+Payloads are byte-identical to ``SerializeToString(deterministic=True)`` of protobuf's upb runtime, which sorts the map
+by the bytes of the keys but puts a longer key before its own prefix (`key_order`). Any order means the same; the parser
+here takes any. It is strict in all else: one packed integer list a column, each column once, nothing else.
+
+Encoding works on blocks of rows that fit in the CPU's cache: the varint of every value is spread in one machine word,
+and the bytes in use are then picked out of all words at once. Python touches columns and rows, never values.
+
+Messages name columns, counts and bytes, never a value: rows may be of patients.
+
+Entry points: `Column`, `encode_rows`, `decode_rows`; `check_row` and `unpack_rows`, the two halves of decoding, for the
+sibling format modules; `key_order`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dataprep_assets.errors import FormatError
+
+__all__ = ["DTYPES", "Column", "check_row", "decode_rows", "encode_rows", "key_order", "unpack_rows"]
+
+DTYPES: dict[str, np.dtype[Any]] = {"int32": np.dtype("<i4"), "int64": np.dtype("<i8")}
+"""The dtypes of a column. On disk both are int64 varints; narrower or unsigned ones wrap silently in TFDS."""
+
+# Protobuf: field number << 3 | wire type 2 (length-delimited).
+_FEATURES = _MAP_ENTRY = _KEY = _PACKED = 0x0A
+_FEATURE = 0x12
+_KINDS = {0x0A: "bytes", 0x12: "float"}
+_INT64_LIST = 0x1A
+
+# Values in a block: few enough that its working arrays stay in a core's cache, enough that the calls do not count.
+_BLOCK = 32_768
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of every row: ``length`` values a row, each within ``dtype``, ``"int32"`` or ``"int64"``.
+
+    FormatError for a length below 1 or another dtype.
+    """
+
+    name: str
+    length: int
+    dtype: str = "int32"
+
+    def __post_init__(self) -> None:
+        if not self.name or self.length < 1 or self.dtype not in DTYPES:
+            raise FormatError(
+                f"column {self.name!r} of {self.length} {self.dtype} values a row: a column has a name, at least one"
+                f" value, and a dtype of {', '.join(DTYPES)}"
+            )
+
+
+def key_order(name: str) -> tuple[int, ...]:
+    """Sort key of a column name: by its UTF-8 bytes, a longer name before its own prefix."""
+    return (*name.encode(), 256)
+
+
+def encode_rows(columns: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes]:
+    """Yield the payload of each row, in order.
+
+    ``columns``: name to int32 or int64 array of shape ``(rows, length)``; rows equal for all, lengths may differ.
+    FormatError, before anything is yielded, for no columns, another dtype or shape, or unequal numbers of rows.
+    """
+    rows = _row_count(columns)
+    ordered = [(name.encode(), columns[name]) for name in sorted(columns, key=key_order)]
+    return _encode(ordered, rows, _rows_in_block(max(values.shape[1] for _, values in ordered)))
+
+
+def _row_count(columns: Mapping[str, npt.NDArray[Any]]) -> int:
+    for name, values in columns.items():
+        if values.ndim != 2 or values.dtype not in (np.int32, np.int64):
+            raise FormatError(
+                f"column {name!r} is {values.dtype} of shape {values.shape}, expected int32 or int64 of (rows, length)"
+            )
+    counts = {name: len(values) for name, values in columns.items()}
+    if len(set(counts.values())) != 1:
+        raise FormatError(f"columns need one number of rows for all, these have {counts}")
+    return next(iter(counts.values()))
+
+
+def _rows_in_block(length: int) -> int:
+    return max(1, _BLOCK // max(1, length))
+
+
+def _encode(columns: Sequence[tuple[bytes, npt.NDArray[Any]]], rows: int, step: int) -> Iterator[bytes]:
+    for start in range(0, rows, step):
+        packed = [(key, *_pack(values[start : start + step])) for key, values in columns]
+        for row in range(min(step, rows - start)):
+            pieces: list[bytes | memoryview] = [b""]
+            for key, varints, ends in packed:
+                begin, end = ends[row], ends[row + 1]
+                pieces += [_entry_head(key, end - begin), varints[begin:end]]
+            pieces[0] = bytes([_FEATURES]) + _varint(sum(map(len, pieces)))
+            yield b"".join(pieces)
+
+
+@lru_cache(maxsize=4096)
+def _entry_head(key: bytes, packed: int) -> bytes:
+    """Everything of a map entry that stands before its ``packed`` bytes of varints."""
+    # An empty list is left out, as proto3 leaves out every empty field.
+    head = bytes([_PACKED]) + _varint(packed) if packed else b""
+    head = bytes([_INT64_LIST]) + _varint(len(head) + packed) + head
+    head = bytes([_FEATURE]) + _varint(len(head) + packed) + head
+    head = bytes([_KEY]) + _varint(len(key)) + key + head
+    return bytes([_MAP_ENTRY]) + _varint(len(head) + packed) + head
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _pack(values: npt.NDArray[Any]) -> tuple[memoryview, list[int]]:
+    """The varints of a block of rows one after another, and the byte where each row begins and the last one ends."""
+    rows, length = values.shape
+    if values.size == 0:
+        return memoryview(b""), [0] * (rows + 1)
+    width = 10 if values.min() < 0 else max(1, -(-int(values.max()).bit_length() // 7))
+    flat = values.reshape(-1)
+    if width == 1:
+        return flat.astype(np.uint8).data, list(range(0, values.size + 1, length))
+    spread, used = _spread_in_words(flat, width) if width <= 8 else _spread_in_planes(flat)
+    kept = np.flatnonzero(used)
+    row_bytes = used.size // rows
+    ends = np.searchsorted(kept, np.arange(rows + 1) * row_bytes)
+    return spread.take(kept).data, ends.tolist()
+
+
+def _spread_in_words(values: npt.NDArray[Any], width: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+    """Each value's varint in a little-endian word of at least ``width`` bytes, and which of these bytes are in use."""
+    word = np.dtype("<u2" if width == 2 else "<u4" if width <= 4 else "<u8")
+    flat = values.astype(word)
+    spread = flat & word.type(0x7F)
+    more = np.zeros_like(flat)
+    for byte in range(1, width):
+        spread |= (flat & word.type(0x7F << 7 * byte)) << word.type(byte)
+        # The top bit of a byte says that another follows.
+        more |= (flat >= word.type(1 << 7 * byte)).astype(word) << word.type(8 * byte - 1)
+    spread |= more
+    used = (more << word.type(1)) | word.type(1)
+    return spread.view(np.uint8), used.view(np.bool_)
+
+
+def _spread_in_planes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+    """The same for values that no word holds: ten bytes a value, of which a negative one uses all."""
+    left = values.astype(np.int64).view(np.uint64)
+    spread = np.empty((values.size, 10), np.uint8)
+    used = np.ones((values.size, 10), np.bool_)
+    for byte in range(10):
+        rest = left >> np.uint64(7)
+        more = rest > 0
+        spread[:, byte] = (left & np.uint64(0x7F)).astype(np.uint8) | more.astype(np.uint8) << np.uint8(7)
+        if byte < 9:
+            used[:, byte + 1] = more
+        left = rest
+    return spread.reshape(-1), used.reshape(-1)
+
+
+def decode_rows(payloads: Sequence[bytes], columns: Sequence[Column]) -> dict[str, npt.NDArray[Any]]:
+    """The columns of these payloads: name to array of the column's dtype, shape ``(rows, length)``.
+
+    FormatError, naming the row and the column, unless every payload holds exactly these columns (see `check_row`).
+    """
+    rows = []
+    for row, payload in enumerate(payloads):
+        try:
+            rows.append(check_row(payload, columns))
+        except FormatError as error:
+            raise FormatError(f"row {row}: {error}") from error
+    return unpack_rows(rows, columns)
+
+
+def check_row(payload: bytes, columns: Sequence[Column]) -> list[memoryview]:
+    """Hold one payload against the columns; the packed varints of each, in the order of ``columns``.
+
+    FormatError for a message that is not such an Example, a column missing or not declared, a list of another kind, a
+    number of values other than ``length``, and a value that the dtype cannot hold. Nothing is decoded, unless a varint
+    is so long that its value must be looked at.
+    """
+    found = _int64_lists(payload)
+    if len(found) != len(columns) or any(column.name not in found for column in columns):
+        declared = {column.name for column in columns}
+        raise FormatError(
+            f"columns missing: {sorted(declared - found.keys())}, not declared: {sorted(found.keys() - declared)}"
+        )
+    raw = np.frombuffer(payload, np.uint8)
+    follows = raw >= 0x80
+    long_varints = _has_long_varints(follows)
+    whole = memoryview(payload)
+    packed = []
+    for column in columns:
+        start, stop = found[column.name]
+        count = stop - start - int(np.count_nonzero(follows[start:stop]))
+        if count != column.length:
+            raise FormatError(f"column {column.name!r} has {count} values, expected {column.length}")
+        if follows[stop - 1]:
+            raise FormatError(f"column {column.name!r}: its last varint is cut at byte {stop} of the payload")
+        if long_varints:
+            _check_range(raw[start:stop], column)
+        packed.append(whole[start:stop])
+    return packed
+
+
+def _has_long_varints(follows: npt.NDArray[np.bool_]) -> bool:
+    """Whether any varint has five bytes or more; without one, every value is in [0, 2**28)."""
+    pairs = follows[1:] & follows[:-1]
+    return bool((pairs[2:] & pairs[:-2]).any())
+
+
+def _check_range(packed: npt.NDArray[np.uint8], column: Column) -> None:
+    values = _unpack(packed, column.name).astype(np.int64, copy=False)
+    limits = np.iinfo(DTYPES[column.dtype])
+    outside = np.flatnonzero((values < limits.min) | (values > limits.max))
+    if outside.size:
+        raise FormatError(
+            f"column {column.name!r}: {outside.size} values are beyond {column.dtype}, the first is value {outside[0]}"
+        )
+
+
+def _int64_lists(payload: bytes) -> dict[str, tuple[int, int]]:
+    """Where the packed varints of each column lie in an Example: name to (first byte, byte behind the last)."""
+    found: dict[str, tuple[int, int]] = {}
+    at, stop = _enter(payload, 0, len(payload), _FEATURES, "the features", fills=True)
+    while at < stop:
+        entry, at = _enter(payload, at, stop, _MAP_ENTRY, "a column")
+        key, key_stop = _enter(payload, entry, at, _KEY, "a column's name")
+        try:
+            name = payload[key:key_stop].decode()
+        except UnicodeDecodeError as error:
+            raise FormatError(f"a column's name is not UTF-8 at byte {key + error.start} of the payload") from error
+        if name in found:
+            raise FormatError(f"column {name!r} is there twice, again at byte {entry} of the payload")
+        feature, _ = _enter(payload, key_stop, at, _FEATURE, "a column's feature", fills=True)
+        if feature < at and (kind := _KINDS.get(payload[feature])):
+            raise FormatError(f"column {name!r} is a list of {kind}, expected integers")
+        values, _ = _enter(payload, feature, at, _INT64_LIST, f"the integer list of column {name!r}", fills=True)
+        if values < at:
+            values, _ = _enter(payload, values, at, _PACKED, f"the packed values of column {name!r}", fills=True)
+        found[name] = values, at
+    return found
+
+
+def _enter(payload: bytes, at: int, limit: int, tag: int, what: str, *, fills: bool = False) -> tuple[int, int]:
+    """Start and end of the content of the field at ``at``; it must have this tag and end within, or at, ``limit``."""
+    start = at + 1
+    length = shift = 0
+    if start >= limit or payload[at] != tag:
+        raise FormatError(f"expected {what} at byte {at} of the payload; not an Example of integer columns")
+    while start < limit:
+        byte = payload[start]
+        length |= (byte & 0x7F) << shift
+        start += 1
+        shift += 7
+        if byte < 0x80:
+            break
+    stop = start + length
+    if byte >= 0x80 or stop > limit or (fills and stop != limit):
+        raise FormatError(f"{what} at byte {at} of the payload ends at byte {stop}, what it is part of at {limit}")
+    return start, stop
+
+
+def unpack_rows(rows: Sequence[Sequence[memoryview]], columns: Sequence[Column]) -> dict[str, npt.NDArray[Any]]:
+    """The columns of rows that passed `check_row`: arrays of the column's dtype, shape ``(rows, length)``."""
+    out = {column.name: np.empty((len(rows), column.length), DTYPES[column.dtype]) for column in columns}
+    for at, column in enumerate(columns):
+        step = _rows_in_block(column.length)
+        for start in range(0, len(rows), step):
+            packed = np.frombuffer(b"".join(row[at] for row in rows[start : start + step]), np.uint8)
+            block = out[column.name][start : start + step]
+            block[...] = _unpack(packed, column.name).reshape(block.shape)
+    return out
+
+
+def _unpack(packed: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
+    """The values of packed varints, the last of which is whole.
+
+    uint8 or uint32 where no varint is longer than four bytes, int64 otherwise.
+    """
+    ends = np.flatnonzero(packed < 0x80)
+    if ends.size == packed.size:
+        return packed
+    values: npt.NDArray[Any] = packed[ends].astype(np.uint32)
+    more = np.ones(ends.size, np.bool_)
+    for back in range(1, 11):
+        # Before the first varint this wraps around to the last byte, which ends a varint as any other would.
+        before = packed[ends - back]
+        more &= before >= 0x80
+        if not more.any():
+            return values if values.dtype == np.uint32 else values.view(np.int64)
+        if back == 4:
+            values = values.astype(np.uint64)
+        values = np.where(more, values << values.dtype.type(7) | (before & np.uint8(0x7F)), values)
+    raise FormatError(f"column {name!r}: value {more.argmax()} is a varint of more than ten bytes")

@@ -1,0 +1,364 @@
+"""A TFDS dataset directory: names of shards, ``dataset_info.json``, ``features.json``, without TensorFlow.
+
+A directory ``<root>/<name>/<x.y.z>/`` of shards and two JSON files is a dataset that ``tfds.builder`` finds and
+``tfds.builder_from_directory`` reads (tensorflow-datasets, ``core/naming.py``, ``core/dataset_info.py``,
+``core/features/features_dict.py``). The JSON files are, byte for byte, those of ``tfds.folder_dataset.write_metadata``
+for the same facts.
+
+TFDS trusts the metadata: it ignores stray shards, takes wrong lengths of single shards with a right sum (slices are
+then wrong rows), drops columns that are not declared, and wraps ids in a narrow dtype. `validate` trusts nothing: every
+shard is counted, every record can be held against the columns.
+
+Entry points: `DatasetInfo`, `Split`, `shard_name`, `directory`; `write_metadata`, `read_metadata`; `validate`.
+"""
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats import array_record, example, flat_bins, tfrecord
+from dataprep_assets.formats.example import Column
+
+__all__ = [
+    "DATASET_INFO",
+    "FEATURES",
+    "FILE_FORMATS",
+    "DatasetInfo",
+    "Split",
+    "directory",
+    "read_metadata",
+    "shard_name",
+    "validate",
+    "write_metadata",
+]
+
+DATASET_INFO = "dataset_info.json"
+FEATURES = "features.json"
+FILE_FORMATS = ("tfrecord", "array_record")
+"""``tfrecord`` is for ``as_dataset``, ``array_record`` for ``as_data_source``; each reader has only the one."""
+
+_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+_DIGITS = 5
+# TFDS turns CamelCase into snake_case before it looks a name up, so only snake_case is found again.
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_NUMBER = r"(0|[1-9][0-9]*)"
+_VERSION = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}")
+_SHARD = re.compile(r"-[0-9]+-of-(?P<total>[0-9]+)$")
+_DECIMAL = re.compile(r"-?[0-9]+")
+_FEATURES_DICT = "tensorflow_datasets.core.features.features_dict.FeaturesDict"
+_TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
+_SPLIT_FIELDS = frozenset({"filepathTemplate", "name", "numBytes", "shardLengths", "statistics"})
+_OUR_FIELDS = frozenset({"description", "fileFormat", "name", "splits", "version"})
+# The other fields of TFDS's DatasetInfo message, which say nothing of the files.
+_OTHER_FIELDS = frozenset(
+    {"alternativeFileFormats", "citation", "configDescription", "configName", "configTags", "dataSourceAccesses"}
+    | {"disableShuffling", "downloadChecksums", "downloadSize", "isBlocked", "location", "moduleName"}
+    | {"nondeterministicOrder", "redistributionInfo", "releaseNotes", "sizeInBytes", "supervisedKeys"}
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """One split: rows of each shard, in shard order, and the bytes of all payloads without framing.
+
+    FormatError for a name that TFDS does not take, no shards, or a negative number.
+    """
+
+    name: str
+    shard_lengths: tuple[int, ...]
+    num_bytes: int
+
+    def __post_init__(self) -> None:
+        _check_name("split", self.name)
+        if not self.shard_lengths or min(self.shard_lengths) < 0 or self.num_bytes < 0:
+            raise FormatError(
+                f"split {self.name!r}: {len(self.shard_lengths)} shards with {self.num_bytes} bytes; a split has at"
+                " least one shard, and no negative number"
+            )
+
+    @property
+    def rows(self) -> int:
+        """Rows of all shards."""
+        return sum(self.shard_lengths)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetInfo:
+    """What the metadata of a directory say. ``columns`` are the same for every split, in the order of their names.
+
+    FormatError for what TFDS would not read, or read wrongly: a name that is not snake_case, a version that is not
+    ``x.y.z`` without leading zeros, another file format, no splits or no columns, two of one name.
+    """
+
+    name: str
+    version: str
+    splits: tuple[Split, ...]
+    columns: tuple[Column, ...]
+    file_format: str = "tfrecord"
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        _check_name("dataset", self.name)
+        if not _VERSION.fullmatch(self.version):
+            raise FormatError(f"version {self.version!r}: TFDS needs x.y.z without leading zeros, as 1.0.0")
+        if self.file_format not in FILE_FORMATS:
+            raise FormatError(f"file format {self.file_format!r} is none of {', '.join(FILE_FORMATS)}")
+        for kind, names in (("splits", [s.name for s in self.splits]), ("columns", [c.name for c in self.columns])):
+            if not names or len(set(names)) != len(names):
+                raise FormatError(
+                    f"dataset {self.name!r} has {kind} {names}; it needs at least one, and each name once"
+                )
+        object.__setattr__(self, "columns", tuple(sorted(self.columns, key=lambda c: c.name)))
+
+    def shard_names(self, split: Split) -> list[str]:
+        """The file names of a split, in shard order."""
+        total = len(split.shard_lengths)
+        return [shard_name(self.name, split.name, at, total, self.file_format) for at in range(total)]
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise FormatError(f"{kind} {name!r}: TFDS needs a name of lower-case letters, digits and _, a letter first")
+
+
+def shard_name(dataset: str, split: str, index: int, total: int, file_format: str = "tfrecord") -> str:
+    """The file name of shard ``index`` (from 0) of ``total``, both of five digits or more; FormatError if none."""
+    if not 0 <= index < total:
+        raise FormatError(f"{dataset}-{split}: shard {index} of {total} cannot be; the first is 0")
+    digits = max(_DIGITS, len(str(total)))
+    return f"{dataset}-{split}.{file_format}-{index:0{digits}d}-of-{total:0{digits}d}"
+
+
+def directory(root: Path, info: DatasetInfo) -> Path:
+    """Where ``tfds.builder("<name>:<version>", data_dir=root)`` looks; ``builder_from_directory`` reads any place."""
+    return root / info.name / info.version
+
+
+def write_metadata(where: Path, info: DatasetInfo) -> None:
+    """Write the two JSON files as new files into the directory ``where``. FileExistsError when one exists."""
+    described = {"description": info.description} if info.description else {}
+    splits = [
+        {
+            "filepathTemplate": _TEMPLATE,
+            "name": split.name,
+            "numBytes": str(split.num_bytes),
+            "shardLengths": [str(length) for length in split.shard_lengths],
+        }
+        for split in info.splits
+    ]
+    dataset_info = described | {
+        "fileFormat": info.file_format,
+        "name": info.name,
+        "splits": splits,
+        "version": info.version,
+    }
+    features = {column.name: _feature(column) for column in info.columns}
+    _write_json(where / FEATURES, {"featuresDict": {"features": features}, "pythonClassName": _FEATURES_DICT}, 4)
+    _write_json(where / DATASET_INFO, dataset_info, 2)
+
+
+def _feature(column: Column) -> dict[str, Any]:
+    shape = {"dimensions": [str(column.length)]}
+    return {"pythonClassName": _TENSOR, "tensor": {"dtype": column.dtype, "encoding": "none", "shape": shape}}
+
+
+def _write_json(path: Path, value: Mapping[str, Any], indent: int) -> None:
+    with flat_bins.create(path) as handle:
+        handle.write(json.dumps(value, indent=indent, sort_keys=True).encode())
+
+
+def read_metadata(where: Path) -> DatasetInfo:
+    """Read the two JSON files of a directory; no shard is looked at.
+
+    FormatError, naming the file and the field, for a file that is missing or not JSON, for an unknown field (TFDS
+    refuses it too), for a type or value that TFDS or this module does not take, for another template of file names, and
+    for a column that is not a tensor of one fixed dimension of int32 or int64.
+    """
+    columns = _read_features(where / FEATURES)
+    path = where / DATASET_INFO
+    with _naming(path):
+        fields = _load(path)
+        if unknown := sorted(fields.keys() - _OUR_FIELDS - _OTHER_FIELDS):
+            raise FormatError(f"fields {unknown} are not of TFDS's DatasetInfo message")
+        return DatasetInfo(
+            name=_text(fields, "name"),
+            version=_text(fields, "version"),
+            file_format=_text(fields, "fileFormat", "tfrecord"),
+            description=_text(fields, "description", ""),
+            splits=tuple(_read_split(split) for split in _list(fields, "splits")),
+            columns=columns,
+        )
+
+
+def _read_split(value: object) -> Split:
+    fields = _object(value, "a split")
+    name = _text(fields, "name")
+    with _naming(f"split {name!r}"):
+        if unknown := sorted(fields.keys() - _SPLIT_FIELDS):
+            raise FormatError(f"fields {unknown} are not of TFDS's SplitInfo message")
+        if _text(fields, "filepathTemplate", _TEMPLATE) != _TEMPLATE:
+            raise FormatError(f"filepathTemplate must be {_TEMPLATE}")
+        return Split(
+            name=name,
+            shard_lengths=tuple(_integer(length, "a shard length") for length in _list(fields, "shardLengths")),
+            # A number of 0 is left out, as proto3 leaves it out.
+            num_bytes=_integer(fields.get("numBytes", 0), "numBytes"),
+        )
+
+
+def _read_features(path: Path) -> tuple[Column, ...]:
+    with _naming(path):
+        fields = _load(path)
+        if fields.get("pythonClassName") != _FEATURES_DICT:
+            raise FormatError(f"pythonClassName must be {_FEATURES_DICT}")
+        features = _object(fields.get("featuresDict"), "featuresDict")
+        columns = _object(features.get("features"), "featuresDict.features")
+        return tuple(_read_column(name, value) for name, value in columns.items())
+
+
+def _read_column(name: str, value: object) -> Column:
+    with _naming(f"column {name!r}"):
+        fields = _object(value, "it")
+        if fields.get("pythonClassName") != _TENSOR:
+            raise FormatError(f"pythonClassName must be {_TENSOR}")
+        tensor = _object(fields.get("tensor"), "tensor")
+        if _text(tensor, "encoding", "none") != "none":
+            raise FormatError("encoding must be none")
+        dimensions = _list(_object(tensor.get("shape"), "shape"), "dimensions")
+        if len(dimensions) != 1:
+            raise FormatError(f"{len(dimensions)} dimensions, expected one, the row length")
+        return Column(name=name, length=_integer(dimensions[0], "a dimension"), dtype=_text(tensor, "dtype"))
+
+
+@contextmanager
+def _naming(what: Path | str) -> Iterator[None]:
+    """Put the place in front of the complaint."""
+    try:
+        yield
+    except FormatError as error:
+        raise FormatError(f"{what}: {error}") from error
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        return _object(json.loads(path.read_bytes(), object_pairs_hook=_unique), "the file")
+    except FileNotFoundError:
+        raise FormatError("not there; write_metadata writes it, when all shards are") from None
+    except ValueError as error:
+        raise FormatError(f"not JSON ({error})") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise FormatError(f"a field is there twice among {sorted(fields)}")
+    return fields
+
+
+def _object(value: object, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise FormatError(f"{what} is {_kind(value)}, expected an object")
+    return value
+
+
+def _list(fields: Mapping[str, Any], name: str) -> list[Any]:
+    value = fields.get(name)
+    if not isinstance(value, list):
+        raise FormatError(f"{name} is {_kind(value)}, expected a list")
+    return value
+
+
+def _text(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    value = fields.get(name, default)
+    if not isinstance(value, str):
+        raise FormatError(f"{name} is {_kind(value)}, expected a string")
+    return value
+
+
+def _integer(value: object, what: str) -> int:
+    """An int64 of protobuf's JSON: a number, or, as TFDS writes it, a decimal string."""
+    if isinstance(value, str) and _DECIMAL.fullmatch(value):
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise FormatError(f"{what} is {_kind(value)}, expected a whole number")
+
+
+def _kind(value: object) -> str:
+    return "missing" if value is None else f"{type(value).__name__} {value!r:.60}"
+
+
+def validate(where: Path, *, records: Literal["all", "first"] = "all", besides: Collection[str] = ()) -> DatasetInfo:
+    """Hold a directory's shards against its metadata; what the metadata say.
+
+    The directory must hold the two JSON files, every shard 0 to N - 1 of every split, and nothing else; files named in
+    ``besides`` may be there too. Each shard must have the records that its entry of ``shardLengths`` says, each split
+    the payload bytes of ``numBytes``. ``records="all"`` verifies every checksum and holds every record against the
+    columns; ``"first"`` does so for the first record of each shard and counts the others, which leaves ``numBytes`` of
+    ArrayRecord files unchecked.
+
+    FormatError, naming the file and, where there is one, the record; ConfigError for ArrayRecord without the package.
+    """
+    info = read_metadata(where)
+    _check_names(where, info, besides)
+    for split in info.splits:
+        payload_bytes: int | None = 0
+        for name, length in zip(info.shard_names(split), split.shard_lengths, strict=True):
+            count, size = _count(where / name, info, records)
+            if count != length:
+                raise FormatError(f"{where / name}: {count} records, {DATASET_INFO} says {length}")
+            payload_bytes = None if size is None or payload_bytes is None else payload_bytes + size
+        if payload_bytes not in (None, split.num_bytes):
+            raise FormatError(
+                f"{where / DATASET_INFO}: split {split.name!r}: numBytes {split.num_bytes}, counted {payload_bytes}"
+            )
+    return info
+
+
+def _count(path: Path, info: DatasetInfo, records: Literal["all", "first"]) -> tuple[int, int | None]:
+    """Records of a shard, and the bytes of their payloads: None where it takes reading them all to know."""
+    if records == "all":
+        found = (tfrecord if info.file_format == "tfrecord" else array_record).validate(path, info.columns)
+        return found.records, found.payload_bytes
+    if info.file_format == "tfrecord":
+        payloads: Iterator[bytes] = (record.payload for record in tfrecord.records(path))
+        found = tfrecord.count(path)
+        counted: tuple[int, int | None] = found.records, found.payload_bytes
+    else:
+        payloads = array_record.records(path)
+        counted = array_record.count(path), None
+    for payload in islice(payloads, 1):
+        with _naming(f"{path}: record 0"):
+            example.check_row(payload, info.columns)
+    return counted
+
+
+def _check_names(where: Path, info: DatasetInfo, besides: Collection[str]) -> None:
+    expected = {name for split in info.splits for name in info.shard_names(split)}
+    with os.scandir(where) as entries:
+        present = {entry.name: entry.is_file() for entry in entries}
+    strays = present.keys() - expected - {DATASET_INFO, FEATURES, *besides}
+    if missing := sorted(expected - present.keys()):
+        raise FormatError(
+            f"{where}: {len(missing)} of {len(expected)} shards are not there, first {missing[0]}{_totals(strays)}"
+        )
+    if strays:
+        raise FormatError(
+            f"{where}: {len(strays)} entries are not of this dataset, first {min(strays)}{_totals(strays)}; TFDS would"
+            " ignore them"
+        )
+    if odd := sorted(name for name, is_file in present.items() if not is_file):
+        raise FormatError(f"{where}: {odd[0]} is not a file")
+
+
+def _totals(strays: Iterable[str]) -> str:
+    """A remark on shards of another run among the strays."""
+    totals = {int(found["total"]) for name in strays if (found := _SHARD.search(name))}
+    return f"; there are shards of other totals, {sorted(totals)}" if totals else ""

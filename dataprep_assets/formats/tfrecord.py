@@ -1,0 +1,209 @@
+"""TFRecord files: framed payloads with masked CRC-32C, written, read, counted and validated without TensorFlow.
+
+A file is records one after another, with no header, footer or index (TensorFlow, ``tsl/lib/io/record_writer.h``):
+uint64 length, uint32 masked CRC of these eight bytes, payload, uint32 masked CRC of the payload; little-endian. The
+mask is ``((crc >> 15 | crc << 17) + 0xA282EAD8) mod 2**32``. Compression is never detected: a gzip file is just
+corrupt.
+
+A file cut between two records is a whole file of fewer: no reader can tell. TensorFlow also takes one for whole that is
+cut within a record's first twelve bytes; here that is an error. For the rest there is metadata: `tfds.validate` holds
+every shard against its count.
+
+Shards of a cohort have at most `ROWS_PER_SHARD` rows and names of their own (MaxText, ``MaxText/hope_alpha/
+convert_jsonl_to_tfrecord.py``, ``jsonl_to_tfrecord_one_file_split``): ``<YYYY>-<MM>_<sss>-of-<nnn>.tfrecords``, from 1.
+Only the last is shorter. What `write` is given decides the bytes, and nothing else.
+
+Entry points: `shard_slices`, `shard_name`, `write`; `records`, `read_batches`; `count`, `validate`.
+"""
+
+import os
+import re
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import google_crc32c
+import numpy.typing as npt
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats import example, flat_bins
+from dataprep_assets.formats.example import Column
+
+__all__ = [
+    "ROWS_PER_SHARD",
+    "Record",
+    "ShardCount",
+    "count",
+    "read_batches",
+    "records",
+    "shard_name",
+    "shard_slices",
+    "validate",
+    "write",
+]
+
+ROWS_PER_SHARD = 256
+"""Rows that a cohort's shard holds at most."""
+
+_LENGTH = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+_HEADER = struct.Struct("<8sI")
+_FRAMING = _HEADER.size + _CRC.size
+_GZIP = b"\x1f\x8b"
+_COHORT = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
+_DIGITS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardCount:
+    """What a file holds: records, and the bytes of their payloads without the 16 of framing around each."""
+
+    records: int
+    payload_bytes: int
+
+
+class Record(NamedTuple):
+    """One record: its number from 0, the byte of the file where its frame begins, its payload."""
+
+    number: int
+    offset: int
+    payload: bytes
+
+
+def shard_slices(rows: int) -> list[slice]:
+    """The rows of each shard of a cohort: all of `ROWS_PER_SHARD` but the last. No shard for no rows."""
+    return [slice(start, min(start + ROWS_PER_SHARD, rows)) for start in range(0, rows, ROWS_PER_SHARD)]
+
+
+def shard_name(cohort: str, index: int, total: int) -> str:
+    """The file name of shard ``index`` (from 0; the name counts from 1) of ``total``, of the cohort ``YYYY-MM``.
+
+    Three digits, or as many as ``total`` has, so that names sort in order. FormatError for anything that cannot be.
+    """
+    if not _COHORT.fullmatch(cohort):
+        raise FormatError(f"cohort {cohort!r} is not a year and a month, YYYY-MM")
+    if not 0 <= index < total:
+        raise FormatError(f"cohort {cohort}: shard {index} of {total} cannot be; the first is 0")
+    digits = max(_DIGITS, len(str(total)))
+    return f"{cohort}_{index + 1:0{digits}d}-of-{total:0{digits}d}.tfrecords"
+
+
+def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) -> ShardCount:
+    """Write the payloads, in order, to the new file ``path``; what it then holds.
+
+    The file is not synced and not moved: staging and commit are the caller's. FormatError when there are more than
+    ``most`` payloads; FileExistsError when ``path`` exists. After an error there is no file.
+    """
+    written = payload_bytes = 0
+    with flat_bins.create(path) as handle:
+        for payload in payloads:
+            if written == most:
+                raise FormatError(f"{path}: more than {most} records; begin another shard")
+            length = _LENGTH.pack(len(payload))
+            handle.writelines((length, _CRC.pack(_masked(length)), payload, _CRC.pack(_masked(payload))))
+            written += 1
+            payload_bytes += len(payload)
+    return ShardCount(records=written, payload_bytes=payload_bytes)
+
+
+def _masked(content: bytes) -> int:
+    crc: int = google_crc32c.value(content)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def records(path: Path) -> Iterator[Record]:
+    """Yield every record of a file, both its checksums verified.
+
+    FormatError, naming file, record and byte, for a file that ends within a record, for a checksum that does not match,
+    and for a gzip file.
+    """
+    with open(path, "rb") as handle:
+        for number, offset, length in _frames(path, handle):
+            content = handle.read(length + _CRC.size)
+            payload = content[:length]
+            if _CRC.unpack_from(content, length)[0] != _masked(payload):
+                raise FormatError(
+                    f"{path}: record {number} at byte {offset}: the payload does not match its checksum; the file is"
+                    " damaged"
+                )
+            yield Record(number, offset, payload)
+
+
+def count(path: Path) -> ShardCount:
+    """Count records and payload bytes by walking from frame to frame; payloads are neither read nor verified.
+
+    FormatError as in `records`, but for damage within a payload.
+    """
+    found = payload_bytes = 0
+    with open(path, "rb") as handle:
+        for _, _, length in _frames(path, handle):
+            handle.seek(length + _CRC.size, os.SEEK_CUR)
+            found += 1
+            payload_bytes += length
+    return ShardCount(records=found, payload_bytes=payload_bytes)
+
+
+def _frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]:
+    """Yield number, byte and payload length of each record; between two, the caller moves past payload and checksum."""
+    size = os.fstat(handle.fileno()).st_size
+    number = offset = 0
+    while offset < size:
+        header = handle.read(_HEADER.size)
+        if len(header) < _HEADER.size:
+            raise FormatError(f"{path}: the file ends at byte {size}, within the header of record {number} at {offset}")
+        length_bytes, crc = _HEADER.unpack(header)
+        if crc != _masked(length_bytes):
+            if offset == 0 and header.startswith(_GZIP):
+                raise FormatError(f"{path}: compressed with gzip, which readers do not detect; decompress it")
+            raise FormatError(
+                f"{path}: record {number} at byte {offset}: its length does not match its checksum; the file is"
+                " damaged, or not a TFRecord file"
+            )
+        (length,) = _LENGTH.unpack(length_bytes)
+        if offset + _FRAMING + length > size:
+            raise FormatError(
+                f"{path}: the file ends at byte {size}, within record {number} at byte {offset}, which would end at"
+                f" {offset + _FRAMING + length}"
+            )
+        yield number, offset, length
+        number += 1
+        offset += _FRAMING + length
+
+
+def validate(path: Path, columns: Sequence[Column]) -> ShardCount:
+    """Verify every record and hold it against the columns (`example.check_row`); what the file holds.
+
+    FormatError, naming file, record and byte, as in `records` and `example.check_row`.
+    """
+    found = payload_bytes = 0
+    for record in records(path):
+        _checked(path, record, columns)
+        found += 1
+        payload_bytes += len(record.payload)
+    return ShardCount(records=found, payload_bytes=payload_bytes)
+
+
+def read_batches(
+    path: Path, columns: Sequence[Column], *, rows: int = ROWS_PER_SHARD
+) -> Iterator[dict[str, npt.NDArray[Any]]]:
+    """Yield the columns of up to ``rows`` rows at a time: name to array of shape ``(rows, length)``.
+
+    Verifies as `validate` does, and raises as it does.
+    """
+    batch: list[list[memoryview]] = []
+    for record in records(path):
+        batch.append(_checked(path, record, columns))
+        if len(batch) == rows:
+            yield example.unpack_rows(batch, columns)
+            batch = []
+    if batch:
+        yield example.unpack_rows(batch, columns)
+
+
+def _checked(path: Path, record: Record, columns: Sequence[Column]) -> list[memoryview]:
+    try:
+        return example.check_row(record.payload, columns)
+    except FormatError as error:
+        raise FormatError(f"{path}: record {record.number} at byte {record.offset}: {error}") from error

@@ -1,0 +1,247 @@
+"""Claims about `dataprep_assets.formats.example`, some of them tested on TensorFlow itself."""
+
+import random
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats import example
+from dataprep_assets.formats.example import Column
+from dataprep_assets_tests.formats import packed
+from dataprep_assets_tests.formats.packed import Rows, assert_same, columns_of, entry, field, packed_rows
+
+LOW, HIGH = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+EDGES = [0, 1, *(edge + by for bits in range(7, 63, 7) for edge in [1 << bits] for by in (-1, 0)), HIGH]
+
+
+def _around(top: int) -> npt.NDArray[np.int64]:
+    """Values up to ``top``: every varint length there is, in no order, and the two ends."""
+    values = [edge for edge in EDGES if edge <= top]
+    return np.array([*random.Random(top).choices(values, k=40), 0, top], np.int64)
+
+
+# Each needs another width of varint, or mixes widths and dtypes; the shapes are those of small and of wide rows.
+BATCHES: dict[str, Rows] = {
+    "packed rows": packed_rows(3, 8192),
+    "short packed rows": packed_rows(300, 64),
+    "one value": {"a": np.array([[5]], np.int32)},
+    "no rows": {"a": np.empty((0, 4), np.int32), "b": np.empty((0, 2), np.int64)},
+    "empty lists": {"a": np.empty((2, 0), np.int64), "b": np.array([[1, 300], [2, 3]], np.int32)},
+    "columns of other lengths": {"b": np.arange(6, dtype=np.int32).reshape(2, 3), "a": np.full((2, 9), 200, np.int64)},
+    "minus one as padding": {"a": np.array([[7, 300, -1], [-1, -1, -1], [1, 2, 3]], np.int32)},
+    "ends of int32": {"a": np.array([[np.iinfo(np.int32).min, np.iinfo(np.int32).max]], np.int32)},
+    "ends of int64": {"a": np.array([[LOW, HIGH, 0, -1, 1, LOW + 1]], np.int64)},
+    "not contiguous": {"a": np.arange(24, dtype=np.int32).reshape(4, 6).T, "b": packed_rows(6, 40)["inputs"][:, ::2]},
+    **{f"up to {top}": {"a": _around(top).reshape(6, 7)} for top in EDGES},
+}
+
+
+@pytest.fixture(scope="module")
+def tf() -> Any:
+    return packed.tensorflow()
+
+
+def _reference(rows: Rows) -> list[bytes]:
+    names = sorted(rows, key=example.key_order)
+    return [
+        packed.example(entry(name.encode(), rows[name][row]) for name in names)
+        for row in range(len(next(iter(rows.values()))))
+    ]
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_payloads_are_the_plain_encoding_and_decode_to_the_rows(batch: str) -> None:
+    rows = BATCHES[batch]
+    payloads = list(example.encode_rows(rows))
+    assert payloads == _reference(rows)
+    if all(values.shape[1] for values in rows.values()):
+        assert_same(example.decode_rows(payloads, columns_of(rows)), rows)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_payloads_are_tensorflows_byte_for_byte(tf: Any, batch: str) -> None:
+    assert list(example.encode_rows(BATCHES[batch])) == packed.tensorflow_payloads(tf, BATCHES[batch])
+
+
+def test_names_are_in_the_order_of_protobufs_deterministic_maps(tf: Any) -> None:
+    draw = random.Random(3)
+    for _ in range(200):
+        names = {"".join(draw.choices("ab_é", k=draw.randint(1, 5))) for _ in range(draw.randint(2, 8))}
+        rows: Rows = {name: np.array([[1]], np.int32) for name in names}
+        assert list(example.encode_rows(rows)) == packed.tensorflow_payloads(tf, rows)
+
+
+def test_a_longer_name_stands_before_its_own_prefix() -> None:
+    names = ["inputs", "inputs_position", "targets", "inputs_segmentation", "targets_position"]
+    assert sorted(names, key=example.key_order) == [
+        "inputs_position",
+        "inputs_segmentation",
+        "inputs",
+        "targets_position",
+        "targets",
+    ]
+
+
+def test_tensorflow_parses_every_column(tf: Any) -> None:
+    rows = packed_rows(4, 300)
+    features = {name: tf.io.FixedLenFeature([300], tf.int64) for name in rows}
+    for row, payload in enumerate(example.encode_rows(rows)):
+        parsed = tf.io.parse_single_example(payload, features)
+        for name, values in rows.items():
+            assert np.array_equal(parsed[name].numpy(), values[row])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(st.integers(LOW, HIGH), min_size=3, max_size=3), max_size=5))
+def test_any_values_encode_plainly_and_come_back(values: list[list[int]]) -> None:
+    rows: Rows = {"ab": np.array(values, np.int64).reshape(len(values), 3), "a": np.ones((len(values), 1), np.int32)}
+    payloads = list(example.encode_rows(rows))
+    assert payloads == _reference(rows)
+    assert_same(example.decode_rows(payloads, columns_of(rows)), rows)
+
+
+@pytest.mark.parametrize("block", [1, 100, 1000])
+def test_blocks_do_not_change_the_bytes(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    rows = packed_rows(7, 90)
+    whole = list(example.encode_rows(rows))
+    monkeypatch.setattr(example, "_BLOCK", block)
+    assert list(example.encode_rows(rows)) == whole
+    assert_same(example.decode_rows(whole, columns_of(rows)), rows)
+
+
+def test_columns_may_be_in_any_order_in_a_payload() -> None:
+    rows = packed_rows(6, 50)
+    draw = random.Random(1)
+    payloads = [
+        packed.example(draw.sample([entry(name.encode(), values[row]) for name, values in rows.items()], k=len(rows)))
+        for row in range(6)
+    ]
+    assert len({payload[:20] for payload in payloads}) > 1
+    assert_same(example.decode_rows(payloads, columns_of(rows)), rows)
+
+
+A = Column(name="a", length=3)
+B = Column(name="b", length=2)
+GOOD_A, GOOD_B = entry(b"a", [1, 300, 70_000]), entry(b"b", [4, 5])
+
+
+def _with_feature(content: bytes) -> bytes:
+    """A payload whose column a has this content of its feature; column b is as it should be."""
+    return packed.example([field(1, field(1, b"a") + field(2, content)), GOOD_B])
+
+
+def _with_varints(content: bytes) -> bytes:
+    """The same with these bytes in the place of the varints."""
+    return _with_feature(field(3, field(1, content)))
+
+
+DEFECTS: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "expected the features at byte 0"),
+    "no columns": (field(1, b""), r"columns missing: \['a', 'b'\]"),
+    "column missing": (packed.example([GOOD_A]), r"columns missing: \['b'\], not declared: \[\]"),
+    "column not declared": (packed.example([GOOD_A, GOOD_B, entry(b"c", [1])]), r"not declared: \['c'\]"),
+    "another name": (packed.example([GOOD_A, entry(b"B", [4, 5])]), r"missing: \['b'\], not declared: \['B'\]"),
+    "column twice": (packed.example([GOOD_A, GOOD_B, GOOD_A]), "column 'a' is there twice"),
+    "one value less": (packed.example([entry(b"a", [1, 2]), GOOD_B]), "column 'a' has 2 values, expected 3"),
+    "one value more": (packed.example([GOOD_A, entry(b"b", [1, 2, 3])]), "column 'b' has 3 values, expected 2"),
+    "empty list": (packed.example([GOOD_A, entry(b"b", [])]), "column 'b' has 0 values"),
+    "list of bytes": (_with_feature(field(1, b"")), "column 'a' is a list of bytes"),
+    "list of float": (_with_feature(field(2, b"")), "column 'a' is a list of float"),
+    "no list at all": (_with_feature(b""), "the integer list of column 'a'"),
+    "not packed": (_with_feature(field(3, b"\x08\x01\x08\x02\x08\x03")), "the packed values of column 'a'"),
+    "two packed runs": (
+        _with_feature(field(3, field(1, b"\1\2") + field(1, b"\3"))),
+        "the packed values of column 'a'",
+    ),
+    "last varint cut": (_with_varints(b"\1\2\3\x80"), "column 'a': its last varint is cut"),
+    "varint of eleven bytes": (_with_varints(b"\1\2" + b"\x80" * 10 + b"\1"), "more than ten bytes"),
+    "beyond int32": (packed.example([entry(b"a", [1, 2, 1 << 31]), GOOD_B]), "beyond int32, the first is value 2"),
+    "below int32": (
+        packed.example([entry(b"a", [1, -(1 << 31) - 1, 3]), GOOD_B]),
+        "beyond int32, the first is value 1",
+    ),
+    "a name that is not UTF-8": (packed.example([GOOD_A, GOOD_B, entry(b"\xff", [1])]), "not UTF-8"),
+    "bytes behind the features": (packed.example([GOOD_A, GOOD_B]) + b"\0", "ends at byte"),
+    "another field": (field(2, b""), "expected the features"),
+    "entry without a feature": (packed.example([field(1, field(1, b"a")), GOOD_B]), "expected a column's feature"),
+    "length of too many bytes": (b"\x0a" + b"\xff" * 12, "the features at byte 0"),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_every_defect_is_refused_with_its_row(defect: str) -> None:
+    payload, complaint = DEFECTS[defect]
+    good = packed.example([GOOD_A, GOOD_B])
+    assert len(example.check_row(good, [A, B])) == 2
+    with pytest.raises(FormatError, match=complaint):
+        example.check_row(payload, [A, B])
+    with pytest.raises(FormatError, match=rf"row 1: .*{complaint}"):
+        example.decode_rows([good, payload], [A, B])
+
+
+def test_every_truncation_is_refused() -> None:
+    rows = packed_rows(1, 40)
+    (payload,) = example.encode_rows(rows)
+    for size in range(len(payload)):
+        with pytest.raises(FormatError):
+            example.check_row(payload[:size], columns_of(rows))
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_damage_is_refused_or_leaves_rows_that_decode(data: st.DataObject) -> None:
+    """No damage makes the parser fail in another way; a length that lies is never followed out of the payload."""
+    rows: Rows = {"a": np.array([[1, 300, -1]], np.int64), "bb": np.array([[4, 70_000]], np.int64)}
+    payload = bytearray(next(example.encode_rows(rows)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decoded = example.decode_rows([bytes(payload)], columns_of(rows))
+    except FormatError:
+        return
+    assert {name: values.shape for name, values in decoded.items()} == {"a": (1, 3), "bb": (1, 2)}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_what_is_accepted_decodes_as_tensorflow_decodes_it(tf: Any, data: st.DataObject) -> None:
+    rows: Rows = {"a": np.array([[1, 300, -1, 2**40]], np.int64)}
+    payload = bytearray(next(example.encode_rows(rows)))
+    start = len(payload) - 19
+    for _ in range(data.draw(st.integers(1, 4))):
+        payload[data.draw(st.integers(start, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decoded = example.decode_rows([bytes(payload)], columns_of(rows))
+    except FormatError:
+        return
+    theirs = tf.train.Example.FromString(bytes(payload)).features.feature["a"].int64_list.value
+    assert decoded["a"][0].tolist() == list(theirs)
+
+
+def test_a_value_never_appears_in_a_message() -> None:
+    secret = 3_141_592_653_589
+    with pytest.raises(FormatError) as caught:
+        example.decode_rows([packed.example([entry(b"a", [1, 2, secret]), GOOD_B])], [A, B])
+    assert str(secret) not in str(caught.value)
+
+
+def test_arrays_that_are_no_batch_of_rows_are_refused() -> None:
+    with pytest.raises(FormatError, match=r"column 'a' is uint32 of shape \(1, 2\)"):
+        example.encode_rows({"a": np.zeros((1, 2), np.uint32)})
+    with pytest.raises(FormatError, match=r"column 'a' is int32 of shape \(2,\)"):
+        example.encode_rows({"a": np.zeros(2, np.int32)})
+    with pytest.raises(FormatError, match=r"one number of rows for all, these have \{'a': 1, 'b': 2\}"):
+        example.encode_rows({"a": np.zeros((1, 2), np.int32), "b": np.zeros((2, 2), np.int32)})
+    with pytest.raises(FormatError, match="one number of rows"):
+        example.encode_rows({})
+
+
+@pytest.mark.parametrize(("name", "length", "dtype"), [("", 1, "int32"), ("a", 0, "int32"), ("a", 1, "uint16")])
+def test_columns_that_cannot_be_are_refused(name: str, length: int, dtype: str) -> None:
+    with pytest.raises(FormatError, match="a column has a name"):
+        Column(name=name, length=length, dtype=dtype)
