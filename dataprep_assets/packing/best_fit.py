@@ -1,0 +1,51 @@
+"""Best fit: each item goes to the bin that it leaves with the least room; the earliest of several such bins.
+
+Bins wait in buckets by the room they have left, and the rooms with a bucket are a sorted list, so finding the bin is a
+binary search instead of a scan over all bins. The list has at most as many entries as there are different rooms, hence
+never more than the capacity. The bins are exactly those of the textbook's scan.
+"""
+
+from bisect import bisect_left, insort
+from heapq import heappop, heappush
+
+import numpy as np
+
+from dataprep_assets.packing.bins import Int64
+from dataprep_assets.packing.runs import equal_runs
+
+__all__ = ["best_fit"]
+
+
+def best_fit(lengths: Int64, capacity: int) -> Int64:
+    """The bin of each item, int64, shape ``(items,)``; ``lengths`` are 1 to ``capacity``, in the order of placement."""
+    rooms: list[int] = []
+    buckets: dict[int, list[int]] = {}  # room → heap of the bins that have it
+    bins = 0
+    found: list[int] = []
+    takes: list[int] = []
+    for length, count in equal_runs(lengths):
+        while count:
+            at = bisect_left(rooms, length)
+            if at < len(rooms):
+                room = rooms[at]
+                bucket = buckets[room]
+                bin_ = heappop(bucket)
+                if not bucket:
+                    del rooms[at]
+            else:
+                room, bin_ = capacity, bins
+                bins += 1
+            # The bin stays the tightest for as long as one more of the run fits: no other has less room and enough.
+            take = room // length
+            if take > count:
+                take = count
+            found.append(bin_)
+            takes.append(take)
+            count -= take
+            room -= take * length
+            if room:
+                bucket = buckets.setdefault(room, [])
+                if not bucket:
+                    insort(rooms, room)
+                heappush(bucket, bin_)
+    return np.repeat(np.array(found, np.int64), takes)

@@ -1,0 +1,125 @@
+"""Bins: which items share a row, as two flat arrays instead of a list of lists.
+
+`Bins` holds whole items; `Segments` holds parts of items, for algorithms that cut. Both are in compressed row form:
+bin ``b`` is ``offsets[b]`` to ``offsets[b + 1]`` of the other arrays. The order of the bins and the order inside a bin
+are part of the result, because they decide the bytes of the rows.
+
+Entry points: `Bins`, `Segments`, `fill`; `group`, `checked_lengths` and `checked_capacity` for the algorithms.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import ConfigError
+
+__all__ = ["LARGEST_CAPACITY", "Bins", "Segments", "checked_capacity", "checked_lengths", "fill", "group"]
+
+LARGEST_CAPACITY = 2**31 - 1
+"""Tokens of the longest row: positions are int32."""
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Segments:
+    """Parts of items, by bin.
+
+    ``items``, ``starts``, ``stops``: int64, shape ``(segments,)``; a segment is tokens ``start`` to ``stop`` of
+    the item, exclusive. ``offsets``: int64, shape ``(bins + 1,)``, with a leading 0.
+    """
+
+    items: Int64
+    starts: Int64
+    stops: Int64
+    offsets: Int64
+
+    def __len__(self) -> int:
+        """Number of bins."""
+        return self.offsets.size - 1
+
+    def between(self, start: int, stop: int) -> "Segments":
+        """The bins ``start`` to ``stop`` (exclusive), so that rows can be made a few at a time."""
+        offsets = self.offsets[start : stop + 1]
+        chosen = slice(offsets[0], offsets[-1])
+        return Segments(
+            items=self.items[chosen],
+            starts=self.starts[chosen],
+            stops=self.stops[chosen],
+            offsets=offsets - offsets[0],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bins:
+    """Whole items, by bin.
+
+    ``items``: int64, shape ``(items,)``, each index of the packed lengths once.
+    ``offsets``: int64, shape ``(bins + 1,)``, with a leading 0. No bin is empty.
+    """
+
+    items: Int64
+    offsets: Int64
+
+    def __len__(self) -> int:
+        """Number of bins."""
+        return self.offsets.size - 1
+
+    def __getitem__(self, index: int) -> Int64:
+        """The items of one bin, a view; IndexError beyond the last bin."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"bin {index} of {len(self)}")
+        return self.items[self.offsets[index] : self.offsets[index + 1]]
+
+    def between(self, start: int, stop: int) -> "Bins":
+        """The bins ``start`` to ``stop`` (exclusive), so that rows can be made a few at a time."""
+        offsets = self.offsets[start : stop + 1]
+        return Bins(items=self.items[offsets[0] : offsets[-1]], offsets=offsets - offsets[0])
+
+    def segments(self, lengths: NDArray[Any]) -> Segments:
+        """The same bins as segments that are whole items; ``lengths`` are tokens, shape ``(all items,)``."""
+        stops = lengths[self.items].astype(np.int64)
+        return Segments(items=self.items, starts=np.zeros_like(stops), stops=stops, offsets=self.offsets)
+
+
+def fill(bins: Bins, lengths: NDArray[Any], capacity: int) -> float:
+    """Share of the bins' capacity that holds tokens, 0 to 1; 1 where there is no bin."""
+    room = len(bins) * capacity
+    return int(lengths[bins.items].sum(dtype=np.int64)) / room if room else 1.0
+
+
+def group(order: Int64, placed: Int64) -> Bins:
+    """Bins of items that were placed one by one: item ``order[i]`` went, as the i-th, to bin ``placed[i]``.
+
+    Bin numbers are 0 to the last without a gap. Items of a bin keep the order in which they were placed.
+    """
+    offsets = np.zeros(int(placed.max(initial=-1)) + 2, np.int64)
+    np.cumsum(np.bincount(placed, minlength=offsets.size - 1), out=offsets[1:])
+    # In as few bytes as they fit: NumPy's stable sort of 16-bit integers is a radix sort.
+    keys = placed.astype(np.min_scalar_type(offsets.size))
+    return Bins(items=order[np.argsort(keys, kind="stable")], offsets=offsets)
+
+
+def checked_capacity(capacity: int) -> int:
+    """``capacity`` itself; ConfigError unless it is 1 to `LARGEST_CAPACITY` tokens."""
+    if not 1 <= capacity <= LARGEST_CAPACITY:
+        raise ConfigError(f"capacity {capacity}: a bin has 1 to {LARGEST_CAPACITY} tokens")
+    return capacity
+
+
+def checked_lengths(lengths: NDArray[Any], most: int | None) -> Int64:
+    """``lengths`` as int64; ConfigError, with index and value, for one below 1 or above ``most`` (None: no limit)."""
+    array = np.asarray(lengths)
+    # np.array([]) is float64, and as good an array of no lengths as any.
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ConfigError(f"lengths are {array.ndim}-d {array.dtype}; pass a 1-d array of integers")
+    wrong = array < 1
+    if most is not None:
+        wrong |= array > most
+    if wrong.any():
+        at = int(wrong.argmax())
+        allowed = "at least 1" if most is None else f"1 to {most}"
+        raise ConfigError(f"item {at} has {array[at]} tokens, allowed are {allowed}; drop empty items, split long ones")
+    return array.astype(np.int64)

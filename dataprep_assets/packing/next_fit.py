@@ -1,0 +1,53 @@
+"""Next fit: items stay in their order, and only the last bin is open.
+
+`next_fit` never cuts an item and leaves the end of a bin empty when the next item does not fit. `concat_then_split`
+leaves nothing empty but the end of the last bin, and cuts items for it. Both are linear.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.packing.bins import Int64, Segments, checked_capacity, checked_lengths
+
+__all__ = ["concat_then_split", "next_fit"]
+
+
+def next_fit(lengths: Int64, capacity: int) -> Int64:
+    """The bin of each item, int64, shape ``(items,)``; ``lengths`` are 1 to ``capacity``, in the order of placement."""
+    ends = np.cumsum(lengths)
+    # For a bin that starts with item i: the first item that is no longer in it.
+    following = np.searchsorted(ends, ends - lengths + capacity, side="right").tolist()
+    opens = np.zeros(lengths.size, np.int64)
+    at = following[0] if following else 0
+    while at < lengths.size:
+        opens[at] = 1
+        at = following[at]
+    return np.cumsum(opens)
+
+
+def concat_then_split(lengths: NDArray[Any], capacity: int) -> Segments:
+    """Concatenate all items in order and cut every ``capacity`` tokens.
+
+    ``lengths``: tokens, shape ``(items,)``, at least 1 and without an upper limit. Bin ``b`` holds tokens
+    ``b * capacity`` to ``(b + 1) * capacity`` of the concatenation; only the last bin may be shorter. Segments are in
+    the order of the concatenation. ConfigError for a length below 1 and for a capacity that no row can have.
+    """
+    capacity, lengths = checked_capacity(capacity), checked_lengths(lengths, None)
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if ends.size else 0
+    cuts = np.arange(capacity, total, capacity)
+    ahead = np.searchsorted(ends, cuts)
+    inside = ends[ahead] != cuts
+    stops = np.insert(ends, ahead[inside], cuts[inside])
+    starts = np.concatenate([np.zeros(1, np.int64), stops])[:-1]
+    items = np.searchsorted(ends, starts, side="right")
+    before = (ends - lengths)[items]
+    firsts = np.searchsorted(starts, np.arange(0, total, capacity))
+    return Segments(
+        items=items.astype(np.int64),
+        starts=starts - before,
+        stops=stops - before,
+        offsets=np.append(firsts, starts.size).astype(np.int64),
+    )

@@ -1,0 +1,144 @@
+"""Row defects: packed rows held against the invariants of their format (FORMATS A.9), without a look at the bins.
+
+Each invariant gives at most one defect, its first place in row order. A defect names row, column and position and never
+a token, so it may be shown for rows of protected text.
+
+Entry point: `find_row_defects`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.packing.rows import COLUMNS, TARGETS, PackedRows
+
+__all__ = ["RowDefect", "find_row_defects"]
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowDefect:
+    """What is wrong, and the first place where it is; ``row`` and ``position`` are None for a column as a whole."""
+
+    column: str
+    row: int | None = None
+    position: int | None = None
+    why: str
+
+    def __str__(self) -> str:
+        if self.row is None:
+            return f"column {self.column}: {self.why}"
+        return f"row {self.row}, column {self.column}, position {self.position}: {self.why}"
+
+
+def find_row_defects(
+    rows: PackedRows | Mapping[str, NDArray[Any]],
+    *,
+    row_length: int,
+    pad_id: int,
+    vocab_size: int | None = None,
+    pad_is_reserved: bool = False,
+) -> list[RowDefect]:
+    """The invariants that the rows break, in a fixed order; an empty list for good rows.
+
+    ``rows``: `PackedRows`, or name → integer array of shape ``(rows, L)``; ``targets`` may be missing.
+    ``vocab_size``: also hold the tokens of documents below it (None: only at or above 0).
+    ``pad_is_reserved``: no document holds the pad id, so that one in a segment is a defect as well.
+    When a column is missing or misshapen, only that is reported.
+    """
+    columns = rows.columns() if isinstance(rows, PackedRows) else rows
+    found = list(_misshapen(columns, row_length))
+    if found:
+        return found
+    segments = columns["inputs_segmentation"]
+    checks = chain(
+        _segmentation(segments),
+        _positions(segments, columns["inputs_position"]),
+        _tokens(segments, columns["inputs"], pad_id, vocab_size, pad_is_reserved),
+        _targets(columns, pad_id),
+    )
+    for column, wrong, why in checks:
+        if wrong.any():
+            row, position = np.unravel_index(int(wrong.argmax()), wrong.shape)
+            found.append(RowDefect(column=column, row=int(row), position=int(position), why=why))
+    return found
+
+
+def _misshapen(columns: Mapping[str, NDArray[Any]], row_length: int) -> Iterator[RowDefect]:
+    rows: int | None = None
+    for name in (*COLUMNS, TARGETS):
+        column = columns.get(name)
+        if column is None:
+            if name != TARGETS:
+                yield RowDefect(column=name, why="is missing")
+        elif column.dtype.kind not in "iu":
+            yield RowDefect(column=name, why=f"is {column.dtype}, not integers")
+        elif column.ndim != 2 or column.shape[1] != row_length:
+            yield RowDefect(column=name, why=f"has shape {column.shape}, rows have {row_length} positions")
+        elif rows is not None and column.shape[0] != rows:
+            yield RowDefect(column=name, why=f"has {column.shape[0]} rows, the columns before it have {rows}")
+        else:
+            rows = column.shape[0]
+
+
+Check = tuple[str, Mask, str]
+"""Column, where it is wrong, and why."""
+
+
+def _before(values: NDArray[Any]) -> NDArray[Any]:
+    """Each position's left neighbour, 0 at the first position."""
+    return np.concatenate([np.zeros_like(values[:, :1]), values[:, :-1]], axis=1)
+
+
+def _segmentation(segments: NDArray[Any]) -> Iterator[Check]:
+    name = "inputs_segmentation"
+    first = np.arange(segments.shape[1]) == 0
+    before = _before(segments)
+    padding_only = ~segments.any(axis=1, keepdims=True)
+    yield name, padding_only & first, "the row is all padding"
+    yield name, segments < 0, "is negative"
+    yield name, first & (segments != 1) & ~padding_only, "the first segment is not 1"
+    stays = (segments == before) | (segments == before + 1) | (segments == 0)
+    yield name, ~(stays | first | (before == 0)), "a segment is followed by neither itself, the next one, nor padding"
+    yield name, (segments != 0) & (before == 0) & ~first, "padding is followed by a segment"
+
+
+def _positions(segments: NDArray[Any], positions: NDArray[Any]) -> Iterator[Check]:
+    name = "inputs_position"
+    real = segments != 0
+    begins = segments != _before(segments)
+    yield name, ~real & (positions != 0), "is not 0 on padding"
+    yield name, real & begins & (positions != 0), "does not restart at 0 with its segment"
+    yield name, real & ~begins & (positions != _before(positions) + 1), "is not one more than the position before"
+
+
+def _tokens(
+    segments: NDArray[Any], inputs: NDArray[Any], pad_id: int, vocab_size: int | None, pad_is_reserved: bool
+) -> Iterator[Check]:
+    name = "inputs"
+    real = segments != 0
+    yield name, ~real & (inputs != pad_id), "is not the pad id on padding"
+    yield name, real & (inputs < 0), "a token is negative"
+    if vocab_size is not None:
+        yield name, real & (inputs >= vocab_size), f"a token is not below the vocabulary of {vocab_size}"
+    if pad_is_reserved:
+        yield name, real & (inputs == pad_id), "a segment holds the reserved pad id"
+
+
+def _targets(columns: Mapping[str, NDArray[Any]], pad_id: int) -> Iterator[Check]:
+    segments = columns["inputs_segmentation"]
+    labelled = np.zeros(segments.shape, np.bool_)
+    labelled[:, :-1] = (segments[:, :-1] != 0) & (segments[:, :-1] == segments[:, 1:])
+    for name in ("segmentation", "position"):
+        column, wanted = columns[f"targets_{name}"], columns[f"inputs_{name}"]
+        yield f"targets_{name}", labelled & (column != wanted), f"is not that of inputs_{name} where there is a label"
+        yield f"targets_{name}", ~labelled & (column != 0), "is not 0 where there is no label"
+    if TARGETS in columns:
+        targets, following = columns[TARGETS], np.roll(columns["inputs"], -1, axis=1)
+        yield TARGETS, labelled & (targets != following), "is not the next token of the segment"
+        yield TARGETS, ~labelled & (targets != pad_id), "is not the pad id where there is no label"

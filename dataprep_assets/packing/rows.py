@@ -1,0 +1,180 @@
+"""Packed rows: the integer columns that a trainer reads, laid out from tokens and bins.
+
+A row of length L holds the documents of one bin, one after another, then padding (FORMATS A.2; the trainer's names are
+those of MaxText, ``utils/maxtext_utils.py``, ``get_shaped_batch``):
+
+=====================  =======================================================================================
+column                 value at a position
+=====================  =======================================================================================
+inputs                 the token; the pad id on padding
+inputs_segmentation    1, 2, ... for the documents of the row; 0 on padding
+inputs_position        0, 1, ... in each document; 0 on padding
+targets                the next token, where that is in the same document; else the pad id
+targets_segmentation   as `inputs_segmentation` where `targets` is a real label; else 0
+targets_position       as `inputs_position` where `targets` is a real label; else 0
+=====================  =======================================================================================
+
+What is padding is known from the bins and never from the token, so a document may hold the pad id.
+
+Entry points: `pack_rows`, `PackedRows`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import ConfigError, FormatError
+from dataprep_assets.packing.bins import LARGEST_CAPACITY, Bins, Int64, Segments
+
+__all__ = ["COLUMNS", "TARGETS", "PackedRows", "pack_rows"]
+
+COLUMNS = ("inputs", "inputs_segmentation", "inputs_position", "targets_segmentation", "targets_position")
+"""The stored columns, in the order in which they are stored."""
+TARGETS = "targets"
+"""The optional sixth column; a reader can derive it."""
+
+Int32 = NDArray[np.int32]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PackedRows:
+    """Rows of one length: int32 arrays of shape ``(rows, L)``; ``targets`` is None where it is not stored."""
+
+    inputs: Int32
+    inputs_segmentation: Int32
+    inputs_position: Int32
+    targets_segmentation: Int32
+    targets_position: Int32
+    targets: Int32 | None = None
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return int(self.inputs.shape[0])
+
+    def columns(self) -> dict[str, Int32]:
+        """Name → array, in the order of `COLUMNS`, then `TARGETS` where it is stored."""
+        found: dict[str, Int32] = {name: getattr(self, name) for name in COLUMNS}
+        return found if self.targets is None else {**found, TARGETS: self.targets}
+
+
+def pack_rows(
+    tokens: NDArray[Any],
+    document_offsets: NDArray[Any],
+    content: Bins | Segments,
+    *,
+    row_length: int,
+    pad_id: int,
+    targets: bool = False,
+) -> PackedRows:
+    """One row for each bin, in the order of the bins; in a row, documents in the order of the bin.
+
+    ``tokens``: integers, shape ``(tokens,)``, ids below 2**31; a memory map is read only where the bins say.
+    ``document_offsets``: integers, shape ``(documents + 1,)``, with a leading 0, never falling; item ``i`` of
+    ``content`` is tokens ``document_offsets[i]`` to ``document_offsets[i + 1]``. Memory is about 30 bytes a position
+    of the result: for many rows, call with ``content.between``. ConfigError for a row length or pad id that int32 does
+    not hold; FormatError for a bin that is empty or longer than a row, a segment outside its document, offsets outside
+    the tokens, and ids that int32 does not hold. No message shows a token.
+    """
+    if not 1 <= row_length <= LARGEST_CAPACITY:
+        raise ConfigError(f"row_length {row_length}: a row has 1 to {LARGEST_CAPACITY} tokens")
+    if not -(2**31) <= pad_id < 2**31:
+        raise ConfigError(f"pad_id {pad_id}: rows are int32")
+    offsets = _checked_offsets(document_offsets, tokens)
+    segments = _checked_segments(content, np.diff(offsets))
+    lengths = segments.stops - segments.starts
+    layout = _Layout(lengths, segments.offsets, row_length)
+    segmentation, position = layout.segmentation(), layout.position()
+    real = segmentation != 0
+    position *= real
+    inputs = np.full(segmentation.shape, pad_id, np.int32)
+    inputs[real] = _gathered(tokens, offsets[segments.items] + segments.starts, lengths)
+    labelled = np.zeros_like(real)
+    labelled[:, :-1] = real[:, 1:] & (segmentation[:, 1:] == segmentation[:, :-1])
+    return PackedRows(
+        inputs=inputs,
+        inputs_segmentation=segmentation,
+        inputs_position=position,
+        targets_segmentation=segmentation * labelled,
+        targets_position=position * labelled,
+        targets=_shifted(inputs, labelled, pad_id) if targets else None,
+    )
+
+
+class _Layout:
+    """Rows as pieces that fill them without a gap: the segments of a row, and its padding as one piece more."""
+
+    def __init__(self, lengths: Int64, offsets: Int64, row_length: int) -> None:
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        used = ends[offsets[1:]] - ends[offsets[:-1]]
+        if (used > row_length).any():
+            row = int((used > row_length).argmax())
+            raise FormatError(f"row {row} has {used[row]} tokens, the row length is {row_length}; pack for that length")
+        self._shape = (used.size, row_length)
+        self._pieces = np.insert(lengths, offsets[1:], row_length - used)
+        ordinals = np.arange(lengths.size) - np.repeat(offsets[:-1], np.diff(offsets))
+        self._numbers = np.insert(ordinals + 1, offsets[1:], 0)
+
+    def segmentation(self) -> Int32:
+        found: Int32 = np.repeat(self._numbers.astype(np.int32), self._pieces).reshape(self._shape)
+        return found
+
+    def position(self) -> Int32:
+        """Positions from the start of each piece, of padding too."""
+        starts = (np.cumsum(self._pieces) - self._pieces) % self._shape[1]
+        found: Int32 = np.repeat(starts.astype(np.int32), self._pieces).reshape(self._shape)
+        np.subtract(np.arange(self._shape[1], dtype=np.int32), found, out=found)
+        return found
+
+
+def _gathered(tokens: NDArray[Any], starts: Int64, lengths: Int64) -> Int32:
+    """The tokens of all segments, one after another."""
+    index = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    index += np.arange(index.size)
+    found = tokens[index]
+    if found.size and (int(found.min()) < 0 or int(found.max()) >= 2**31):
+        at = int(index[((found < 0) | (found >= 2**31)).argmax()])
+        raise FormatError(f"the id at token {at} is not 0 to 2**31 - 1; the tokens were read with a wrong dtype")
+    ids: Int32 = found.astype(np.int32, copy=False)
+    return ids
+
+
+def _shifted(inputs: Int32, labelled: NDArray[np.bool_], pad_id: int) -> Int32:
+    found = np.full_like(inputs, pad_id)
+    np.copyto(found[:, :-1], inputs[:, 1:], where=labelled[:, :-1])
+    return found
+
+
+def _checked_offsets(offsets: NDArray[Any], tokens: NDArray[Any]) -> Int64:
+    for name, array in (("tokens", tokens), ("document offsets", offsets)):
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise FormatError(f"{name} are {array.ndim}-d {array.dtype}; pass a 1-d array of integers")
+    if not offsets.size or offsets[0] != 0:
+        raise FormatError("document offsets do not begin with 0")
+    falls = np.flatnonzero(offsets[1:] < offsets[:-1])
+    if falls.size:
+        raise FormatError(f"document {falls[0]} ends before it starts; document offsets must not fall")
+    if int(offsets[-1]) > tokens.size:
+        raise FormatError(f"the last document ends at token {offsets[-1]}, there are {tokens.size} tokens")
+    return offsets.astype(np.int64)
+
+
+def _checked_segments(content: Bins | Segments, lengths: Int64) -> Segments:
+    outside = (content.items < 0) | (content.items >= lengths.size)
+    if outside.any():
+        at = int(outside.argmax())
+        raise FormatError(f"item {content.items[at]} is in a bin, but there are {lengths.size} documents")
+    segments = content if isinstance(content, Segments) else content.segments(lengths)
+    wrong = (segments.starts < 0) | (segments.stops <= segments.starts) | (segments.stops > lengths[segments.items])
+    if wrong.any():
+        at = int(wrong.argmax())
+        item = int(segments.items[at])
+        raise FormatError(
+            f"a bin holds tokens {segments.starts[at]} to {segments.stops[at]} of document {item}, which has "
+            f"{lengths[item]} tokens; a segment has at least one token of its document"
+        )
+    empty = np.flatnonzero(np.diff(segments.offsets) == 0)
+    if empty.size:
+        raise FormatError(f"bin {empty[0]} is empty; its row would be all padding")
+    return segments

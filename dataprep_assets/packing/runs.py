@@ -1,0 +1,14 @@
+"""Runs: neighbouring items of one length, which algorithms place together instead of one by one."""
+
+import numpy as np
+
+from dataprep_assets.packing.bins import Int64
+
+__all__ = ["equal_runs"]
+
+
+def equal_runs(lengths: Int64) -> list[tuple[int, int]]:
+    """`(length, items)` of each run, in order; ``lengths`` are at least 1, shape ``(items,)``."""
+    firsts = np.flatnonzero(np.diff(lengths, prepend=0))
+    counts = np.diff(firsts, append=lengths.size)
+    return list(zip(lengths[firsts].tolist(), counts.tolist(), strict=True))

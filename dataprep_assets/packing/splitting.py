@@ -1,0 +1,160 @@
+"""Splitting: how a document of a header and a body becomes chunks that fit in a row.
+
+The header is what describes the body (metadata before a note). A document that fits is one chunk under every rule:
+
+=============  ======================================================================================================
+rule           a document that does not fit
+=============  ======================================================================================================
+repeat_header  chunks that all begin with the header
+header_once    chunks of which only the first begins with the header
+truncate       one chunk of the header and the first of the body; the rest is dropped, and counted
+=============  ======================================================================================================
+
+Under the first two rules every token of the body is in a chunk, and each chunk after the first begins with the last
+``overlap`` body tokens of the one before. A document whose body is empty has no chunk: a header alone teaches nothing.
+
+Entry points: `SplitRule`, `split`; `without_room` for callers that drop documents instead of failing.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import ConfigError, FormatError
+from dataprep_assets.packing.bins import LARGEST_CAPACITY, Int64
+
+__all__ = ["Chunks", "Rule", "SplitRule", "split", "without_room"]
+
+Rule = Literal["repeat_header", "header_once", "truncate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitRule:
+    """How documents are cut for rows of ``row_length`` tokens; ``overlap`` is in body tokens.
+
+    ConfigError for an unknown rule, a row length that no row can have, an overlap that is negative or not below the row
+    length, and an overlap with `truncate`.
+    """
+
+    rule: Rule
+    row_length: int
+    overlap: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rule not in get_args(Rule):
+            raise ConfigError(f"split rule {self.rule!r}: must be one of {', '.join(get_args(Rule))}")
+        if not 1 <= self.row_length <= LARGEST_CAPACITY:
+            raise ConfigError(f"row_length {self.row_length}: a row has 1 to {LARGEST_CAPACITY} tokens")
+        if not 0 <= self.overlap < self.row_length:
+            raise ConfigError(f"overlap {self.overlap}: must be 0 to {self.row_length - 1}, below the row length")
+        if self.rule == "truncate" and self.overlap:
+            raise ConfigError(f"overlap {self.overlap}: the rule truncate makes one chunk, which overlaps nothing")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chunks:
+    """Chunks in the order of their documents, and of the body in each document.
+
+    ``documents``, ``starts``, ``stops``: int64, shape ``(chunks,)``; a chunk is body tokens ``start`` to ``stop``,
+    exclusive, of the document. ``with_header``: bool, shape ``(chunks,)``; the chunk begins with the header.
+    ``lengths``: int64, shape ``(chunks,)``, tokens with the header, at most a row.
+    ``dropped``: int64, shape ``(documents,)``, body tokens that are in no chunk.
+    """
+
+    documents: Int64
+    starts: Int64
+    stops: Int64
+    with_header: NDArray[np.bool_]
+    lengths: Int64
+    dropped: Int64
+
+
+def split(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule: SplitRule) -> Chunks:
+    """Cut documents into chunks of at most ``rule.row_length`` tokens.
+
+    ``header_lengths``, ``body_lengths``: integers, shape ``(documents,)``, unit tokens, 0 or more. FormatError, with
+    the document's index and the numbers, for a header that leaves too little room (see `without_room`), a negative
+    length, and arrays that are not one-dimensional integers of one shape.
+    """
+    headers, bodies = _checked(header_lengths, body_lengths)
+    _refuse(headers, bodies, rule)
+    room = _room(headers, rule)
+    beyond = np.maximum(bodies - room, 0)
+    if rule.rule == "truncate":
+        more, dropped = np.zeros_like(bodies), beyond
+    else:
+        more, dropped = -(-beyond // _stride(room, rule)), np.zeros_like(bodies)
+    counts = np.where(bodies > 0, 1 + more, 0)
+    documents = np.repeat(np.arange(bodies.size), counts)
+    ordinal = np.arange(documents.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    # Where a chunk stops if the body goes on; all chunks but the last of a document are as long as they may be.
+    full = room[documents] + ordinal * _stride(room, rule)[documents]
+    starts = np.where(ordinal == 0, 0, full - _later_room(room, rule)[documents])
+    stops = np.minimum(full, bodies[documents])
+    with_header = (ordinal == 0) | (rule.rule == "repeat_header")
+    return Chunks(
+        documents=documents,
+        starts=starts,
+        stops=stops,
+        with_header=with_header,
+        lengths=stops - starts + headers[documents] * with_header,
+        dropped=dropped,
+    )
+
+
+def without_room(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule: SplitRule) -> Int64:
+    """Indexes of the documents that `split` refuses, int64, ascending.
+
+    These are documents whose header leaves no room for one token of the body, and those that need several chunks while
+    the room beside the header is not above the overlap, so that no chunk would get further than the one before.
+    """
+    return _without_room(*_checked(header_lengths, body_lengths), rule)
+
+
+def _without_room(headers: Int64, bodies: Int64, rule: SplitRule) -> Int64:
+    room = _room(headers, rule)
+    # No room at all is never above the overlap, so this is also every header that fills its row.
+    return np.flatnonzero((bodies > room) & (room <= rule.overlap))
+
+
+def _refuse(headers: Int64, bodies: Int64, rule: SplitRule) -> None:
+    wrong = _without_room(headers, bodies, rule)
+    if wrong.size:
+        at = int(wrong[0])
+        raise FormatError(
+            f"document {at} (and {wrong.size - 1} more): a header of {headers[at]} tokens in rows of {rule.row_length} "
+            f"leaves room for {_room(headers, rule)[at]} of its {bodies[at]} body tokens, with an overlap of "
+            f"{rule.overlap}; shorten the header, lengthen the rows, or drop the document"
+        )
+
+
+def _room(headers: Int64, rule: SplitRule) -> Int64:
+    """Body tokens of each document's first chunk."""
+    return np.maximum(rule.row_length - headers, 0)
+
+
+def _later_room(room: Int64, rule: SplitRule) -> Int64:
+    """Body tokens of each chunk after the first."""
+    return np.full_like(room, rule.row_length) if rule.rule == "header_once" else room
+
+
+def _stride(room: Int64, rule: SplitRule) -> Int64:
+    """New body tokens of each chunk after the first; 1 where there is no such chunk and the number would be below."""
+    return np.maximum(_later_room(room, rule) - rule.overlap, 1)
+
+
+def _checked(header_lengths: NDArray[Any], body_lengths: NDArray[Any]) -> tuple[Int64, Int64]:
+    found = []
+    for name, lengths in (("header", header_lengths), ("body", body_lengths)):
+        array = np.asarray(lengths)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise FormatError(f"{name} lengths are {array.ndim}-d {array.dtype}; pass a 1-d array of integers")
+        if array.size and array.min() < 0:
+            raise FormatError(f"document {int(array.argmin())} has a {name} of {array.min()} tokens")
+        found.append(array.astype(np.int64))
+    headers, bodies = found
+    if headers.size != bodies.size:
+        raise FormatError(f"{headers.size} header lengths for {bodies.size} body lengths")
+    return headers, bodies

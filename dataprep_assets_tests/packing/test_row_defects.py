@@ -1,0 +1,150 @@
+"""Claims about `dataprep_assets.packing.row_defects`: each invariant is broken once, and named with its place."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dataprep_assets.packing.algorithms import pack
+from dataprep_assets.packing.row_defects import RowDefect, find_row_defects
+from dataprep_assets.packing.rows import COLUMNS, TARGETS, pack_rows
+
+LENGTH, PAD, VOCABULARY = 8, 9, 1000
+Columns = dict[str, NDArray[Any]]
+
+
+def good() -> Columns:
+    """Row 0: documents of 4 and 2 tokens, and 2 of padding. Row 1: documents of 3 and 5, no padding."""
+    tokens = np.arange(500, 514, dtype=np.uint32)
+    bins = pack(np.array([4, 2, 3, 5]), LENGTH, "concatenative")
+    rows = pack_rows(tokens, np.array([0, 4, 6, 9, 14]), bins, row_length=LENGTH, pad_id=PAD, targets=True)
+    return {name: column.copy() for name, column in rows.columns().items()}
+
+
+def defects(columns: Columns, **settings: Any) -> list[RowDefect]:
+    return find_row_defects(columns, row_length=LENGTH, pad_id=PAD, vocab_size=VOCABULARY, **settings)
+
+
+def put(name: str, row: int, position: int | slice, value: Any) -> Callable[[Columns], None]:
+    def change(columns: Columns) -> None:
+        columns[name][row, position] = value
+
+    return change
+
+
+def test_good_rows_have_no_defects() -> None:
+    assert good()["inputs_segmentation"].tolist() == [[1, 1, 1, 1, 2, 2, 0, 0], [1, 1, 1, 2, 2, 2, 2, 2]]
+    assert defects(good(), pad_is_reserved=True) == []
+    assert defects({name: column.astype(np.uint16) for name, column in good().items()}) == []
+    without = good()
+    del without[TARGETS]
+    assert defects(without) == []
+
+
+SEGMENTS, POSITIONS = "inputs_segmentation", "inputs_position"
+
+BROKEN = {
+    "all padding": (put(SEGMENTS, 1, slice(None), 0), SEGMENTS, 1, 0, "the row is all padding"),
+    "negative": (put(SEGMENTS, 0, 6, -1), SEGMENTS, 0, 6, "is negative"),
+    "starts at 2": (put(SEGMENTS, 0, slice(4), 2), SEGMENTS, 0, 0, "the first segment is not 1"),
+    "starts with padding": (put(SEGMENTS, 1, 0, 0), SEGMENTS, 1, 0, "the first segment is not 1"),
+    "jumps": (put(SEGMENTS, 1, slice(3, 8), 3), SEGMENTS, 1, 3, "neither itself, the next one, nor padding"),
+    "falls": (put(SEGMENTS, 1, slice(6, 8), 1), SEGMENTS, 1, 6, "neither itself, the next one, nor padding"),
+    "hole": (put(SEGMENTS, 1, 4, 0), SEGMENTS, 1, 5, "padding is followed by a segment"),
+    "position on padding": (put(POSITIONS, 0, 7, 2), POSITIONS, 0, 7, "is not 0 on padding"),
+    "no restart": (put(POSITIONS, 0, slice(4, 6), [4, 5]), POSITIONS, 0, 4, "does not restart at 0"),
+    "starts above 0": (put(POSITIONS, 1, slice(0, 3), [1, 2, 3]), POSITIONS, 1, 0, "does not restart at 0"),
+    "position skips": (put(POSITIONS, 1, 5, 3), POSITIONS, 1, 5, "is not one more than the position before"),
+    "token on padding": (put("inputs", 0, 6, 777), "inputs", 0, 6, "is not the pad id on padding"),
+    "negative token": (put("inputs", 0, 5, -777), "inputs", 0, 5, "a token is negative"),
+    "beyond vocabulary": (put("inputs", 1, 7, 777_000), "inputs", 1, 7, "not below the vocabulary of 1000"),
+    "label of a boundary": (put("targets_segmentation", 0, 3, 1), "targets_segmentation", 0, 3, "is not 0 where"),
+    "label of the last": (put("targets_segmentation", 1, 7, 2), "targets_segmentation", 1, 7, "is not 0 where"),
+    "label of padding": (put("targets_segmentation", 0, 6, 2), "targets_segmentation", 0, 6, "is not 0 where"),
+    "label lost": (put("targets_segmentation", 1, 4, 0), "targets_segmentation", 1, 4, "not that of inputs_seg"),
+    "label of another": (put("targets_segmentation", 1, 4, 1), "targets_segmentation", 1, 4, "not that of inputs_seg"),
+    "target position": (put("targets_position", 1, 4, 7), "targets_position", 1, 4, "is not that of inputs_position"),
+    "position of no label": (put("targets_position", 0, 3, 3), "targets_position", 0, 3, "is not 0 where"),
+    "wrong target": (put(TARGETS, 0, 1, 777), TARGETS, 0, 1, "is not the next token of the segment"),
+    "target of a boundary": (put(TARGETS, 0, 3, 777), TARGETS, 0, 3, "is not the pad id where there is no label"),
+    "target of the last": (put(TARGETS, 1, 7, 777), TARGETS, 1, 7, "is not the pad id where there is no label"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_each_broken_invariant_is_named_with_its_place_and_without_a_token(case: str) -> None:
+    breaks, column, row, position, why = BROKEN[case]
+    columns = good()
+    breaks(columns)
+    found = defects(columns)
+    place = f"row {row}, column {column}, position {position}: "
+    assert any(str(defect).startswith(place) and why in defect.why for defect in found)
+    assert (found[0].column, found[0].row, found[0].position) == (column, row, position)
+    for defect in found:
+        assert "777" not in str(defect)
+        assert "50" not in str(defect)
+
+
+def test_a_pad_id_in_a_document_is_a_defect_only_where_it_is_reserved() -> None:
+    columns = good()
+    columns["inputs"][1, 7] = PAD
+    columns[TARGETS][1, 6] = PAD
+    assert defects(columns) == []
+    (found,) = defects(columns, pad_is_reserved=True)
+    assert (found.column, found.row, found.position) == ("inputs", 1, 7)
+    assert "holds the reserved pad id" in found.why
+
+
+def test_tokens_lost_to_a_segmentation_by_the_pad_id_are_seen() -> None:
+    columns = good()
+    columns["inputs"][1, 4] = PAD
+    columns[TARGETS][1, 3] = PAD
+    columns[SEGMENTS][1] = np.where(columns["inputs"][1] != PAD, columns[SEGMENTS][1], 0)
+    assert any(defect.column == SEGMENTS for defect in defects(columns))
+
+
+def test_the_first_place_of_each_broken_invariant_is_given_once() -> None:
+    columns = good()
+    columns[POSITIONS][:, 1:3] = 7
+    found = [(defect.row, defect.position) for defect in defects(columns) if defect.column == POSITIONS]
+    assert found == [(0, 1)]
+
+
+def test_rows_at_an_offset_in_a_row_do_not_take_their_neighbours_from_another_row() -> None:
+    columns = {name: np.concatenate([column, column]) for name, column in good().items()}
+    assert defects(columns) == []
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_missing_or_misshapen_column_is_named(name: str) -> None:
+    def found(change: Callable[[Columns], Any]) -> str:
+        columns = good()
+        change(columns)
+        return " / ".join(str(defect) for defect in defects(columns))
+
+    def one_row_less(columns: Columns) -> None:
+        columns[TARGETS] = columns[TARGETS][:1]
+
+    assert found(lambda columns: columns.pop(name)) == f"column {name}: is missing"
+    assert "is float64, not integers" in found(lambda columns: columns.update({name: columns[name].astype(float)}))
+    assert "has shape (2, 7), rows have 8" in found(lambda columns: columns.update({name: columns[name][:, 1:]}))
+    assert "has shape (8,)" in found(lambda columns: columns.update({name: columns[name][0]}))
+    assert found(one_row_less) == "column targets: has 1 rows, the columns before it have 2"
+
+
+@given(
+    row=st.integers(0, 1),
+    position=st.integers(0, LENGTH - 1),
+    name=st.sampled_from([name for name in (*COLUMNS, TARGETS) if name != "inputs"]),
+    value=st.integers(-1, 8),
+)
+def test_no_single_change_of_a_derived_column_goes_unseen(row: int, position: int, name: str, value: int) -> None:
+    columns = good()
+    before = int(columns[name][row, position])
+    columns[name][row, position] = value
+    # Reserved, because a pad id behind a row's last document could else be a document of one token.
+    assert bool(defects(columns, pad_is_reserved=True)) == (value != before)

@@ -1,0 +1,194 @@
+"""Claims about `dataprep_assets.packing.rows`."""
+
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import ConfigError, FormatError
+from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm, pack
+from dataprep_assets.packing.bins import Bins, Segments
+from dataprep_assets.packing.next_fit import concat_then_split
+from dataprep_assets.packing.row_defects import find_row_defects
+from dataprep_assets.packing.rows import COLUMNS, TARGETS, PackedRows, pack_rows
+
+PAD = 3
+
+
+def offsets_of(lengths: list[int]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+
+
+def row_by_hand(documents: list[list[int]], length: int, pad: int) -> dict[str, list[int]]:
+    """One row, token by token, as FORMATS A.2 says it."""
+    inputs, segmentation, position = [], [], []
+    for number, document in enumerate(documents, 1):
+        for place, token in enumerate(document):
+            inputs.append(token)
+            segmentation.append(number)
+            position.append(place)
+    padding = length - len(inputs)
+    inputs += [pad] * padding
+    segmentation += [0] * padding
+    position += [0] * padding
+    row: dict[str, list[int]] = {
+        "inputs": inputs,
+        "inputs_segmentation": segmentation,
+        "inputs_position": position,
+        "targets_segmentation": [0] * length,
+        "targets_position": [0] * length,
+        "targets": [pad] * length,
+    }
+    for i in range(length - 1):
+        if segmentation[i] and segmentation[i] == segmentation[i + 1]:
+            row["targets"][i] = inputs[i + 1]
+            row["targets_segmentation"][i] = segmentation[i]
+            row["targets_position"][i] = position[i]
+    return row
+
+
+def documents_by_bin(tokens: NDArray[Any], offsets: NDArray[Any], segments: Segments) -> list[list[list[int]]]:
+    bins = []
+    for at in range(len(segments)):
+        one = segments.between(at, at + 1)
+        parts = zip(one.items.tolist(), one.starts.tolist(), one.stops.tolist(), strict=True)
+        bins.append([tokens[offsets[i] + start : offsets[i] + stop].tolist() for i, start, stop in parts])
+    return bins
+
+
+def check(rows: PackedRows, documents: list[list[list[int]]], length: int, pad: int) -> None:
+    wanted = [row_by_hand(row, length, pad) for row in documents]
+    for name, column in rows.columns().items():
+        assert column.dtype == np.int32
+        assert column.shape == (len(documents), length)
+        assert column.tolist() == [row[name] for row in wanted], name
+    assert find_row_defects(rows, row_length=length, pad_id=pad, vocab_size=2**31) == []
+
+
+@given(
+    lengths=st.lists(st.integers(1, 12), max_size=25),
+    capacity=st.integers(12, 20),
+    slack=st.integers(0, 3),
+    algorithm=st.sampled_from(ALGORITHMS),
+    dtype=st.sampled_from(["<u2", "<u4", "<i4", "<i8", ">u4"]),
+    pad=st.sampled_from([0, 3, -1]),
+    targets=st.booleans(),
+)
+def test_rows_are_those_laid_out_by_hand(
+    lengths: list[int], capacity: int, slack: int, algorithm: Algorithm, dtype: str, pad: int, targets: bool
+) -> None:
+    offsets = offsets_of(lengths)
+    # Few different ids, so that documents hold the pad id too.
+    tokens = (np.arange(offsets[-1]) * 7 % 11).astype(dtype)
+    bins = pack(np.array(lengths, np.int64), capacity, algorithm)
+    rows = pack_rows(tokens, offsets, bins, row_length=capacity + slack, pad_id=pad, targets=targets)
+    assert list(rows.columns()) == [*COLUMNS, TARGETS][: 6 if targets else 5]
+    assert len(rows) == len(bins)
+    check(rows, documents_by_bin(tokens, offsets, bins.segments(np.array(lengths, np.int64))), capacity + slack, pad)
+
+
+@given(lengths=st.lists(st.integers(1, 60), max_size=12), capacity=st.integers(1, 20))
+def test_rows_of_cut_documents_hold_the_stream_in_order(lengths: list[int], capacity: int) -> None:
+    offsets = offsets_of(lengths)
+    tokens = np.arange(offsets[-1], dtype=np.uint32)
+    segments = concat_then_split(np.array(lengths, np.int64), capacity)
+    rows = pack_rows(tokens, offsets, segments, row_length=capacity, pad_id=PAD, targets=True)
+    check(rows, documents_by_bin(tokens, offsets, segments), capacity, PAD)
+    assert np.array_equal(rows.inputs[rows.inputs_segmentation != 0], tokens)
+
+
+def test_every_token_is_in_the_rows_once() -> None:
+    lengths = np.random.default_rng(1).integers(1, 900, 3_000)
+    offsets = offsets_of(lengths.tolist())
+    tokens = np.arange(offsets[-1], dtype=np.uint32)
+    bins = pack(lengths, 1024, "first_fit_shuffle")
+    rows = pack_rows(tokens, offsets, bins, row_length=1024, pad_id=0)
+    assert np.array_equal(np.sort(rows.inputs[rows.inputs_segmentation != 0]), tokens)
+    assert find_row_defects(rows, row_length=1024, pad_id=0) == []
+
+
+def test_rows_made_a_few_at_a_time_are_the_same_rows() -> None:
+    lengths = np.random.default_rng(2).integers(1, 100, 400)
+    offsets = offsets_of(lengths.tolist())
+    tokens = np.arange(offsets[-1], dtype=np.uint32)
+    for content in (pack(lengths, 128, "best_fit"), concat_then_split(lengths, 128)):
+        whole = pack_rows(tokens, offsets, content, row_length=128, pad_id=0)
+        parts = [
+            pack_rows(tokens, offsets, content.between(at, min(at + 7, len(content))), row_length=128, pad_id=0)
+            for at in range(0, len(content), 7)
+        ]
+        for name, column in whole.columns().items():
+            assert np.array_equal(np.concatenate([part.columns()[name] for part in parts]), column)
+
+
+def test_tokens_may_be_a_file(tmp_path: Path) -> None:
+    np.arange(10, dtype="<u4").tofile(tmp_path / "tokens.bin")
+    tokens = np.memmap(tmp_path / "tokens.bin", dtype="<u4", mode="r")
+    rows = pack_rows(tokens, np.array([0, 4, 10]), pack(np.array([4, 6]), 6, "first_fit"), row_length=6, pad_id=0)
+    assert rows.inputs.tolist() == [[0, 1, 2, 3, 0, 0], [4, 5, 6, 7, 8, 9]]
+
+
+def test_no_bins_are_no_rows() -> None:
+    rows = pack_rows(
+        np.array([], np.uint32), np.array([0]), pack(np.array([]), 8, "best_fit"), row_length=8, pad_id=0, targets=True
+    )
+    assert {column.shape for column in rows.columns().values()} == {(0, 8)}
+    assert find_row_defects(rows, row_length=8, pad_id=0) == []
+
+
+def bins_of(*content: list[int]) -> Bins:
+    return Bins(items=np.array(list(chain(*content)), np.int64), offsets=offsets_of([len(bin_) for bin_ in content]))
+
+
+def segment(item: int, start: int, stop: int) -> Segments:
+    one = [np.array([value], np.int64) for value in (item, start, stop)]
+    return Segments(items=one[0], starts=one[1], stops=one[2], offsets=np.array([0, 1]))
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"content": bins_of([0], [1, 2])}, "row 1 has 9 tokens, the row length is 8"),
+        ({"content": bins_of([0], [], [1])}, "bin 1 is empty"),
+        ({"content": bins_of([0], [3])}, "item 3 is in a bin, but there are 3 documents"),
+        ({"content": bins_of([-1])}, "item -1 is in a bin"),
+        ({"content": segment(1, 2, 2)}, "tokens 2 to 2 of document 1, which has 5 tokens"),
+        ({"content": segment(1, -1, 2)}, "tokens -1 to 2 of document 1"),
+        ({"content": segment(1, 0, 6)}, "tokens 0 to 6 of document 1"),
+        ({"document_offsets": np.array([0, 3, 3, 12]), "content": bins_of([1])}, "tokens 0 to 0 of document 1"),
+        ({"document_offsets": np.array([0, 3, 8, 13])}, "the last document ends at token 13, there are 12 tokens"),
+        ({"document_offsets": np.array([0, 8, 3, 12])}, "document 1 ends before it starts"),
+        ({"document_offsets": np.array([1, 3, 8, 12])}, "do not begin with 0"),
+        ({"document_offsets": np.array([], np.int64)}, "do not begin with 0"),
+        ({"document_offsets": np.array([0.0, 12.0])}, "document offsets are 1-d float64"),
+        ({"tokens": np.zeros((3, 4), np.int32)}, "tokens are 2-d int32"),
+        ({"tokens": np.arange(12) + 777_000_000_000}, "the id at token 0 is not 0 to"),
+        ({"tokens": np.where(np.arange(12) == 5, -777, 1)}, "the id at token 5 is not 0 to"),
+    ],
+)
+def test_what_cannot_be_laid_out_is_refused_without_a_token(change: dict[str, Any], complaint: str) -> None:
+    arguments: dict[str, Any] = {
+        "tokens": np.arange(12, dtype=np.uint32) + 777,
+        "document_offsets": np.array([0, 3, 8, 12]),
+        "content": bins_of([0, 1], [2]),
+        "row_length": 8,
+        "pad_id": 0,
+    }
+    pack_rows(**arguments)
+    with pytest.raises(FormatError, match=complaint) as refused:
+        pack_rows(**{**arguments, **change})
+    assert "777" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [({"row_length": 0}, "row_length 0"), ({"row_length": 2**31}, "row_length"), ({"pad_id": 2**31}, "pad_id")],
+)
+def test_settings_that_int32_does_not_hold_are_refused(change: dict[str, int], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        pack_rows(np.array([1]), np.array([0, 1]), bins_of([0]), **{"row_length": 8, "pad_id": 0, **change})
