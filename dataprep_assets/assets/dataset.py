@@ -13,7 +13,7 @@ from dataprep_assets.builds.declaration import DatasetDeclaration
 from dataprep_assets.builds.workers import Meter
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from resources import StorageResource
+from resources import StorageResource, io_manager
 
 SHARDS_PER_RUN = 50
 """A backfill batches this many shards a run: tens of runs for a thousand shards, minutes lost at most."""
@@ -43,6 +43,8 @@ class DatasetAssets:
             "owners": list(self.declaration.owners),
             "description": description,
             "tags": {"dataprep/sensitive": "true"} if self.declaration.sensitive else {},
+            "metadata": {io_manager.STORAGE: self.declaration.storage} if self.declaration.storage else {},
+            "io_manager_key": io_manager.KEY,
         }
 
     def store(self, storage: StorageResource) -> ArtifactStore:
@@ -75,6 +77,21 @@ def partitions_of_run(run: dg.DagsterRun, every: Sequence[str]) -> list[str]:
     if first in every and last in every:
         return list(every[every.index(first) : every.index(last) + 1])
     return list(every)
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
+    """Rows as a table in the UI; columns in the order in which they first appear, gaps empty."""
+    columns = list({column: None for row in rows for column in row})
+    records = [dg.TableRecord({c: row.get(c, "") for c in columns}) for row in rows]
+    schema = dg.TableSchema([dg.TableColumn(c, _column_type(records, c)) for c in columns])
+    return dg.MetadataValue.table(records, schema=schema)
+
+
+def _column_type(records: Sequence[dg.TableRecord], column: str) -> str:
+    values = [record.data[column] for record in records]
+    if all(isinstance(v, int) for v in values):
+        return "int"
+    return "float" if all(isinstance(v, int | float) for v in values) else "string"
 
 
 def location(place: str) -> dg.MetadataValue:

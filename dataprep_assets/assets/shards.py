@@ -5,7 +5,7 @@ are reported as materialized all the same, the failed ones are named with their 
 retry: "re-execute from failure" then runs exactly the failed ones.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import dagster as dg
@@ -14,6 +14,15 @@ from dataprep_assets.assets.dataset import DatasetAssets, receipt_metadata
 from dataprep_assets.builds.token_bins import ShardResult
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt
+
+Describe = Callable[[str, Receipt], Mapping[str, Any]]
+"""From a partition and its receipt to the metadata that only this kind of artifact has."""
+
+
+def nothing_more(partition: str, receipt: Receipt) -> Mapping[str, Any]:
+    """No metadata beyond what every artifact has."""
+    return {}
 
 
 def report_shards(
@@ -22,10 +31,14 @@ def report_shards(
     artifact: str,
     store: ArtifactStore,
     outcomes: Iterable[ShardResult],
+    *,
+    describe: Describe = nothing_more,
+    noun: str = "shard",
 ) -> Iterator[Any]:
     """Consume the outcomes and yield what Dagster is told; raises dg.Failure when a shard failed.
 
-    The data version of a run of many shards is the digest of all their contents: Dagster keeps one a run.
+    `describe` adds metadata of the artifact's own to a partition's. The data version of a run of many shards is the
+    digest of all their contents: Dagster keeps one a run.
     """
     done: dict[str, ShardResult] = {}
     failed: dict[str, Exception] = {}
@@ -37,23 +50,23 @@ def report_shards(
             else:
                 done[outcome.partition] = outcome
     except BaseException:  # a dead worker or an interrupt: what is committed is reported before it goes on
-        yield from _materializations(context, dataset, artifact, store, done)
+        yield from _materializations(context, dataset, artifact, store, done, describe)
         raise
     if failed:
-        yield from _materializations(context, dataset, artifact, store, done)
+        yield from _materializations(context, dataset, artifact, store, done, describe)
         shown = dict(sorted(failed.items())[:20])
         raise dg.Failure(
-            description=f"{len(failed)} of {len(failed) + len(done)} shards failed; the others are finished and kept. "
+            description=f"{len(failed)} of {len(failed) + len(done)} {noun}s failed; the others are finished and kept. "
             + " | ".join(f"{partition}: {error}" for partition, error in shown.items()),
             metadata={
-                "failed_shards": dg.MetadataValue.table(
-                    [dg.TableRecord({"shard": partition, "error": str(error)}) for partition, error in shown.items()]
+                f"failed_{noun}s": dg.MetadataValue.table(
+                    [dg.TableRecord({noun: partition, "error": str(error)}) for partition, error in shown.items()]
                 )
             },
             allow_retries=False,
         )
     reused = sum(o.reused for o in done.values())
-    context.log.info(f"{len(done)} shards: {len(done) - reused} built, {reused} up to date")
+    context.log.info(f"{len(done)} {noun}s: {len(done) - reused} built, {reused} up to date")
     contents = {}
     for partition in context.partition_keys:
         outcome = done[partition]
@@ -61,7 +74,11 @@ def report_shards(
         contents[partition] = outcome.receipt.content
         place = store.place(dataset.declaration.artifact(artifact, partition))
         context.add_asset_metadata(
-            metadata=receipt_metadata(outcome.receipt, place, outcome.reused), partition_key=partition
+            metadata={
+                **receipt_metadata(outcome.receipt, place, outcome.reused),
+                **describe(partition, outcome.receipt),
+            },
+            partition_key=partition,
         )
     version = next(iter(contents.values())) if len(contents) == 1 else digest_value(contents)
     yield dg.MaterializeResult(data_version=dg.DataVersion(version[:32]))
@@ -73,6 +90,7 @@ def _materializations(
     artifact: str,
     store: ArtifactStore,
     done: dict[str, ShardResult],
+    describe: Describe,
 ) -> Iterator[dg.AssetMaterialization]:
     for partition, outcome in done.items():
         if outcome.receipt is not None:
@@ -80,6 +98,9 @@ def _materializations(
             yield dg.AssetMaterialization(
                 asset_key=context.asset_key,
                 partition=partition,
-                metadata=receipt_metadata(outcome.receipt, place, outcome.reused),
+                metadata={
+                    **receipt_metadata(outcome.receipt, place, outcome.reused),
+                    **describe(partition, outcome.receipt),
+                },
                 tags={"dagster/data_version": outcome.receipt.content[:32]},
             )

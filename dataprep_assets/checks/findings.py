@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import dagster as dg
 
+from dataprep_assets.assets.dataset import table
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.proofs.finding import Finding
 from resources import StorageResource
@@ -46,10 +47,7 @@ def check_result(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheck
     """The result of the check `name` on the asset `key`."""
     metadata: dict[str, dg.MetadataValue] = {fact: _metadata_value(value) for fact, value in finding.facts.items()}
     if finding.table:
-        columns = list({column: None for row in finding.table for column in row})
-        records = [dg.TableRecord({c: row.get(c, "") for c in columns}) for row in finding.table[:MAX_ROWS]]
-        schema = dg.TableSchema([dg.TableColumn(c, _column_type(records, c)) for c in columns])
-        metadata["table"] = dg.MetadataValue.table(records, schema=schema)
+        metadata["table"] = table(finding.table[:MAX_ROWS])
     return dg.AssetCheckResult(
         asset_key=key,
         check_name=name,
@@ -94,10 +92,3 @@ def _metadata_value(value: int | float | str) -> dg.MetadataValue:
         return dg.MetadataValue.text(value)
     # NumPy scalars come in too; Dagster wants builtins
     return dg.MetadataValue.float(float(value)) if isinstance(value, float) else dg.MetadataValue.int(int(value))
-
-
-def _column_type(records: list[dg.TableRecord], column: str) -> str:
-    values = [record.data[column] for record in records]
-    if all(isinstance(v, int) for v in values):
-        return "int"
-    return "float" if all(isinstance(v, int | float) for v in values) else "string"

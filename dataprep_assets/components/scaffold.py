@@ -1,11 +1,11 @@
-"""What `dg scaffold defs dataprep_assets.components.TokenizedCorpus <name>` writes: a commented declaration."""
+"""What `dg scaffold defs dataprep_assets.components.<Component> <name>` writes: a commented declaration."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest
 
-_TEMPLATE = """\
+_TOKENIZED_CORPUS = """\
 # A tokenized corpus. Every key, with its default where it has one; the README's YAML reference explains them.
 type: dataprep_assets.components.TokenizedCorpus
 attributes:
@@ -55,12 +55,49 @@ attributes:
   # sensitive: false
 """
 
+_TASK_MIGRATION = """\
+# A migration of task folders. Every key, with its default where it has one; the README's page explains them.
+type: dataprep_assets.components.TaskMigration
+attributes:
+  dataset: {name}
+  description: Where the data came from and which experiment wants it.
+  # owners: [you@example.org]
+  old_root: ./old                     # the old project; relative to this file
+  new_root: ./new                     # the new project: the trainer's
+  # layout: Data/rejection_sampling/0_data   # where both keep <Task>/
+  # original: ./originals             # folder with the original <Task>/ folders, to compare rewrites with
+  tasks:                              # Copa, BOOLQ, CB, RTE, ArcC_Cloze, ArcC_MC have contracts
+    Copa:
+      version: base                   # base | latest | all | a version's name
+      # mode: copy                    # copy | symlink
+      # inherit: [validation, test]   # splits taken from the base folder when a version has no file
+      # versions_in: mezo_gpt         # folder below the task's that holds the versions
+  # contracts:                        # contracts of further tasks: a few lines each
+  #   CopaEasy: {{like: Copa}}
+  # overwrite: false                  # true: a differing file is replaced, and kept in the artifact
+  # storage: /path/to/artifacts       # default: DATAPREP_ROOT
+"""
 
-class TokenizedCorpusScaffolder(Scaffolder[Any]):
-    """Writes the commented `defs.yaml`."""
+
+class _Scaffolder(Scaffolder[Any]):
+    """Writes a commented `defs.yaml` from a template."""
+
+    template: ClassVar[str]
 
     def scaffold(self, request: ScaffoldRequest[Any]) -> None:
         target = Path(request.target_path)
         target.mkdir(parents=True, exist_ok=True)
         name = "".join(c if c.isalnum() else "_" for c in target.name)
-        (target / "defs.yaml").write_text(_TEMPLATE.format(name=name), encoding="utf-8")
+        (target / "defs.yaml").write_text(self.template.format(name=name), encoding="utf-8")
+
+
+class TokenizedCorpusScaffolder(_Scaffolder):
+    """Writes the declaration of a tokenized corpus."""
+
+    template = _TOKENIZED_CORPUS
+
+
+class TaskMigrationScaffolder(_Scaffolder):
+    """Writes the declaration of a migration of task folders."""
+
+    template = _TASK_MIGRATION

@@ -1,0 +1,108 @@
+"""Versions of a task's synthetic data: how their folder names order, and which one a declaration means.
+
+A version is a folder `version_<major>[-<minor>]`. The order is (major, minor), a missing minor counting as 0; it is
+never the order of the letters, under which `version_9-2` comes after `version_13-2`. A name of any other form
+(`version_5-discard`, `fail_1`, `backup`) is reported with the reason, and is chosen only by that very name.
+
+Entry points: `parse`, `latest`, `choose`.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dataprep_assets.errors import ConfigError
+
+__all__ = ["BASE", "Choice", "TaskVersion", "Unordered", "choose", "latest", "parse"]
+
+BASE = "base"
+"""The files that lie in the task's folder itself."""
+_NUMBER = "(0|[1-9][0-9]*)"
+_NAME = re.compile(f"version_{_NUMBER}(?:-{_NUMBER})?")
+
+
+@dataclass(frozen=True, order=True)
+class TaskVersion:
+    """A version that has a place in the order; compares by (major, minor), then by name."""
+
+    major: int
+    minor: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Unordered:
+    """A folder beside the versions whose name gives no place in their order, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What a declaration's wish comes to: names in version order, and the folders that nobody asked for by name."""
+
+    chosen: tuple[str, ...]
+    unordered: tuple[Unordered, ...]
+
+
+def parse(name: str) -> TaskVersion | Unordered:
+    """A folder's place in the order, or why it has none."""
+    if found := _NAME.fullmatch(name):
+        return TaskVersion(int(found[1]), int(found[2] or 0), name)
+    rest = name.removeprefix("version_")
+    if rest == name:
+        return Unordered(name, "is not named version_<major>[-<minor>]")
+    if re.fullmatch(r"[0-9]+(-[0-9]+)?", rest):
+        return Unordered(name, "has a number with leading zeros")
+    if found := re.fullmatch(rf"{_NUMBER}-(.+)", rest):
+        return Unordered(name, f"has {found[2]!r} where its minor number should be")
+    return Unordered(name, f"has {rest!r} where its numbers should be")
+
+
+def latest(names: Iterable[str]) -> str:
+    """The version with the highest (major, minor).
+
+    Raises ConfigError when no name has a place in the order, or two share the highest one.
+    """
+    known = list(names)
+    ordered = _sorted(known)[0]
+    if not ordered:
+        raise ConfigError(f"version: latest: there is no version_<major>[-<minor>] among {_listed(known)}")
+    best = [v.name for v in ordered if (v.major, v.minor) == (ordered[-1].major, ordered[-1].minor)]
+    if len(best) > 1:
+        raise ConfigError(f"version: latest: {' and '.join(best)} are the same version; name the one you mean")
+    return best[0]
+
+
+def choose(names: Iterable[str], wanted: str) -> Choice:
+    """The versions that `wanted` means: `base`, `latest`, `all` (in order), or one of `names`.
+
+    Raises ConfigError for a name that is not there, and for `latest` or `all` of nothing.
+    """
+    known = list(names)
+    ordered, unordered = _sorted(known)
+    if wanted == BASE:
+        return Choice(chosen=(BASE,), unordered=unordered)
+    if wanted == "latest":
+        return Choice(chosen=(latest(known),), unordered=unordered)
+    if wanted == "all":
+        if not ordered:
+            raise ConfigError(f"version: all: there is no version_<major>[-<minor>] among {_listed(known)}")
+        return Choice(chosen=tuple(v.name for v in ordered), unordered=unordered)
+    if wanted not in known:
+        raise ConfigError(f"version: {wanted}: not there; there are {_listed(known)}. Or say base, latest or all")
+    return Choice(chosen=(wanted,), unordered=tuple(u for u in unordered if u.name != wanted))
+
+
+def _sorted(names: Iterable[str]) -> tuple[list[TaskVersion], tuple[Unordered, ...]]:
+    parsed = [parse(name) for name in sorted(set(names))]
+    return (
+        sorted(p for p in parsed if isinstance(p, TaskVersion)),
+        tuple(p for p in parsed if isinstance(p, Unordered)),
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    ordered, unordered = _sorted(names)
+    return ", ".join([*(v.name for v in ordered), *(f"{u.name} ({u.reason})" for u in unordered)]) or "no folders"

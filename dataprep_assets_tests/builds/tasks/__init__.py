@@ -1,0 +1,1 @@
+"""Tests of the task folders: declaration, contracts, loader, migration."""

@@ -1,0 +1,89 @@
+"""Versions order by their numbers, and nothing is chosen that has no place in the order unless it is named."""
+
+from random import Random
+
+import pytest
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.planning.task_versions import TaskVersion, Unordered, choose, latest, parse
+
+PUBLISHED = [
+    *(f"version_{n}" for n in (1, 2, 3)),
+    *(f"version_4-{n}" for n in (1, 2, 3)),
+    *(f"version_{major}-{minor}" for major in range(5, 14) for minor in (1, 2)),
+]
+"""In version order."""
+SIBLINGS = ["version_5-discard", "fail_1", "backup", "claude", "lora", "main_exp", "unknown"]
+
+
+def shuffled(names: list[str], seed: int) -> list[str]:
+    random = Random(seed)
+    return sorted(names, key=lambda _: random.random())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_all_are_in_order_of_their_numbers_whatever_the_listing(seed: int) -> None:
+    choice = choose(shuffled(PUBLISHED + SIBLINGS, seed), "all")
+    assert list(choice.chosen) == PUBLISHED
+    assert sorted(u.name for u in choice.unordered) == sorted(SIBLINGS)
+
+
+def test_latest_is_the_highest_number_and_not_the_last_name() -> None:
+    assert max(PUBLISHED) == "version_9-2"
+    assert choose(PUBLISHED + SIBLINGS, "latest").chosen == ("version_13-2",)
+    assert latest(["version_2", "version_10"]) == "version_10"
+
+
+def test_a_missing_minor_number_is_zero() -> None:
+    assert latest(["version_3", "version_3-1"]) == "version_3-1"
+    assert parse("version_3") == TaskVersion(3, 0, "version_3")
+
+
+def test_two_names_of_the_latest_version_are_not_guessed_between() -> None:
+    with pytest.raises(ConfigError, match="version_3 and version_3-0 are the same version; name the one you mean"):
+        latest(["version_3", "version_3-0", "version_1"])
+    assert choose(["version_3", "version_3-0"], "all").chosen == ("version_3", "version_3-0")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("version_5-discard", "has 'discard' where its minor number should be"),
+        ("version_5-1-2", "has '1-2' where its minor number should be"),
+        ("version_new", "has 'new' where its numbers should be"),
+        ("version_", "has '' where its numbers should be"),
+        ("version_07", "has a number with leading zeros"),
+        ("version_1-00", "has a number with leading zeros"),
+        ("version_٣", "has '٣' where its numbers should be"),
+        ("Version_3", "is not named version_<major>[-<minor>]"),
+        ("version_3 ", "has '3 ' where its numbers should be"),
+        ("version_3\n", "has '3\\n' where its numbers should be"),
+        ("fail_1", "is not named version_<major>[-<minor>]"),
+        ("backup", "is not named version_<major>[-<minor>]"),
+    ],
+)
+def test_what_does_not_parse_is_reported_with_the_reason(name: str, reason: str) -> None:
+    assert parse(name) == Unordered(name, reason)
+    choice = choose(["version_1", name], "latest")
+    assert choice.chosen == ("version_1",)
+    assert choice.unordered == (Unordered(name, reason),)
+
+
+def test_what_does_not_parse_is_chosen_by_its_very_name_alone() -> None:
+    assert choose(PUBLISHED + SIBLINGS, "version_5-discard").chosen == ("version_5-discard",)
+    with pytest.raises(
+        ConfigError, match=r"version: version_5-disc: not there; there are version_1, .*backup \(is not"
+    ):
+        choose(PUBLISHED + SIBLINGS, "version_5-disc")
+
+
+@pytest.mark.parametrize("wanted", ["latest", "all"])
+def test_no_ordered_version_is_an_error_that_lists_what_is_there(wanted: str) -> None:
+    with pytest.raises(ConfigError, match=rf"version: {wanted}: there is no version_.* among version_5-discard \(has"):
+        choose(["version_5-discard"], wanted)
+    with pytest.raises(ConfigError, match="among no folders"):
+        choose([], wanted)
+
+
+def test_base_needs_no_versions() -> None:
+    assert choose([], "base").chosen == ("base",)
