@@ -1,1 +1,5 @@
-"""Tests of dataprep_assets.stores."""
+"""Tests of the stores."""
+
+import pytest
+
+pytest.register_assert_rewrite("dataprep_assets_tests.stores.contract")

@@ -1,0 +1,47 @@
+"""CRC32C of a concatenation from the CRC32Cs of its parts, without their bytes.
+
+A CRC is a polynomial remainder, so appending n bytes multiplies what came before by x^(8n) modulo the polynomial of
+CRC32C (Castagnoli, reflected 0x82F63B78; RFC 3720, B.4). The method is that of zlib's `crc32_combine`, with this
+polynomial. google-crc32c computes CRCs of bytes and cannot combine them.
+"""
+
+from collections.abc import Iterable
+
+_POLYNOMIAL = 0x82F63B78
+_ONE = 1 << 31
+_X = 1 << 30
+
+
+def combine(first: int, second: int, second_bytes: int) -> int:
+    """The CRC32C (unsigned) of two byte strings in a row; `second_bytes` is the length of the second."""
+    return _multiply(_power_of_x(8 * second_bytes), first) ^ second
+
+
+def combine_all(parts: Iterable[tuple[int, int]]) -> int:
+    """The CRC32C of any number of byte strings in a row, each given as (CRC32C, length in bytes)."""
+    total = 0
+    for crc, length in parts:
+        total = combine(total, crc, length)
+    return total
+
+
+def _power_of_x(exponent: int) -> int:
+    result, square = _ONE, _X
+    while exponent:
+        if exponent & 1:
+            result = _multiply(square, result)
+        square = _multiply(square, square)
+        exponent >>= 1
+    return result
+
+
+def _multiply(left: int, right: int) -> int:
+    """The product of two polynomials modulo CRC32C's; the coefficient of x^0 is the highest bit."""
+    product, bit = 0, _ONE
+    while bit and left:
+        if left & bit:
+            product ^= right
+            left ^= bit
+        right = (right >> 1) ^ _POLYNOMIAL if right & 1 else right >> 1
+        bit >>= 1
+    return product

@@ -1,0 +1,390 @@
+"""Objects in a folder: a key is the path of a file below it.
+
+An object is written as `.uploads/<random>/<key>`, synced, and then renamed (or, where none may be there yet, linked) to
+its path, so a reader sees the old object, or the new one, or none. Its writer holds a kernel lock on that folder: a
+sweep removes what no living process writes. Every rename happens under one lock of the store, which makes `if_version`
+a comparison and an exchange in one.
+
+The version names inode, size and time of change. The store gives each file that it writes a time of its own, because
+the kernel's clock stands still for milliseconds and inodes are used again at once. Symbolic links are followed as long
+as they stay inside the folder.
+
+Entry point: :class:`LocalStore`.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from dataprep_assets.errors import (
+    ConfigError,
+    DataprepError,
+    FormatError,
+    IntegrityError,
+    MissingArtifactError,
+    SourceError,
+    TransferError,
+)
+from dataprep_assets.stores import files, ranged
+from dataprep_assets.stores.keys import UPLOADS, check_key
+from dataprep_assets.stores.pinned import download_pinned
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store
+
+__all__ = ["LocalStore"]
+
+_BLOCK = 1024 * 1024
+_COPY_BLOCK = 4 * 1024 * 1024
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_IN_THE_WAY = {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST}
+# Hard links are not for every file system.
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+class LocalStore(Store):
+    """The files below `root`, which is made with the first object."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = Path(root).resolve()
+
+    def __repr__(self) -> str:
+        return f"LocalStore({str(self._root)!r})"
+
+    @property
+    def url(self) -> str:
+        return self._root.as_uri()
+
+    def path(self, key: str) -> Path:
+        """Where the object lies; ConfigError when a symbolic link leads out of the folder."""
+        path = self._root / check_key(key)
+        if not path.resolve().is_relative_to(self._root):
+            raise ConfigError(f"{path}: a symbolic link leads out of {self._root}. Remove the link")
+        return path
+
+    def head(self, key: str) -> ObjectInfo | None:
+        path = self.path(key)
+        with _said(path):
+            return _info(key, path)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        with _said(self._root):
+            for key in self._keys("", prefix):
+                info = _info(key, self._root / key)
+                # It may be gone since its folder was read.
+                if info is not None:
+                    yield info
+
+    def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
+        path = self.path(key)
+        if start < 0 or (stop is not None and stop < start):
+            raise ConfigError(f"{path}: the range [{start}, {stop}) is none")
+        return self._blocks(key, path, start, stop, version)
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
+        if if_absent and if_version is not None:
+            raise ConfigError(f"{key}: if_absent and if_version exclude each other")
+
+        def write(file: BinaryIO) -> None:
+            file.write(data)
+
+        return self._write(key, write, if_absent=if_absent, if_version=if_version)
+
+    def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
+        def write(file: BinaryIO) -> None:
+            digest = hashlib.sha256()
+            with path.open("rb") as source:
+                while block := source.read(_COPY_BLOCK):
+                    digest.update(block)
+                    file.write(block)
+                    if progress is not None:
+                        progress(len(block))
+            if digest.hexdigest() != sha256.lower():
+                raise IntegrityError(
+                    f"{path}: its bytes do not have sha256 {sha256}; it changed since it was recorded. Rebuild it"
+                )
+
+        return self._write(key, write)
+
+    def download(
+        self, key: str, target: Path, *, sha256: str | None = None, progress: Progress | None = None
+    ) -> ObjectInfo:
+        digest = ""
+
+        def fetch(info: ObjectInfo, report: Progress) -> None:
+            nonlocal digest
+            digest = ranged.download(
+                lambda start, stop: self.read(key, start, stop, version=info.version),
+                size=info.bytes,
+                target=target,
+                sha256=sha256,
+                etag=info.version,
+                label=str(self.path(key)),
+                progress=report,
+            )
+
+        info = download_pinned(lambda: self.head(key), fetch, label=str(self.path(key)), progress=progress)
+        return replace(info, sha256=digest)
+
+    def compose(self, keys: Sequence[str], key: str) -> ObjectInfo:
+        if not keys:
+            raise ConfigError(f"{self.path(key)}: compose needs at least one source")
+        sources = [(source, self.path(source)) for source in keys]
+        before = [_existing(source, path) for source, path in sources]
+        with self._temporary(key) as temporary:
+            try:
+                size = files.concatenate([path.resolve() for _, path in sources], temporary)
+            except FormatError as error:
+                raise ConflictError(str(error)) from error
+            after = [_info(source, path) for source, path in sources]
+            if after != before or size != sum(info.bytes for info in before):
+                raise ConflictError(
+                    f"{self.path(key)}: one of its {len(keys)} sources was replaced or removed meanwhile"
+                )
+            with temporary.open("rb") as file:
+                _finish(file)
+            return self._publish(temporary, key, if_absent=False, if_version=None)
+
+    def copy(self, source: str, key: str) -> ObjectInfo:
+        return self.compose([source], key)
+
+    def delete(self, key: str) -> None:
+        path = self.path(key)
+        with _said(path), self._locked():
+            if _info(key, path) is None:
+                return
+            path.unlink()
+            files.fsync_directory(path.parent)
+            self._prune(path.parent)
+
+    def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
+        latest = time.time() - older_than_seconds
+        swept = 0
+        with _said(self._root), self._locked():
+            for area in self._areas():
+                inside = [path for path in area.rglob("*") if path.is_file()]
+                keys = [path.relative_to(area).as_posix() for path in inside]
+                # An area without its file was left by a kill before the file was made, or after it was renamed.
+                mine = keys[0].startswith(prefix) if keys else not prefix
+                if mine and _changed([area, *inside]) <= latest and not _is_held(area):
+                    shutil.rmtree(area, ignore_errors=True)
+                    swept += bool(keys)
+        return swept
+
+    def _keys(self, folder: str, prefix: str) -> Iterator[str]:
+        """Keys below `folder` (empty, or ending in a slash) that begin with `prefix`; one folder's names in memory."""
+        names: list[tuple[bytes, str, bool]] = []
+        try:
+            with os.scandir(self._root / folder) as entries:
+                for entry in entries:
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                    key = f"{folder}{entry.name}{'/' if is_folder else ''}"
+                    if key != UPLOADS and (key.startswith(prefix) or (is_folder and prefix.startswith(key))):
+                        names.append((os.fsencode(key), key, is_folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        # A folder sorts with its slash: `a.txt` comes before `a/b`.
+        for _, key, is_folder in sorted(names):
+            if is_folder:
+                yield from self._keys(key, prefix)
+            elif self._is_object(key):
+                yield key
+
+    def _is_object(self, key: str) -> bool:
+        path = self._root / check_key(key)
+        return path.is_file() and (not path.is_symlink() or path.resolve().is_relative_to(self._root))
+
+    def _blocks(self, key: str, path: Path, start: int, stop: int | None, version: str | None) -> Iterator[bytes]:
+        with _said(path):
+            _existing(key, path)
+            with path.open("rb", buffering=0) as file:
+                status = os.fstat(file.fileno())
+                opened, size = _version(status), status.st_size
+                if version is not None and opened != version:
+                    raise ConflictError(f"{path}: it is version {opened} by now, not {version}")
+                stop = size if stop is None else stop
+                if max(start, stop) > size:
+                    raise IntegrityError(f"{path}: it has {size} bytes, bytes up to {max(start, stop)} were asked for")
+                while start < stop:
+                    block = os.pread(file.fileno(), min(_BLOCK, stop - start), start)
+                    # A file that is replaced stays as it was opened; only one that is written in place changes.
+                    if not block or _version(os.fstat(file.fileno())) != opened:
+                        raise ConflictError(f"{path}: something writes to this file in place while it is read")
+                    start += len(block)
+                    yield block
+
+    def _write(
+        self, key: str, write: Callable[[BinaryIO], None], *, if_absent: bool = False, if_version: str | None = None
+    ) -> ObjectInfo:
+        with self._temporary(key) as temporary, temporary.open("xb") as file:
+            write(file)
+            file.flush()
+            _finish(file)
+            return self._publish(temporary, key, if_absent=if_absent, if_version=if_version)
+
+    @contextmanager
+    def _temporary(self, key: str) -> Iterator[Path]:
+        """A name for the object to be made, in a folder that is gone afterwards."""
+        area = self._root / UPLOADS / secrets.token_hex(16)
+        temporary = area / key
+        with _said(self.path(key)):
+            # Under the lock, so that no sweep sees the folder before it is held.
+            with self._locked():
+                area.mkdir()
+                held = _hold(area)
+            try:
+                temporary.parent.mkdir(parents=True, exist_ok=True)
+                yield temporary
+            finally:
+                shutil.rmtree(area, ignore_errors=True)
+                os.close(held)
+
+    def _publish(self, temporary: Path, key: str, *, if_absent: bool, if_version: str | None) -> ObjectInfo:
+        path = self.path(key)
+        with self._locked():
+            made = self._make_folders(path.parent)
+            found = _info(key, path)
+            if if_absent and (found is not None or not _link(temporary, path)):
+                raise ConflictError(f"{path}: no object was expected there, there is one")
+            if if_version is not None and (found is None or found.version != if_version):
+                there = "there is none" if found is None else f"it is {found.version}"
+                raise ConflictError(f"{path}: version {if_version} was expected, {there}")
+            os.replace(temporary, path)
+            for folder in (path.parent, *made):
+                files.fsync_directory(folder)
+            return _existing(key, path)
+
+    def _make_folders(self, folder: Path) -> Sequence[Path]:
+        """Make it and its parents; the folders whose entries changed."""
+        missing = [place for place in (folder, *folder.parents) if not place.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        return [place.parent for place in missing]
+
+    def _prune(self, folder: Path) -> None:
+        """Remove folders that became empty: a bucket has none, and one would be in the way of a file of its name."""
+        while folder != self._root:
+            try:
+                folder.rmdir()
+            except OSError:
+                return
+            folder = folder.parent
+
+    def _areas(self) -> Sequence[Path]:
+        try:
+            return [path for path in (self._root / UPLOADS).iterdir() if path.is_dir()]
+        except FileNotFoundError:
+            return []
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        place = self._root / UPLOADS
+        place.mkdir(parents=True, exist_ok=True)
+        with open(place / "lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _version(status: os.stat_result) -> str:
+    return f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
+
+
+def _info(key: str, path: Path) -> ObjectInfo | None:
+    """The object, or None: also where a folder has its name, or a file the name of one of its folders."""
+    if not path.is_file():
+        return None
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return ObjectInfo(key=key, bytes=status.st_size, version=_version(status))
+
+
+def _existing(key: str, path: Path) -> ObjectInfo:
+    info = _info(key, path)
+    if info is None:
+        raise MissingArtifactError(f"{path}: there is no such object. Build or upload it, or correct the key")
+    return info
+
+
+def _link(temporary: Path, path: Path) -> bool:
+    """Give the file its name unless the name is taken, by the kernel's own decision where it can."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        # The store's own lock still keeps other writers of this kind out.
+        if error.errno not in _NO_LINKS:
+            raise
+    return True
+
+
+def _changed(paths: Sequence[Path]) -> float:
+    """When the youngest of them changed, in seconds since the epoch; 0 when none is left."""
+    times = [0.0]
+    for path in paths:
+        try:
+            times.append(path.stat().st_mtime)
+        except FileNotFoundError:
+            continue
+    return max(times)
+
+
+def _finish(file: BinaryIO) -> None:
+    """Make a new file durable, with a time of change that no earlier file of its inode can have."""
+    # One that shares its inode with another object must not change that object's version.
+    if os.fstat(file.fileno()).st_nlink == 1:
+        os.utime(file.fileno(), ns=(time.time_ns(), time.time_ns()))
+    os.fsync(file.fileno())
+
+
+def _hold(area: Path) -> int:
+    """A descriptor that keeps the folder from being swept until it is closed, by a kill at the latest."""
+    descriptor = os.open(area, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
+def _is_held(area: Path) -> bool:
+    descriptor = os.open(area, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+@contextmanager
+def _said(path: Path) -> Iterator[None]:
+    """The operating system's errors in this project's words."""
+    try:
+        yield
+    except DataprepError:
+        raise
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            raise MissingArtifactError(
+                f"{path}: {error.filename} is not there. Something removed it meanwhile"
+            ) from error
+        if error.errno in _FULL:
+            raise TransferError(f"{path}: the disk is full. Free space there, then run again") from error
+        if error.errno in _REFUSED:
+            raise SourceError(f"{path}: access refused ({error.strerror}). Correct its owner or permissions") from error
+        if error.errno in _IN_THE_WAY:
+            raise SourceError(
+                f"{path}: one key is a folder of another's path ({error.strerror}); rename one of the objects"
+            ) from error
+        if error.errno == errno.ENAMETOOLONG:
+            raise ConfigError(f"{path}: a part of this key is too long for the file system. Shorten it") from error
+        raise

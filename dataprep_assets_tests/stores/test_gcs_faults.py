@@ -1,0 +1,399 @@
+"""Every fault in every operation of the GCS store ends in correct bytes or in a clear error, within a bounded time."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("google.cloud.storage", reason="needs the extra `gcs`")
+
+from google.auth.credentials import AnonymousCredentials
+from google.auth.exceptions import RefreshError
+from google.cloud import storage
+
+from dataprep_assets.errors import CorruptSourceError, DataprepError, SourceError, TransferError
+from dataprep_assets.stores.gcs import GcsStore
+from dataprep_assets.stores.ranged import RetryPolicy
+from dataprep_assets_tests.fakes.gcs_server import GcsServer, Kind
+from dataprep_assets_tests.stores.contract import content, sha256
+
+PART = 64 * 1024
+DATA = content(40 * PART + 3)
+OLD = b"the old object"
+TIMEOUT = 0.5
+# One request may wait for the connection, for each block sent and for each block of the answer; a hang costs one wait.
+BOUND = 30.0
+POLICY = RetryPolicy(attempts=4, base_seconds=0.001, max_seconds=0.002, max_retry_after=5.0)
+
+
+@pytest.fixture
+def server() -> Iterator[GcsServer]:
+    with GcsServer(page_size=7, rewrite_bytes=1 << 20) as running:
+        running.store("key", OLD)
+        running.store("source", DATA, metadata={"sha256": sha256(DATA)})
+        for number in range(40):
+            running.store(f"parts/{number:02d}", DATA[number * PART : (number + 1) * PART + 3 * (number == 39)])
+        yield running
+
+
+@pytest.fixture
+def client(server: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
+    return storage.Client(project="project", credentials=AnonymousCredentials())
+
+
+@pytest.fixture
+def store(client: Any) -> GcsStore:
+    return GcsStore(client, "bucket", retry=POLICY, part_bytes=PART, workers=4, timeout_seconds=TIMEOUT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """An operation of the store: the requests it makes, what it does, and how its result is seen to be right."""
+
+    requests: tuple[str, ...]
+    act: Callable[[GcsStore, Path], object]
+    right: Callable[[GcsServer, Path, object], bool]
+    # What is there when it failed: nothing half done.
+    untouched: Callable[[GcsServer, Path], bool]
+
+
+def upload(store: GcsStore, folder: Path) -> object:
+    (folder / "file").write_bytes(DATA)
+    return store.upload(folder / "file", "key", sha256=sha256(DATA))
+
+
+def keeps_key(server: GcsServer, folder: Path) -> bool:
+    return server.objects["key"].data in (OLD, DATA)
+
+
+PUT = content(3000, "small")
+
+CASES = {
+    "head": Case(
+        requests=("get",),
+        act=lambda store, folder: store.head("key"),
+        right=lambda server, folder, result: getattr(result, "bytes", None) == len(OLD),
+        untouched=keeps_key,
+    ),
+    "list": Case(
+        requests=("list",),
+        act=lambda store, folder: [info.key for info in store.list("parts/")],
+        right=lambda server, folder, result: result == [f"parts/{number:02d}" for number in range(40)],
+        untouched=keeps_key,
+    ),
+    "read": Case(
+        requests=("media",),
+        act=lambda store, folder: b"".join(store.read("source", 100, len(DATA) - 100)),
+        right=lambda server, folder, result: result == DATA[100:-100],
+        untouched=keeps_key,
+    ),
+    "put": Case(
+        requests=("insert",),
+        act=lambda store, folder: store.put("key", PUT),
+        right=lambda server, folder, result: server.objects["key"].data == PUT,
+        untouched=lambda server, folder: server.objects["key"].data in (OLD, PUT),
+    ),
+    "put if absent": Case(
+        requests=("insert",),
+        act=lambda store, folder: store.put("new", PUT, if_absent=True),
+        right=lambda server, folder, result: server.objects["new"].data == PUT,
+        untouched=lambda server, folder: "new" not in server.objects or server.objects["new"].data == PUT,
+    ),
+    "upload": Case(
+        requests=("list", "insert", "compose", "delete"),
+        act=upload,
+        right=lambda server, folder, result: server.objects["key"].data == DATA,
+        untouched=keeps_key,
+    ),
+    "download": Case(
+        requests=("get", "media"),
+        act=lambda store, folder: store.download("source", folder / "target", sha256=sha256(DATA)),
+        right=lambda server, folder, result: (folder / "target").read_bytes() == DATA,
+        untouched=lambda server, folder: not (folder / "target").exists(),
+    ),
+    "compose": Case(
+        requests=("get", "compose", "delete"),
+        act=lambda store, folder: store.compose([f"parts/{number:02d}" for number in range(40)], "key"),
+        right=lambda server, folder, result: server.objects["key"].data == DATA,
+        untouched=keeps_key,
+    ),
+    "copy": Case(
+        requests=("get", "rewrite"),
+        act=lambda store, folder: store.copy("source", "key"),
+        right=lambda server, folder, result: server.objects["key"].data == DATA,
+        untouched=keeps_key,
+    ),
+    "delete": Case(
+        requests=("delete",),
+        act=lambda store, folder: store.delete("key"),
+        right=lambda server, folder, result: "key" not in server.objects,
+        untouched=lambda server, folder: True,
+    ),
+    "sweep": Case(
+        requests=("list", "delete"),
+        act=lambda store, folder: store.sweep(),
+        right=lambda server, folder, result: not any(name.startswith(".uploads/") for name in server.objects),
+        untouched=keeps_key,
+    ),
+}
+
+
+# Each is survived when it happens once or twice; `flip` in an answer that has no digest is a case of its own, below.
+PASSING: list[tuple[Kind, dict[str, Any]]] = [
+    ("status", {"status": 503}),
+    ("status", {"status": 429, "retry_after": "0"}),
+    ("reset", {}),
+    ("stall", {}),
+    ("lost", {}),
+    ("cut", {}),
+    ("truncate", {}),
+    ("short", {}),
+    ("hang", {}),
+]
+
+
+def cells() -> list[Any]:
+    return list(_cells())
+
+
+def _cells() -> Iterator[Any]:
+    for name, case in CASES.items():
+        for request in case.requests:
+            for kind, options in PASSING:
+                if request == "delete" and kind in ("cut", "truncate", "short", "hang"):
+                    continue  # its answer has no body
+                yield pytest.param(
+                    name, request, kind, options, id=f"{name}-{request}-{kind}{options.get('status', '')}"
+                )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "request_", "kind", "options"), cells())
+def test_a_fault_that_passes_is_survived(
+    store: GcsStore, server: GcsServer, tmp_path: Path, name: str, request_: str, kind: Kind, options: dict[str, Any]
+) -> None:
+    case = CASES[name]
+    if name == "sweep":
+        server.store(".uploads/0/00000000", b"part", metadata={"dataprep-key": "key"})
+    server.fail(request_, kind, times=2, **options)
+    began = time.monotonic()
+    result = case.act(store, tmp_path)
+    assert time.monotonic() - began < BOUND
+    assert case.right(server, tmp_path, result)
+    assert not any(name.startswith(".uploads/") for name in server.objects)
+    assert server.unspent() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "request_", "kind", "options"),
+    # Both are silence for as long as the client waits; the answer that breaks off says more.
+    [cell for cell in cells() if cell.values[2] != "stall" or cell.values[1] == "delete"],
+)
+def test_a_fault_that_stays_ends_in_a_clear_error_and_leaves_nothing_half_done(
+    store: GcsStore, server: GcsServer, tmp_path: Path, name: str, request_: str, kind: Kind, options: dict[str, Any]
+) -> None:
+    case = CASES[name]
+    if name == "sweep":
+        server.store(".uploads/0/00000000", b"part", metadata={"dataprep-key": "key"})
+    server.fail(request_, kind, times=None, **options)
+    began = time.monotonic()
+    try:
+        result = case.act(store, tmp_path)
+    except TransferError as error:
+        complaint = str(error)
+        right = case.untouched(server, tmp_path)
+    else:
+        # Temporaries that cannot be removed do not spoil what is complete; a conditional write knows its own object.
+        complaint = "gave up after 4 attempts" if request_ == "delete" or name == "put if absent" else "no error"
+        right = case.right(server, tmp_path, result)
+    assert "gave up after 4 attempts" in complaint
+    assert right
+    assert time.monotonic() - began < BOUND
+    server.heal()
+    server.objects.pop("new", None)
+    assert case.right(server, tmp_path, case.act(store, tmp_path))
+    store.sweep()
+    assert not any(name.startswith(".uploads/") for name in server.objects)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ("read", "delete", "sweep")])
+def test_a_flipped_byte_in_an_answer_never_becomes_a_wrong_result(
+    store: GcsStore, server: GcsServer, tmp_path: Path, name: str
+) -> None:
+    case = CASES[name]
+    for request in case.requests:
+        if request != "delete":
+            server.fail(request, "flip", times=1)
+    try:
+        result = case.act(store, tmp_path)
+    except DataprepError:
+        assert case.untouched(server, tmp_path)
+    else:
+        # A damaged description of an object may be believed (no digest covers it); bytes may not.
+        assert name in ("head", "list") or case.right(server, tmp_path, result)
+
+
+@pytest.mark.parametrize("name", ["put", "upload"])
+def test_a_byte_that_was_damaged_on_its_way_up_is_refused_and_sent_again(
+    store: GcsStore, server: GcsServer, tmp_path: Path, name: str
+) -> None:
+    # The middle of an upload's body is data: the description before it is small.
+    server.fail("insert", "corrupt", times=2)
+    result = CASES[name].act(store, tmp_path)
+    assert CASES[name].right(server, tmp_path, result)
+    assert [entry.status for entry in server.log if entry.operation == "insert"].count(400) == 2
+
+
+def test_a_server_that_stops_reading_or_hangs_up_gets_the_parts_again(tmp_path: Path) -> None:
+    data = content(40 << 20)
+    (tmp_path / "file").write_bytes(data)
+    with GcsServer(receive_buffer=1 << 16) as server:
+        client = storage.Client(
+            project="project", credentials=AnonymousCredentials(), client_options={"api_endpoint": server.endpoint}
+        )
+        store = GcsStore(client, "bucket", retry=POLICY, part_bytes=8 << 20, workers=2, timeout_seconds=2.0)
+        server.interruptions = ["hangup", "deaf", "hangup", "deaf"]
+        info = store.upload(tmp_path / "file", "key", sha256=sha256(data))
+        assert server.interruptions == []
+        assert server.objects["key"].data == data
+        assert info.sha256 == sha256(data)
+        assert [*server.objects] == ["key"]
+
+
+def test_a_part_may_take_longer_than_the_time_limit_while_it_moves() -> None:
+    # 16 MiB at 6 MiB/s: longer than a second and a half, and no wait within it is.
+    data = content(16 << 20)
+    with GcsServer(seconds_per_block=0.01, receive_buffer=1 << 16) as server:
+        client = storage.Client(
+            project="project", credentials=AnonymousCredentials(), client_options={"api_endpoint": server.endpoint}
+        )
+        one_try = RetryPolicy(attempts=1)
+        store = GcsStore(client, "bucket", retry=one_try, timeout_seconds=1.5)
+        assert store.put("key", data).bytes == len(data)
+        assert b"".join(store.read("key")) == data
+
+
+def test_a_download_of_wrong_bytes_is_made_again_and_then_refused(
+    store: GcsStore, server: GcsServer, tmp_path: Path
+) -> None:
+    given: list[int] = []
+    for digest in (sha256(DATA), None):
+        server.store("source", DATA)
+        server.fail("media", "flip", first=3)
+        store.download("source", tmp_path / "target", sha256=digest, progress=given.append)
+        assert (tmp_path / "target").read_bytes() == DATA
+        assert sum(given) == len(DATA)
+        given.clear()
+        server.heal()
+        (tmp_path / "target").unlink()
+        server.fail("media", "flip", times=None)
+        with pytest.raises(CorruptSourceError, match="twice in a row"):
+            store.download("source", tmp_path / "target", sha256=digest)
+        assert [*tmp_path.iterdir()] == []
+        server.heal()
+
+
+def test_a_listing_that_goes_in_circles_ends(store: GcsStore, server: GcsServer) -> None:
+    again = server.page_size
+    keys = iter(store.list("parts/"))
+    for _ in range(again):
+        next(keys)
+    # From here on every page is empty and names itself as the next.
+    server.page_size = 0
+    with pytest.raises(SourceError, match="same page"):
+        list(keys)
+
+
+def test_the_wait_that_a_server_asks_for_is_kept_or_refused(client: Any, server: GcsServer) -> None:
+    waits: list[float] = []
+    policy = RetryPolicy(attempts=3, base_seconds=0.001, max_seconds=0.002, max_retry_after=100.0, sleep=waits.append)
+    store = GcsStore(client, "bucket", retry=policy)
+    server.fail("get", "status", status=429, retry_after="7")
+    assert store.head("key") is not None
+    assert [round(wait) for wait in waits] == [7]
+    server.heal()
+    server.fail("get", "status", status=503, retry_after="7200")
+    with pytest.raises(TransferError, match="7200 s"):
+        store.head("key")
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("status", [401, 403])
+def test_refused_access_is_said_at_once_with_its_remedy(
+    store: GcsStore, server: GcsServer, tmp_path: Path, name: str, status: int
+) -> None:
+    request = CASES[name].requests[0]
+    server.fail(request, "status", status=status, times=None)
+    with pytest.raises(SourceError, match="GOOGLE_APPLICATION_CREDENTIALS") as caught:
+        CASES[name].act(store, tmp_path)
+    assert "roles/storage.objectUser" in str(caught.value)
+    assert str(status) in str(caught.value) or status == 401
+    # Nothing is tried again; of many requests, those that were under way may still be made.
+    assert server.count(request) <= 12
+    assert CASES[name].untouched(server, tmp_path)
+
+
+def test_a_missing_bucket_is_said(client: Any, tmp_path: Path) -> None:
+    store = GcsStore(client, "no-such-bucket", retry=POLICY)
+    (tmp_path / "file").write_bytes(b"x")
+    for act in (
+        lambda: store.head("key"),
+        lambda: [*store.list()],
+        lambda: [*store.read("key")],
+        lambda: store.put("key", b"x"),
+        lambda: store.delete("key"),
+        lambda: store.upload(tmp_path / "file", "key", sha256=sha256(b"x")),
+        lambda: store.download("key", tmp_path / "target"),
+    ):
+        with pytest.raises(SourceError, match="there is no bucket no-such-bucket"):
+            act()
+
+
+def test_credentials_that_cannot_be_renewed_are_said_without_their_words(
+    server: GcsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Expired(AnonymousCredentials):  # type: ignore[misc]
+        def before_request(self, *arguments: Any) -> None:
+            raise RefreshError("the-secret-token was refused")
+
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
+    store = GcsStore(storage.Client(project="project", credentials=Expired()), "bucket", retry=POLICY)
+    with pytest.raises(SourceError, match="GOOGLE_APPLICATION_CREDENTIALS") as caught:
+        store.head("key")
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_nobody_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with GcsServer() as gone:
+        endpoint = gone.endpoint
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", endpoint)
+    client = storage.Client(project="project", credentials=AnonymousCredentials())
+    with pytest.raises(TransferError, match="ConnectionRefusedError"):
+        GcsStore(client, "bucket", retry=POLICY).head("key")
+
+
+@pytest.mark.parametrize("name", ["upload", "compose"])
+@pytest.mark.parametrize("joins", [1, 2])
+def test_a_server_that_joins_wrongly_is_found_out(
+    store: GcsStore, server: GcsServer, tmp_path: Path, name: str, joins: int
+) -> None:
+    # 40 parts need two joins of the first level, then the last one.
+    server.wrong_joins = {joins} if joins == 1 else {3}
+    with pytest.raises(TransferError, match="CRC32C"):
+        CASES[name].act(store, tmp_path)
+    assert "key" not in server.objects or server.objects["key"].data == OLD
+    assert CASES[name].right(server, tmp_path, CASES[name].act(store, tmp_path))
+    assert not any(name.startswith(".uploads/") for name in server.objects)
+
+
+@pytest.mark.parametrize("status", [408, 500, 502, 504])
+def test_every_status_that_may_pass_is_tried_again(store: GcsStore, server: GcsServer, status: int) -> None:
+    server.fail("get", "status", status=status, times=3)
+    assert store.head("key") is not None
+    assert server.unspent() == []
