@@ -1,0 +1,56 @@
+"""The declaration of a release: a tokenized corpus, how its stream is cut into npy shards, and where they go.
+
+This is the schema of `type: dataprep_assets.components.ShardRelease`: all keys of a tokenized corpus, and `release`.
+"""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from dataprep_assets.builds.corpus import CorpusDeclaration, View
+from dataprep_assets.builds.declaration import Declared, resolved
+
+
+class ReleaseOptions(Declared):
+    """How the stream is ordered, cut and published."""
+
+    sequence_length: int = Field(2048, ge=2, description="Tokens of one training sample.")
+    tokens_per_shard: int = Field(
+        ge=2, description="Tokens of every shard but a split's last: a multiple of `sequence_length`."
+    )
+    shuffle_seed: int | None = Field(
+        0, ge=0, description="Seed of the order of documents; `null` keeps the order of the source."
+    )
+    mix: int = Field(8, ge=1, description="Source shards whose documents are shuffled together; sets the memory.")
+    tail: Literal["drop", "pad"] = Field(
+        "drop", description="Tokens after a split's last whole sequence: `drop` them, or `pad` with the separator."
+    )
+    publish: str | None = Field(
+        None, description="Where the shards go: a folder, `s3://bucket/prefix` or `gs://bucket/prefix`."
+    )
+
+    @model_validator(mode="after")
+    def _whole_sequences(self) -> Self:
+        if self.tokens_per_shard % self.sequence_length:
+            below = self.tokens_per_shard // self.sequence_length * self.sequence_length
+            raise ValueError(
+                f"`tokens_per_shard` {self.tokens_per_shard} is not a multiple of `sequence_length` "
+                f"{self.sequence_length}: no reader loads such a shard; use {below or self.sequence_length}"
+            )
+        return self
+
+
+class ReleaseDeclaration(CorpusDeclaration):
+    """One release of npy shards, from source to store."""
+
+    views: tuple[View, ...] = Field((), description="Other trainer formats over the same token bytes.")
+    release: ReleaseOptions
+
+    def located(self, folder: Path) -> Self:
+        found = super().located(folder)
+        target = self.release.publish
+        if target is None or "://" in target:
+            return found
+        release = self.release.model_copy(update={"publish": str(resolved(Path(target), folder))})
+        return found.model_copy(update={"release": release})

@@ -1,0 +1,190 @@
+"""Shards of token ids as real `.npy` files, and the names by which a window finds them.
+
+The layout is the one that templar's `SharedShardedDataset` reads (tplr-ai/templar, `src/tplr/sharded_dataset.py`):
+`<prefix>_<iiiiii>.npy` is a NumPy version 1.0 file with a 128-byte header and a one-dimensional array of ids, in C
+order, whose length is a multiple of the sequence length; `sample_ids_<iiiiii>.bin` is headerless (see `sample_ids`).
+
+Sample `k` is tokens `[k * sequence_length, (k + 1) * sequence_length)`; documents run on across samples and shards.
+The ids file has no prefix in its name, so shards of any prefix but `train` lie in a folder of their own, `<prefix>/`:
+nothing collides, and the original reader finds every prefix when it is pointed at its folder.
+
+Entry points: `header`, `read_header`, `parse_header`, `open_shard`, `validate`, `token_key`, `ids_key`, `parse_key`.
+"""
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats.flat_bins import DTYPES, token_dtype
+
+__all__ = [
+    "HEADER_BYTES",
+    "MAGIC",
+    "NpyHeader",
+    "ShardKey",
+    "header",
+    "ids_key",
+    "open_shard",
+    "parse_header",
+    "parse_key",
+    "read_header",
+    "token_bytes",
+    "token_key",
+    "validate",
+]
+
+MAGIC = b"\x93NUMPY"
+HEADER_BYTES = 128
+"""NumPy leaves room for a length of 21 digits and pads to 64, so every one-dimensional header is this long."""
+
+_NAMES = {dtype.str: name for name, dtype in DTYPES.items()}
+_KEY = re.compile(
+    r"(?:(?P<folder>[A-Za-z]\w*)/)?(?:(?P<prefix>[A-Za-z]\w*?)_(?P<t>\d{6})\.npy|sample_ids_(?P<i>\d{6})\.bin)"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpyHeader:
+    """What a shard's header says: `dtype` is `uint16` or `uint32`, `tokens` the length of the array."""
+
+    dtype: str
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardKey:
+    """What the key of an object of a release means."""
+
+    prefix: str
+    index: int
+    kind: Literal["tokens", "sample_ids"]
+
+
+def _check_index(index: int) -> int:
+    if not 0 <= index < 1_000_000:
+        raise FormatError(f"shard index {index} does not have six digits; a release has at most 1,000,000 shards")
+    return index
+
+
+def _folder(prefix: str) -> str:
+    return "" if prefix == "train" else f"{prefix}/"
+
+
+def token_key(prefix: str, index: int) -> str:
+    """Where a shard's ids are, relative to the release: `train_000003.npy`, `val/val_000003.npy`."""
+    return f"{_folder(prefix)}{prefix}_{_check_index(index):06d}.npy"
+
+
+def ids_key(prefix: str, index: int) -> str:
+    """Where a shard's sample ids are: `sample_ids_000003.bin`, `val/sample_ids_000003.bin`."""
+    return f"{_folder(prefix)}sample_ids_{_check_index(index):06d}.bin"
+
+
+def parse_key(key: str) -> ShardKey | None:
+    """The inverse of `token_key` and `ids_key`; None for the key of anything else."""
+    found = _KEY.fullmatch(key)
+    if found is None:
+        return None
+    prefix = found["prefix"] or found["folder"] or "train"
+    kind: Literal["tokens", "sample_ids"] = "tokens" if found["t"] else "sample_ids"
+    index = int(found["t"] or found["i"])
+    canonical = (token_key if kind == "tokens" else ids_key)(prefix, index)
+    return ShardKey(prefix=prefix, index=index, kind=kind) if canonical == key else None
+
+
+def header(tokens: int, dtype: str) -> bytes:
+    """The 128 bytes that NumPy itself writes before an array of `tokens` ids of `dtype` (`uint16` or `uint32`)."""
+    if tokens < 0:
+        raise FormatError(f"an array cannot have {tokens} tokens")
+    text = f"{{'descr': '{token_dtype(dtype).str}', 'fortran_order': False, 'shape': ({tokens},), }}"
+    filled = text.ljust(HEADER_BYTES - 11) + "\n"
+    return MAGIC + b"\x01\x00" + len(filled).to_bytes(2, "little") + filled.encode("latin1")
+
+
+def token_bytes(tokens: int, dtype: str) -> int:
+    """The size in bytes of a shard of this many tokens."""
+    return HEADER_BYTES + tokens * token_dtype(dtype).itemsize
+
+
+def parse_header(data: bytes, where: str) -> NpyHeader:
+    """The header in the first 128 bytes of a shard.
+
+    FormatError, naming `where`, for anything but version 1.0, 128 bytes, one dimension, C order, `<u2` or `<u4`.
+    """
+    if data[:6] != MAGIC:
+        raise FormatError(
+            f"{where}: it begins with {data[:6]!r}, not {MAGIC!r}: these are headerless ids or another format, and a "
+            "reader of .npy would take them for something else. Build the shard again"
+        )
+    length = int.from_bytes(data[8:10], "little")
+    if data[6:8] != b"\x01\x00" or length != HEADER_BYTES - 10 or len(data) < HEADER_BYTES:
+        raise FormatError(
+            f"{where}: .npy version {data[6:7].hex()}.{data[7:8].hex()} with a header of {10 + length} bytes "
+            f"({len(data)} are there); shards have version 1.0 and {HEADER_BYTES}. Build the shard again"
+        )
+    try:
+        said = ast.literal_eval(data[10:HEADER_BYTES].decode("latin1"))
+        descr, fortran, shape = said["descr"], said["fortran_order"], said["shape"]
+    except (ValueError, SyntaxError, KeyError, TypeError) as error:
+        raise FormatError(f"{where}: its .npy header cannot be read ({error}). Build the shard again") from error
+    if descr not in _NAMES or fortran is not False or not (isinstance(shape, tuple) and len(shape) == 1):
+        raise FormatError(
+            f"{where}: an array of {descr!r}, shape {shape}, fortran_order {fortran}; a shard has one dimension of "
+            f"{' or '.join(map(repr, _NAMES))} in C order. Build the shard again"
+        )
+    if not isinstance(shape[0], int) or shape[0] < 0:
+        raise FormatError(f"{where}: its header says {shape[0]!r} tokens. Build the shard again")
+    return NpyHeader(dtype=_NAMES[descr], tokens=shape[0])
+
+
+def read_header(path: Path) -> NpyHeader:
+    """The header of a file; FormatError as `parse_header`, and when the size is not what the header says."""
+    with open(path, "rb") as file:
+        found = parse_header(file.read(HEADER_BYTES), str(path))
+    size, expected = path.stat().st_size, token_bytes(found.tokens, found.dtype)
+    if size != expected:
+        raise FormatError(
+            f"{path}: {size} bytes, but its header says {found.tokens} {found.dtype} tokens, which are {expected}. It "
+            f"is {'cut' if size < expected else 'longer'}: fetch or build it again"
+        )
+    return found
+
+
+def validate(path: Path, *, dtype: str, tokens: int, sequence_length: int) -> None:
+    """FormatError unless the file is a shard of exactly this dtype and length, of whole sequences."""
+    found = read_header(path)
+    if found.dtype != dtype:
+        raise FormatError(f"{path}: {found.dtype} ids in a release of {dtype}. Fetch or build it again")
+    if found.tokens != tokens:
+        raise FormatError(f"{path}: {found.tokens} tokens, expected {tokens}. Fetch or build it again")
+    _check_sequences(path, tokens, sequence_length)
+
+
+def open_shard(path: Path, *, sequence_length: int) -> npt.NDArray[Any]:
+    """The ids of a shard: shape `(tokens,)`, `<u2` or `<u4`, read-only, memory-mapped.
+
+    FormatError when the file is no shard, or its length is no multiple of the sequence length.
+    """
+    found = read_header(path)
+    _check_sequences(path, found.tokens, sequence_length)
+    if found.tokens == 0:
+        empty = np.empty(0, dtype=token_dtype(found.dtype))
+        empty.flags.writeable = False
+        return empty
+    return np.memmap(path, dtype=token_dtype(found.dtype), mode="r", offset=HEADER_BYTES, shape=(found.tokens,))
+
+
+def _check_sequences(path: Path, tokens: int, sequence_length: int) -> None:
+    if sequence_length < 1 or tokens % sequence_length:
+        raise FormatError(
+            f"{path}: {tokens} tokens are not whole sequences of {sequence_length}; the last {tokens % sequence_length}"
+            " would belong to no sample. Use the sequence length that the release was made with"
+            if sequence_length >= 1
+            else f"{path}: a sequence length of {sequence_length} cuts nothing; it must be at least 1"
+        )

@@ -1,0 +1,124 @@
+"""Sample ids: one 64-bit name for each sample of a shard, derived from its tokens alone.
+
+The id of a sample is BLAKE2b with an 8-byte digest over its token ids as little-endian uint32, read as a little-endian
+uint64 (tplr-ai/templar, `scripts/dataset_prep/02_consolidate_shards.py`, `tokens_handler`). It does not depend on the
+dtype of the shard: uint16 ids are widened first. A file of ids is headerless; one that `np.save` wrote is refused,
+because every id in it would be read 16 places too late.
+
+Entry points: `sample_id`, `sample_ids`, `write`, `open_sample_ids`, `differing`.
+"""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats.flat_bins import create
+
+__all__ = ["ID_BYTES", "differing", "open_sample_ids", "sample_id", "sample_ids", "write"]
+
+ID_BYTES = 8
+_DTYPE = np.dtype("<u8")
+_WIDE = np.dtype("<u4")
+# CPython's blake2b gives up its lock for more bytes than this; shorter samples gain nothing from threads.
+_UNLOCKED_BYTES = 2047
+# Samples a thread takes at once: the widened copy of uint16 ids stays in the megabytes.
+_BLOCK_BYTES = 8 << 20
+
+
+def sample_id(tokens: npt.NDArray[Any]) -> int:
+    """The id of one sample, from its token ids (integers, shape `(sequence_length,)`)."""
+    return int.from_bytes(blake2b(_wide(tokens).data, digest_size=ID_BYTES).digest(), "little")
+
+
+def sample_ids(tokens: npt.NDArray[Any], sequence_length: int, *, threads: int | None = None) -> npt.NDArray[np.uint64]:
+    """The ids of all samples of consecutive tokens: shape `(tokens / sequence_length,)`, uint64.
+
+    `tokens` is a one-dimensional array of `<u2` or `<u4`, which may be memory-mapped. `threads` is one a core unless
+    given; the result does not depend on it. FormatError when the tokens are not whole sequences.
+    """
+    if sequence_length < 1 or tokens.ndim != 1 or len(tokens) % sequence_length:
+        raise FormatError(f"{tokens.shape} tokens are not whole sequences of {sequence_length}")
+    samples = len(tokens) // sequence_length
+    ids = np.empty(samples, dtype=_DTYPE)
+    step = max(1, _BLOCK_BYTES // (sequence_length * _WIDE.itemsize))
+
+    def hash_block(first: int) -> None:
+        stop = min(first + step, samples)
+        _hash_into(ids[first:stop], tokens[first * sequence_length : stop * sequence_length], sequence_length)
+
+    firsts = range(0, samples, step)
+    workers = min(len(firsts), threads or len(os.sched_getaffinity(0)))
+    if workers > 1 and sequence_length * _WIDE.itemsize > _UNLOCKED_BYTES:
+        with ThreadPoolExecutor(workers, thread_name_prefix="sample-ids") as pool:
+            for _ in pool.map(hash_block, firsts):
+                pass
+    else:
+        for first in firsts:
+            hash_block(first)
+    return ids
+
+
+def _wide(tokens: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
+    return np.ascontiguousarray(tokens, dtype=_WIDE)
+
+
+def _hash_into(ids: npt.NDArray[np.uint64], tokens: npt.NDArray[Any], sequence_length: int) -> None:
+    view = _wide(tokens).data.cast("B")
+    width = sequence_length * _WIDE.itemsize
+    digests = [blake2b(view[at : at + width], digest_size=ID_BYTES).digest() for at in range(0, len(view), width)]
+    ids[:] = np.frombuffer(b"".join(digests), dtype=_DTYPE)
+
+
+def write(path: Path, ids: Sequence[npt.NDArray[np.uint64]]) -> None:
+    """Write ids (uint64 arrays, in order) to the new headerless file `path`; FileExistsError when it exists."""
+    with create(path) as file:
+        for part in ids:
+            file.write(np.ascontiguousarray(part, dtype=_DTYPE).tobytes())
+
+
+def open_sample_ids(path: Path, samples: int) -> npt.NDArray[np.uint64]:
+    """The ids of a shard of `samples` samples: shape `(samples,)`, uint64, read-only, memory-mapped.
+
+    FormatError when the file has another size, or a `.npy` header. A reader that took the smaller of two counts, as
+    the original does, would silently drop samples.
+    """
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        if file.read(6) == b"\x93NUMPY":
+            raise FormatError(
+                f"{path}: it has a .npy header, so every id would be read 16 places too late; a file of sample ids is "
+                "headerless. Build it again"
+            )
+    if size != samples * ID_BYTES:
+        raise FormatError(
+            f"{path}: {size} bytes are {size / ID_BYTES:g} ids, the shard has {samples} samples. The file was cut, or "
+            "belongs to another shard or sequence length: fetch or build it again"
+        )
+    if samples == 0:
+        empty = np.empty(0, dtype=_DTYPE)
+        empty.flags.writeable = False
+        return empty
+    return np.memmap(path, dtype=_DTYPE, mode="r")
+
+
+def differing(
+    tokens: npt.NDArray[Any], ids: npt.NDArray[np.uint64], sequence_length: int, *, sample: int | None = None
+) -> list[int]:
+    """Numbers of the samples whose ids are not those of their tokens.
+
+    With `sample`, only that many are looked at, evenly spread, the first and the last among them.
+    """
+    samples = len(tokens) // sequence_length
+    if len(ids) != samples:
+        raise FormatError(f"{len(ids)} ids for {samples} samples of {sequence_length} tokens")
+    if sample is None or sample >= samples:
+        return [int(k) for k in np.flatnonzero(sample_ids(tokens, sequence_length) != ids)]
+    chosen = np.unique(np.linspace(0, samples - 1, sample).astype(np.int64))
+    return [int(k) for k in chosen if sample_id(tokens[k * sequence_length : (k + 1) * sequence_length]) != int(ids[k])]

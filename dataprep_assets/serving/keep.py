@@ -1,0 +1,65 @@
+"""What a cache keeps: all shards, at most N, or at most so many bytes; a pure choice of what to evict.
+
+A policy limits what lies on the disk, the shard that is being fetched included. It never chooses what somebody holds.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dataprep_assets.errors import ConfigError
+
+__all__ = ["Keep", "KeepBytes", "check_keep", "fits", "victims"]
+
+
+@dataclass(frozen=True)
+class KeepBytes:
+    """At most this many bytes of shards in the cache."""
+
+    bytes: int
+
+
+Keep = Literal["all"] | int | KeepBytes
+
+
+def check_keep(keep: Keep, sizes: Sequence[int]) -> None:
+    """ConfigError unless the policy leaves room for every shard, and for it and the next when there are several.
+
+    `sizes` are the shards' bytes in schedule order.
+    """
+    several = len(sizes) > 1
+    if isinstance(keep, KeepBytes):
+        needed = max(size + (sizes[(i + 1) % len(sizes)] if several else 0) for i, size in enumerate(sizes))
+        if keep.bytes < needed:
+            what = "a shard and the one after it, which is fetched while the first is in use," if several else "a shard"
+            raise ConfigError(f"keep: {keep.bytes} bytes are too few: {what} take up to {needed}. Give at least that")
+    elif keep != "all":
+        least = 2 if several else 1
+        if isinstance(keep, bool) or not isinstance(keep, int) or keep < least:
+            why = "the active shard and the one being fetched" if several else "the active shard"
+            raise ConfigError(f"keep={keep!r}: use 'all', KeepBytes(n), or a number of shards from {least} ({why})")
+
+
+def fits(keep: Keep, present: Mapping[int, int], size: int) -> bool:
+    """Whether one more shard of `size` bytes may come to those `present` (index → bytes)."""
+    if isinstance(keep, KeepBytes):
+        return sum(present.values()) + size <= keep.bytes
+    return keep == "all" or len(present) + 1 <= keep
+
+
+def victims(
+    keep: Keep, present: Mapping[int, int], size: int, *, held: Collection[int], wanted: int, shards: int
+) -> list[int]:
+    """Which shards to evict, in order, before shard `wanted` of `size` bytes comes.
+
+    Those come first that the schedule needs last, counted from `wanted`. `held` ones are never among them, so what is
+    left may still not fit.
+    """
+    left = {index: held_bytes for index, held_bytes in present.items() if index != wanted}
+    chosen: list[int] = []
+    for index in sorted((i for i in left if i not in held), key=lambda i: (i - wanted) % shards, reverse=True):
+        if fits(keep, left, size):
+            break
+        del left[index]
+        chosen.append(index)
+    return chosen

@@ -1,0 +1,186 @@
+"""Whether training will ever stall for data, on paper: a disk, a bandwidth and a step time against a release.
+
+The window's own behaviour is replayed shard by shard over two epochs: the next shard is fetched and verified while the
+active one is trained on, what the policy keeps is not fetched again. Pure arithmetic; sizes in bytes, times in seconds.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.serving.keep import Keep, KeepBytes, check_keep, fits, victims
+from dataprep_assets.serving.release import Release
+
+__all__ = ["WindowPlan", "plan_sizes", "plan_window"]
+
+_EPOCHS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowPlan:
+    """The answer. `stalls` is whether any swap but the first start has to wait.
+
+    - `first_wait_seconds`: until the first step, which no setting but bandwidth changes;
+    - `turn_seconds`: how long a shard is trained on; `fetch_seconds`: how long the slowest one takes to be there;
+    - `stall_seconds`: the longest wait at a swap; `stalled_swaps`: how many of the `swaps` of two epochs wait;
+    - `disk_bytes`: the most that shards take at a time; `fetched_bytes`: what two epochs download;
+    - `needed_bandwidth`: bytes a second from which no swap waits (0 when all is on disk after the start);
+    - `advice`: what to change, one sentence each; empty when nothing stalls and all fits.
+    """
+
+    stalls: bool
+    fits_disk: bool
+    first_wait_seconds: float
+    turn_seconds: float
+    fetch_seconds: float
+    stall_seconds: float
+    stalled_swaps: int
+    swaps: int
+    disk_bytes: int
+    fetched_bytes: int
+    needed_bandwidth: float
+    advice: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """One sentence for a person."""
+        if not self.fits_disk:
+            return f"It does not fit: up to {_size(self.disk_bytes)} are on the disk at a time."
+        start = f"starts after {_time(self.first_wait_seconds)}"
+        fetch, turn = _time(self.fetch_seconds), _time(self.turn_seconds)
+        if not self.stalls:
+            return f"Training {start} and never waits: a shard takes {fetch} of a turn of {turn}."
+        return (
+            f"Training {start} and waits at {self.stalled_swaps} of {self.swaps} swaps, up to "
+            f"{_time(self.stall_seconds)}: a shard takes {fetch}, its turn only {turn}."
+        )
+
+
+def plan_window(
+    release: Release,
+    *,
+    disk_bytes: int,
+    bandwidth: float,
+    step_seconds: float,
+    steps_per_shard: int,
+    keep: Keep = "all",
+    prefix: str = "train",
+    verify_bandwidth: float = 1e9,
+) -> WindowPlan:
+    """The plan for a release. `bandwidth` is the download's, `verify_bandwidth` SHA-256's, in bytes a second.
+
+    `disk_bytes` is what the cache may take. Raises ConfigError for values that cannot be, and for a `keep` too small.
+    """
+    return plan_sizes(
+        [shard.bytes for shard in release.of(prefix)],
+        disk_bytes=disk_bytes,
+        bandwidth=bandwidth,
+        step_seconds=step_seconds,
+        steps_per_shard=steps_per_shard,
+        keep=keep,
+        verify_bandwidth=verify_bandwidth,
+    )
+
+
+def plan_sizes(
+    sizes: Sequence[int],
+    *,
+    disk_bytes: int,
+    bandwidth: float,
+    step_seconds: float,
+    steps_per_shard: int,
+    keep: Keep = "all",
+    verify_bandwidth: float = 1e9,
+) -> WindowPlan:
+    """`plan_window` for shards of these sizes in bytes, in schedule order."""
+    if min(bandwidth, verify_bandwidth) <= 0 or step_seconds < 0 or steps_per_shard < 1 or not sizes:
+        raise ConfigError(
+            f"plan: bandwidth={bandwidth}, verify_bandwidth={verify_bandwidth}, step_seconds={step_seconds}, "
+            f"steps_per_shard={steps_per_shard}, {len(sizes)} shards: all must be positive"
+        )
+    check_keep(keep, sizes)
+    turn = step_seconds * steps_per_shard
+    seconds_a_byte = 1 / bandwidth + 1 / verify_bandwidth
+    fetched, most, turns = _replay(sizes, keep)
+    waits = [max(0.0, size * seconds_a_byte - turn) for size in turns[1:]]
+    largest = max(turns[1:], default=0)
+    left = turn - largest / verify_bandwidth
+    needed = 0.0 if not largest else largest / left if left > 0 else math.inf
+    fits_disk = most <= disk_bytes
+    plan = WindowPlan(
+        stalls=any(waits),
+        fits_disk=fits_disk,
+        first_wait_seconds=turns[0] * seconds_a_byte,
+        turn_seconds=turn,
+        fetch_seconds=max(sizes) * seconds_a_byte,
+        stall_seconds=max(waits, default=0.0),
+        stalled_swaps=sum(wait > 0 for wait in waits),
+        swaps=len(waits),
+        disk_bytes=most,
+        fetched_bytes=fetched,
+        needed_bandwidth=needed,
+        advice=(),
+    )
+    advice = _advice(plan, sizes, disk_bytes, step_seconds, seconds_a_byte, keep)
+    return WindowPlan(**{**vars(plan), "advice": advice})
+
+
+def _replay(sizes: Sequence[int], keep: Keep) -> tuple[int, int, list[int]]:
+    """Bytes fetched in all, the most on disk at a time, and what is fetched for each turn of two epochs."""
+    count = len(sizes)
+    present: dict[int, int] = {}
+    turns: list[int] = []
+    most = 0
+    for turn in range(_EPOCHS * count):
+        index, active = turn % count, (turn - 1) % count
+        if index in present:
+            turns.append(0)
+            continue
+        held = {active} if turn else set()
+        for victim in victims(keep, present, sizes[index], held=held, wanted=index, shards=count):
+            del present[victim]
+        assert fits(keep, present, sizes[index])
+        present[index] = sizes[index]
+        most = max(most, sum(present.values()))
+        turns.append(sizes[index])
+    return sum(turns), most, turns
+
+
+def _advice(
+    plan: WindowPlan, sizes: Sequence[int], disk: int, step_seconds: float, seconds_a_byte: float, keep: Keep
+) -> tuple[str, ...]:
+    found = []
+    pair = max(size + (sizes[(i + 1) % len(sizes)] if len(sizes) > 1 else 0) for i, size in enumerate(sizes))
+    if not plan.fits_disk:
+        if pair <= disk:
+            found.append(f"Set keep=KeepBytes({disk}): the active shard and the next take {_size(pair)}.")
+        else:
+            found.append(
+                f"Use a disk of at least {_size(pair)}, or a release of smaller shards: two lie on it at a time."
+            )
+    if plan.stalls:
+        if math.isfinite(plan.needed_bandwidth):
+            found.append(f"Use at least {_size(plan.needed_bandwidth)}/s of bandwidth (more workers, a nearer store).")
+        if step_seconds > 0:
+            steps = math.ceil(max(sizes) * seconds_a_byte / step_seconds)
+            found.append(f"Or train at least {steps} steps on each shard (smaller global batches, or repeated passes).")
+        if keep != "all" and sum(sizes) <= disk:
+            found.append("Set keep='all': all shards fit on this disk, so that later epochs download nothing.")
+        elif isinstance(keep, int | KeepBytes) and sum(sizes) > disk:
+            found.append(f"Or use a disk of {_size(sum(sizes))} with keep='all': later epochs then download nothing.")
+    return tuple(found)
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"

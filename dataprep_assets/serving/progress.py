@@ -1,0 +1,47 @@
+"""A progress bar for one download at a time, on standard error, and only where a person looks at it."""
+
+import sys
+import time
+from typing import TextIO
+
+__all__ = ["Bar"]
+
+_WIDTH = 30
+
+
+class Bar:
+    """Draws `label ███ 42 %  1.2 of 2.9 GB  310 MB/s`. Does nothing unless the stream is a terminal."""
+
+    def __init__(self, label: str, total: int, stream: TextIO | None = None) -> None:
+        self._label = label
+        self._total = total
+        self._stream = sys.stderr if stream is None else stream
+        self._shown = self._stream.isatty()
+        self._started = time.monotonic()
+        self._last = 0.0
+        self.done = 0
+
+    def add(self, count: int) -> None:
+        """Note bytes that came, or that were given up when negative."""
+        self.done += count
+        now = time.monotonic()
+        if self._shown and now - self._last > 0.1:
+            self._last = now
+            self._draw(now)
+
+    def close(self) -> None:
+        """End the line."""
+        if self._shown and self._last:
+            self._draw(time.monotonic())
+            self._stream.write("\n")
+            self._stream.flush()
+
+    def _draw(self, now: float) -> None:
+        share = min(1.0, self.done / self._total) if self._total else 1.0
+        bar = ("█" * round(share * _WIDTH)).ljust(_WIDTH, "░")
+        speed = self.done / max(now - self._started, 1e-9) / 1e6
+        text = (
+            f"{self._label} {bar} {share:4.0%}  {self.done / 1e9:.2f} of {self._total / 1e9:.2f} GB  {speed:.0f} MB/s"
+        )
+        self._stream.write(f"\r{text}\x1b[K")
+        self._stream.flush()

@@ -1,0 +1,116 @@
+"""Readers over one shard on disk: a plain NumPy one, and torch's map-style dataset on top of it.
+
+Samples and ids are those of templar's `SharedShardedDataset` on the same files (tplr-ai/templar,
+`src/tplr/sharded_dataset.py`): sample `k` is tokens `[k * sequence_length, (k + 1) * sequence_length)`, its id is entry
+`k` of the ids file. Where the original takes the smaller count and warns, this one refuses the files.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.formats import npy_shards, sample_ids
+
+__all__ = ["Shard", "open_pair", "torch_dataset"]
+
+
+class Shard:
+    """A verified shard on this machine, memory-mapped. A window does not evict it while one of these is alive.
+
+    `tokens` has shape `(samples * sequence_length,)` and dtype `<u2` or `<u4`, `sample_ids` shape `(samples,)` and
+    dtype uint64; both are read-only. Pickling passes the paths on: another process maps the files itself.
+    """
+
+    def __init__(self, *, index: int, token_path: Path, ids_path: Path, sequence_length: int) -> None:
+        self.index = index
+        self.token_path = token_path
+        self.ids_path = ids_path
+        self.sequence_length = sequence_length
+        self.tokens, self.sample_ids = open_pair(token_path, ids_path, sequence_length)
+
+    def __repr__(self) -> str:
+        return f"Shard({self.token_path.name}, {len(self)} samples of {self.sequence_length} tokens)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self.index, self.token_path, self.ids_path, self.sequence_length)
+
+    def __len__(self) -> int:
+        return len(self.sample_ids)
+
+    def __getitem__(self, k: int) -> npt.NDArray[Any]:
+        """Sample `k`: token ids of shape `(sequence_length,)`, a view; IndexError beyond the last."""
+        start = self._checked(k) * self.sequence_length
+        return self.tokens[start : start + self.sequence_length]
+
+    def sample_id(self, k: int) -> int:
+        """The id of sample `k`."""
+        return int(self.sample_ids[self._checked(k)])
+
+    def batch(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.uint32]:
+        """Several samples: shape `(len(indices), sequence_length)`, a uint32 copy; IndexError beyond the last."""
+        samples = self.tokens.reshape(len(self), self.sequence_length)
+        wanted = np.asarray(indices, dtype=np.int64)
+        if wanted.size and not 0 <= wanted.min() <= wanted.max() < len(self):
+            raise IndexError(f"{self}: samples {wanted.min()} to {wanted.max()} were asked for")
+        return samples[wanted].astype(np.uint32, copy=False)
+
+    def _checked(self, k: int) -> int:
+        # Negative numbers count from the end elsewhere in Python; the original would give an empty or shifted sample.
+        if not 0 <= k < len(self):
+            raise IndexError(f"{self}: there is no sample {k}")
+        return int(k)
+
+
+def _reopen(index: int, token_path: Path, ids_path: Path, sequence_length: int) -> Shard:
+    return Shard(index=index, token_path=token_path, ids_path=ids_path, sequence_length=sequence_length)
+
+
+def open_pair(
+    token_path: Path, ids_path: Path, sequence_length: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint64]]:
+    """Tokens and sample ids of a shard, mapped; FormatError when they do not fit each other."""
+    tokens = npy_shards.open_shard(token_path, sequence_length=sequence_length)
+    return tokens, sample_ids.open_sample_ids(ids_path, len(tokens) // sequence_length)
+
+
+def torch_dataset(shard: Shard) -> Any:
+    """A `torch.utils.data.Dataset` over a shard: item `k` is a uint32 tensor of shape `(sequence_length,)`.
+
+    It has `sample_id(k)` as the original has, and keeps its shard from being evicted. It can be pickled, so workers of
+    a DataLoader may be forked or spawned. ConfigError where torch is not installed.
+    """
+    return _dataset_class()(shard)
+
+
+@cache
+def _dataset_class() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise ConfigError("torch_dataset needs torch; a Shard itself reads with NumPy alone") from error
+
+    class ShardDataset(torch.utils.data.Dataset):  # type: ignore[misc, type-arg, unused-ignore]
+        """See `torch_dataset`."""
+
+        def __init__(self, shard: Shard) -> None:
+            self.shard = shard
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return torch_dataset, (self.shard,)
+
+        def __len__(self) -> int:
+            return len(self.shard)
+
+        def __getitem__(self, k: int) -> Any:
+            # A copy: torch has no read-only tensors, and writing to the mapped file must not be possible.
+            return torch.from_numpy(np.array(self.shard[k], dtype=np.uint32))
+
+        def sample_id(self, k: int) -> int:
+            return self.shard.sample_id(k)
+
+    return ShardDataset

@@ -1,0 +1,272 @@
+"""The release manifest: what a published set of shards holds, in one small JSON file that is uploaded last.
+
+A window learns everything from it: how many shards there are, each file's size and SHA-256, the sequence length, the
+dtype, the tokenizer. It holds no time, host or path, so the same shards always give the same manifest; `digest` covers
+all of it.
+
+Entry points: `Release`, `ReleaseShard`, `ReleaseFile`, `read_release`, `locate`.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+from dataprep_assets.errors import ConfigError, FormatError
+from dataprep_assets.formats import npy_shards
+from dataprep_assets.formats.sample_ids import ID_BYTES
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.stores.local import LocalStore
+from dataprep_assets.stores.store import Store
+
+__all__ = [
+    "MANIFEST",
+    "R2_KEYS",
+    "SCHEMA_VERSION",
+    "Place",
+    "Release",
+    "ReleaseFile",
+    "ReleaseShard",
+    "locate",
+    "read_release",
+]
+
+MANIFEST = "release.json"
+SCHEMA_VERSION = 1
+R2_KEYS = ("R2_DATASET_READ_ACCESS_KEY_ID", "R2_DATASET_READ_SECRET_ACCESS_KEY")
+_KIND = "npy_shards"
+# A manifest of 14 shards has 10 kB, one of 100,000 shards 60 MB.
+_LARGEST = 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseFile:
+    """One object of a release: its key relative to the release, its size in bytes, its SHA-256 (hex)."""
+
+    key: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseShard:
+    """One shard: its ids and its sample ids. `tokens` is the length of the array, padding included."""
+
+    index: int
+    tokens: int
+    token_file: ReleaseFile
+    ids_file: ReleaseFile
+
+    @property
+    def files(self) -> tuple[ReleaseFile, ReleaseFile]:
+        """Both files, the ids first: they are small, and useless tokens are noticed before the large file comes."""
+        return self.ids_file, self.token_file
+
+    @property
+    def bytes(self) -> int:
+        """What the shard takes on a disk."""
+        return self.token_file.bytes + self.ids_file.bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """See the module. `shards` maps a prefix (`train`, `val`) to its shards, contiguous from 0.
+
+    `separator_id` ends every document. `shuffle_seed` is None for the order of the source; `tail` says what became of
+    the tokens after the last whole sequence of each prefix.
+    """
+
+    dataset: str
+    sequence_length: int
+    tokens_per_shard: int
+    dtype: str
+    tokenizer: str
+    tokenizer_sha256: str
+    vocab_size: int
+    separator_id: int
+    shuffle_seed: int | None
+    tail: str
+    shards: Mapping[str, Sequence[ReleaseShard]] = field(default_factory=dict)
+    schema_version: int = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        for prefix, shards in self.shards.items():
+            for index, shard in enumerate(shards):
+                self._check(prefix, index, shard)
+
+    def _check(self, prefix: str, index: int, shard: ReleaseShard) -> None:
+        name = f"release of {self.dataset}: shard {index} of {prefix}"
+        if shard.index != index:
+            raise FormatError(f"{name} is missing: number {shard.index} stands in its place. Publish it again")
+        keys = (shard.token_file.key, shard.ids_file.key)
+        if keys != (npy_shards.token_key(prefix, index), npy_shards.ids_key(prefix, index)):
+            raise FormatError(f"{name} is said to be in {keys}, which no reader would look for. Publish it again")
+        if self.sequence_length < 1 or shard.tokens % self.sequence_length or shard.tokens == 0:
+            raise FormatError(f"{name} has {shard.tokens} tokens, not whole sequences of {self.sequence_length}")
+        sizes = (shard.token_file.bytes, shard.ids_file.bytes)
+        wanted = (
+            npy_shards.token_bytes(shard.tokens, self.dtype),
+            shard.tokens // self.sequence_length * ID_BYTES,
+        )
+        if sizes != wanted:
+            raise FormatError(f"{name}: files of {sizes} bytes, but {shard.tokens} {self.dtype} tokens are {wanted}")
+
+    @property
+    def files(self) -> tuple[ReleaseFile, ...]:
+        """Every file, prefix by prefix and shard by shard."""
+        return tuple(file for shards in self.shards.values() for shard in shards for file in reversed(shard.files))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) over everything the manifest says: another release has another one."""
+        return digest_value(self._plain())
+
+    def of(self, prefix: str) -> Sequence[ReleaseShard]:
+        """The shards of a prefix; ConfigError naming those there are."""
+        found = self.shards.get(prefix)
+        if not found:
+            raise ConfigError(f"the release of {self.dataset} has no shards of {prefix!r}, only {sorted(self.shards)}")
+        return found
+
+    def _plain(self) -> dict[str, Any]:
+        return {"kind": _KIND, **asdict(self)}
+
+    def to_bytes(self) -> bytes:
+        """The manifest file; the same release always gives the same bytes."""
+        value = {**self._plain(), "digest": self.digest}
+        return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Self:
+        """The inverse of `to_bytes`. FormatError, naming `where`, for anything that is not a whole manifest."""
+        try:
+            value = json.loads(data)
+            digest, kind = value.pop("digest"), value.pop("kind")
+            version = value["schema_version"]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
+        if kind != _KIND or version != SCHEMA_VERSION:
+            raise FormatError(f"{where}: {kind!r} of schema {version}; this code reads {_KIND!r} of {SCHEMA_VERSION}")
+        try:
+            value["shards"] = {
+                prefix: tuple(
+                    ReleaseShard(
+                        index=shard["index"],
+                        tokens=shard["tokens"],
+                        token_file=ReleaseFile(**shard["token_file"]),
+                        ids_file=ReleaseFile(**shard["ids_file"]),
+                    )
+                    for shard in shards
+                )
+                for prefix, shards in value["shards"].items()
+            }
+            release = cls(**value)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
+        if release.digest != digest:
+            raise FormatError(f"{where}: altered or damaged: its digest is {release.digest}, it says {digest}")
+        return release
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a release lies: a store, and the part of its keys before the release's own, empty or ending in `/`."""
+
+    store: Store
+    base: str = ""
+
+    def key(self, name: str) -> str:
+        """The store's key of a file of the release."""
+        return f"{self.base}{name}"
+
+    def __str__(self) -> str:
+        return f"{self.store.url}/{self.base}".rstrip("/")
+
+
+def locate(release: str | Path | Store | Place) -> Place:
+    """The place of a release given as a folder, the path or URL of its manifest, a URL, or a store.
+
+    URLs are `file:///…`, `s3://bucket/prefix` and `gs://bucket/prefix`; credentials come from each client's own
+    chain, or for R2 from the four R2_DATASET_* variables. ConfigError for any other.
+    """
+    if isinstance(release, Place):
+        return release
+    if isinstance(release, Store):
+        return Place(release)
+    text = str(release)
+    if "://" not in text:
+        path = Path(text).expanduser()
+        return Place(LocalStore(path.parent if path.name == MANIFEST or path.is_file() else path))
+    text = text.removesuffix(f"/{MANIFEST}").rstrip("/")
+    parts = urlsplit(text)
+    if parts.username or parts.password:
+        raise ConfigError(
+            f"{parts.scheme}://{parts.hostname}: credentials do not belong in a URL; put them in the environment"
+        )
+    if parts.scheme == "file":
+        return Place(LocalStore(Path(unquote(parts.path))))
+    return Place(_bucket(parts.scheme, parts.netloc, parts.path.strip("/"), text))
+
+
+def _bucket(scheme: str, bucket: str, prefix: str, text: str) -> Store:
+    if scheme == "s3":
+        from dataprep_assets.stores.s3 import S3Store
+        from dataprep_assets.stores.s3_api import s3_client
+
+        return S3Store(s3_client(_Environment.read(os.environ)), bucket, prefix)
+    if scheme == "gs":
+        storage: Any = import_module("google.cloud.storage")
+        from dataprep_assets.stores.gcs import GcsStore
+
+        return GcsStore(storage.Client(), bucket, prefix)
+    raise ConfigError(f"{text}: a release is read from a folder, file://, s3:// or gs://")
+
+
+@dataclass(kw_only=True)
+class _Environment:
+    """The settings of an S3 client as the environment has them; what is None is left to boto3's own chain."""
+
+    endpoint_url: str | None = None
+    aws_access_key_id: str | None = field(default=None, repr=False)
+    aws_secret_access_key: str | None = field(default=None, repr=False)
+    aws_session_token: str | None = field(default=None, repr=False)
+    region_name: str | None = None
+    profile_name: str | None = None
+    use_ssl: bool = True
+    use_unsigned_session: bool = False
+    verify: Any = None
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Self:
+        """The R2_DATASET_* variables where they are set, as the original consumer wants them."""
+        account = environment.get("R2_DATASET_ACCOUNT_ID")
+        if not account:
+            endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+            return cls(endpoint_url=endpoint or None)
+        missing = [name for name in R2_KEYS if not environment.get(name)]
+        if missing:
+            raise ConfigError(f"R2_DATASET_ACCOUNT_ID is set, {', '.join(missing)} not. Set all of them, or none")
+        key_id, secret = (environment[name] for name in R2_KEYS)
+        return cls(
+            endpoint_url=environment.get("AWS_ENDPOINT_URL_S3") or f"https://{account}.r2.cloudflarestorage.com",
+            aws_access_key_id=key_id,
+            aws_secret_access_key=secret,
+        )
+
+
+def read_release(place: Place) -> Release:
+    """The manifest of a published release.
+
+    Raises MissingArtifactError when there is none, FormatError when it is damaged, TransferError.
+    """
+    where = f"{place}/{MANIFEST}"
+    data = b""
+    for block in place.store.read(place.key(MANIFEST)):
+        data += block
+        if len(data) > _LARGEST:
+            raise FormatError(f"{where}: more than {_LARGEST} bytes is no release manifest")
+    return Release.from_bytes(data, where)

@@ -1,0 +1,50 @@
+"""Which shard a step trains on: one pure function of the step, used by start, swap and restart alike.
+
+`shard(step) = (step // steps_per_shard) mod shards`. Any number of shards from one up works; after the last comes the
+first again, which is the next epoch.
+"""
+
+from dataclasses import dataclass
+
+from dataprep_assets.errors import ConfigError
+
+__all__ = ["Schedule"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """`shards` shards, each trained on for `steps_per_shard` steps. Steps count from 0."""
+
+    shards: int
+    steps_per_shard: int
+
+    def __post_init__(self) -> None:
+        if self.shards < 1:
+            raise ConfigError(f"a schedule over {self.shards} shards: at least 1 is needed")
+        if self.steps_per_shard < 1:
+            raise ConfigError(f"steps_per_shard={self.steps_per_shard}: at least 1 is needed")
+
+    def _turn(self, step: int) -> int:
+        if step < 0:
+            raise ConfigError(f"step {step}: steps count from 0")
+        return step // self.steps_per_shard
+
+    def shard(self, step: int) -> int:
+        """The shard that this step trains on."""
+        return self._turn(step) % self.shards
+
+    def epoch(self, step: int) -> int:
+        """How many times all shards were trained on before this step's pass over them."""
+        return self._turn(step) // self.shards
+
+    def swap_step(self, step: int) -> int:
+        """The first step after this one that trains on the next shard (which is the same one when there is but one)."""
+        return (self._turn(step) + 1) * self.steps_per_shard
+
+    def next_shard(self, step: int) -> int:
+        """The shard that follows this step's."""
+        return self.shard(self.swap_step(step))
+
+    def sample_steps(self, step: int) -> tuple[int, int]:
+        """This step's number within its shard's turn, and the number of steps of the turn."""
+        return step - self._turn(step) * self.steps_per_shard, self.steps_per_shard

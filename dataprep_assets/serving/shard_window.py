@@ -1,0 +1,419 @@
+"""The rolling window of a training machine over a published release: one shard in use, the next one on its way.
+
+Every rank of a machine makes its own `ShardWindow` on the same cache folder. They share it through files alone
+(`cache`): one process downloads a shard, the others see it the moment it is verified, and nobody waits in a collective.
+All work is done by a thread of the window's own, so `prepare`, `wait` and `swap` may be called from any thread, and
+`aswap` and `await_ready` from asyncio. Which shard a step needs is `Schedule.shard(step)`, at start, swap and restart
+alike.
+
+A window belongs to the process that made it: make it after a fork, and pass `Shard`s, not windows, to other processes.
+Entry point: :class:`ShardWindow`.
+"""
+
+import asyncio
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from dataprep_assets.errors import (
+    ConfigError,
+    CorruptSourceError,
+    DataprepError,
+    MissingArtifactError,
+    SourceError,
+    WorkerDiedError,
+)
+from dataprep_assets.serving.cache import FOLDER, Cache
+from dataprep_assets.serving.keep import Keep, KeepBytes, check_keep
+from dataprep_assets.serving.progress import Bar
+from dataprep_assets.serving.readers import Shard
+from dataprep_assets.serving.release import MANIFEST, Place, Release, locate, read_release
+from dataprep_assets.serving.schedule import Schedule
+from dataprep_assets.stores.ranged import RetryPolicy, StoppedError
+from dataprep_assets.stores.store import Store
+
+__all__ = ["Keep", "KeepBytes", "ShardWindow", "WindowEvent", "WindowStatus"]
+
+logger = logging.getLogger(__name__)
+
+# Between two looks at shards that only readers still hold, in seconds.
+_RELEASE_SECONDS = 0.5
+# How long `close` waits for a transfer that hangs in the network; its thread is a daemon.
+_CLOSE_SECONDS = 10.0
+
+_RETRY = RetryPolicy(attempts=5, base_seconds=2.0, max_seconds=120.0)
+
+EventKind = Literal["fetching", "ready", "failed", "gave_up", "waiting", "evicted", "kept", "refused", "swapped"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowEvent:
+    """Something that happened to a shard, with a sentence about it; `error` for `failed` and `gave_up`."""
+
+    kind: EventKind
+    shard: int
+    detail: str
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowStatus:
+    """What a window does at this moment.
+
+    `active` is in use, `wanted` is what `wait` waits for, `next` is prefetched; None: none. `ready` are those of them
+    that are verified. `fetching` with `done_bytes` of `total_bytes` is under way in this process. `failures` says of
+    each shard why its last attempt failed, until one succeeds; `gave_up` are those whose retries are spent.
+    """
+
+    active: int | None
+    wanted: int | None
+    next: int | None
+    ready: tuple[int, ...]
+    fetching: int | None
+    done_bytes: int
+    total_bytes: int
+    failures: Mapping[int, str]
+    gave_up: tuple[int, ...]
+
+
+class ShardWindow:
+    """See the module.
+
+    - `release`: folder, manifest path, URL (`s3://`, `gs://`, `file://`), `Store`, or `Place(store, "prefix/")`;
+    - `cache_dir`: folder for the shards, shared by the ranks of this machine; made if need be;
+    - `steps_per_shard`: steps that each shard is trained on;
+    - `keep`: `"all"`, a number of shards, or `KeepBytes(n)`;
+    - `sequence_length`: what the model wants; refused when the release has another;
+    - `retry`: the tries, and the pauses between them, on top of the store's own; a swap that waits fails when they are
+      spent, a prefetch goes on trying until its swap;
+    - `on_event`: called, from the window's thread, with every `WindowEvent`; must not block;
+    - `room_seconds`: how long a shard may wait for room that other processes hold.
+
+    Raises ConfigError for a declaration that cannot work, MissingArtifactError and TransferError for a manifest that
+    cannot be had. Nothing is downloaded before `prepare` or `swap`.
+    """
+
+    def __init__(
+        self,
+        release: str | Path | Store | Place,
+        cache_dir: str | Path,
+        steps_per_shard: int,
+        *,
+        keep: Keep = "all",
+        prefix: str = "train",
+        sequence_length: int | None = None,
+        retry: RetryPolicy = _RETRY,
+        on_event: Callable[[WindowEvent], None] | None = None,
+        room_seconds: float = 3600.0,
+    ) -> None:
+        directory = Path(cache_dir).expanduser().absolute()
+        self.release = _manifest(locate(release), directory)
+        shards = self.release.of(prefix)
+        if sequence_length not in (None, self.release.sequence_length):
+            raise ConfigError(
+                f"sequence_length={sequence_length}: the release of {self.release.dataset} is cut into samples of "
+                f"{self.release.sequence_length} tokens, and its sample ids name those samples; another length would "
+                "train on samples without ids. Use that length, or publish a release of the one you need"
+            )
+        self.schedule = Schedule(shards=len(shards), steps_per_shard=steps_per_shard)
+        check_keep(keep, [shard.bytes for shard in shards])
+        self._shards = shards
+        self._retry = retry
+        self._on_event = on_event
+        self._cache = Cache(directory, locate(release), self.release, prefix, keep, room_seconds)
+        self._cache.attach()
+        # One swap at a time; never taken by the window's thread.
+        self._swapping = threading.RLock()
+        # Guards everything below, and is notified whenever any of it changes.
+        self._changed = threading.Condition()
+        self._active: Shard | None = None
+        self._wanted: int | None = None
+        self._next: int | None = None
+        self._ready: set[int] = set()
+        self._failures: dict[int, DataprepError] = {}
+        self._gave_up: dict[int, DataprepError] = {}
+        self._bar: Bar | None = None
+        self._fetching: int | None = None
+        self._closed = False
+        self._ended = False
+        # Shards that somebody in this process still reads: they are held as long as they live.
+        self._open: weakref.WeakSet[Shard] = weakref.WeakSet()
+        self._held: set[int] = set()
+        self._thread = threading.Thread(target=self._run, name="shard-window", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def active(self) -> Shard | None:
+        """The shard of the last swap."""
+        return self._active
+
+    def prepare(self, step: int) -> None:
+        """Have the shard of this step fetched; returns at once. A shard that was given up gets a new set of tries."""
+        index = self.schedule.shard(step)
+        with self._changed:
+            self._check_open()
+            self._wanted = index
+            if self._next != index:
+                # A jump: what was prefetched for the old place gives way to what is needed now.
+                self._next = None
+            self._gave_up.pop(index, None)
+            self._forget_changed(index)
+            self._hold()
+            self._changed.notify_all()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until the shard last prepared is verified.
+
+        Raises what made its last attempt fail once all tries are spent, TimeoutError after `timeout` seconds.
+        """
+        with self._changed:
+            self._check_open()
+            index = self._wanted
+            if index is None:
+                return
+            done = self._changed.wait_for(
+                lambda: self._closed or self._ended or index in self._ready or index in self._gave_up, timeout
+            )
+            if self._closed:
+                raise StoppedError(f"shard {index}: the window was closed")
+            if index in self._gave_up:
+                raise self._gave_up[index]
+            if self._ended:
+                raise WorkerDiedError(
+                    f"shard {index}: the window's thread ended; its log says why. Make another window"
+                )
+            if not done:
+                raise TimeoutError(
+                    f"shard {index} is not ready after {timeout} s: {self._failures.get(index, 'fetching')}"
+                )
+
+    def swap(self, step: int) -> Shard:
+        """The shard of this step, active from now on; blocks only if it is not ready. Call it at any step you like.
+
+        Starts to fetch the next one. The same shard object is returned as long as the schedule stays on it.
+        """
+        index = self.schedule.shard(step)
+        with self._swapping:
+            while self._active is None or self._active.index != index:
+                self.prepare(step)
+                self.wait()
+                try:
+                    shard = self._cache.open(index)
+                except (CorruptSourceError, FileNotFoundError) as error:
+                    # Changed or removed behind our back since it was verified: have it again, never train on it.
+                    self._say("refused", index, str(error))
+                    with self._changed:
+                        self._ready.discard(index)
+                    continue
+                with self._changed:
+                    self._check_open()
+                    self._active, self._wanted = shard, None
+                    self._open.add(shard)
+                self._say("swapped", index, f"shard {index} is active from step {step}")
+            self._prefetch(step)
+            return self._active
+
+    async def aswap(self, step: int) -> Shard:
+        """`swap` for asyncio: the event loop goes on meanwhile."""
+        return await asyncio.to_thread(self.swap, step)
+
+    async def await_ready(self, timeout: float | None = None) -> None:
+        """`wait` for asyncio."""
+        await asyncio.to_thread(self.wait, timeout)
+
+    def status(self) -> WindowStatus:
+        """What the window does now."""
+        with self._changed:
+            return WindowStatus(
+                active=None if self._active is None else self._active.index,
+                wanted=self._wanted,
+                next=self._next,
+                ready=tuple(sorted(self._ready & self._needed())),
+                fetching=self._fetching,
+                done_bytes=0 if self._bar is None else self._bar.done,
+                total_bytes=0 if self._fetching is None else self._shards[self._fetching].bytes,
+                failures={index: str(error) for index, error in self._failures.items()},
+                gave_up=tuple(sorted(self._gave_up)),
+            )
+
+    def close(self) -> None:
+        """Stop fetching and hold nothing any more. Finished ranges stay for the next start. May be called twice."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join(_CLOSE_SECONDS)
+        self._cache.detach()
+
+    # --- inside
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConfigError("the window was closed; make another one")
+
+    def _needed(self) -> set[int]:
+        named = {self._wanted, self._next, self._active.index if self._active is not None else None}
+        return {index for index in named if index is not None}
+
+    def _hold(self) -> None:
+        """Tell the other processes what this one needs or still reads. Call it with `_changed`."""
+        held = self._needed() | {shard.index for shard in self._open}
+        if held != self._held and not self._closed:
+            self._cache.hold(held)
+            self._held = held
+
+    def _forget_changed(self, index: int) -> None:
+        if index in self._ready and not self._cache.is_verified(index):
+            self._ready.discard(index)
+
+    def _prefetch(self, step: int) -> None:
+        following = self.schedule.next_shard(step)
+        with self._changed:
+            active = self._active
+            wanted = None if active is None or following == active.index else following
+            if wanted != self._next:
+                self._next = wanted
+                if wanted is not None:
+                    self._forget_changed(wanted)
+            self._hold()
+            self._changed.notify_all()
+
+    def _todo(self) -> int | None:
+        for index in (self._wanted, self._next):
+            if index is not None and index not in self._ready and index not in self._gave_up:
+                return index
+        return None
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        finally:
+            # Also when a bug ended it: whoever waits must not wait for ever.
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._closed and self._todo() is None:
+                    # Readers end without telling; what only they held is looked at now and then.
+                    self._changed.wait(_RELEASE_SECONDS if self._held - self._needed() else None)
+                    self._hold()
+                if self._closed:
+                    return
+                index = self._todo()
+            if index is not None:
+                self._have(index)
+
+    def _have(self, index: int) -> None:
+        """Try until the shard is there, nobody needs it any more, or the tries that somebody waited for are spent."""
+        tries = failures = 0
+        while True:
+            try:
+                self._fetch(index)
+            except StoppedError:
+                return
+            except (DataprepError, OSError) as error:
+                said = error if isinstance(error, DataprepError) else SourceError(f"shard {index}: {error}")
+                failures += 1
+                # Nobody waits for a prefetch: it has until its swap, so its failures do not count.
+                tries += self._wanted == index
+                if self._failed(index, said, tries, failures):
+                    return
+            else:
+                self._say("ready", index, f"shard {index} is verified")
+                with self._changed:
+                    self._failures.pop(index, None)
+                    self._ready.add(index)
+                    self._changed.notify_all()
+                return
+
+    def _fetch(self, index: int) -> None:
+        bar = Bar(self._shards[index].token_file.key, self._shards[index].bytes)
+        with self._changed:
+            self._bar, self._fetching = bar, index
+
+        def progress(count: int) -> None:
+            # A transfer has no other ear: what is raised here ends it, and its finished ranges stay.
+            if self._is_over(index):
+                raise StoppedError(f"shard {index} is not needed any more")
+            bar.add(count)
+
+        def waits_in_vain() -> bool:
+            # Asked again and again while others hold the room; a reader of our own may have ended meanwhile.
+            with self._changed:
+                self._hold()
+                return self._is_over(index)
+
+        try:
+            self._say("fetching", index, f"shard {index} is looked for, and fetched if need be")
+            self._cache.have(index, progress=progress, stopped=waits_in_vain, note=self._say)
+        finally:
+            bar.close()
+            with self._changed:
+                self._bar, self._fetching = None, None
+
+    def _is_over(self, index: int) -> bool:
+        return self._closed or index not in (self._wanted, self._next)
+
+    def _failed(self, index: int, error: DataprepError, tries: int, failures: int) -> bool:
+        """Report a failed try now, not at the swap; wait for the next, or give up (True)."""
+        last = tries == self._retry.attempts or isinstance(error, ConfigError)
+        urgent = self._wanted == index
+        tried = f"try {tries} of {self._retry.attempts} failed" if urgent else f"prefetch failed ({failures})"
+        logger.error("shard %d: %s: %s", index, tried, error)
+        self._tell(WindowEvent(kind="gave_up" if last else "failed", shard=index, detail=tried, error=error))
+        with self._changed:
+            self._failures[index] = error
+            if last:
+                self._gave_up[index] = error
+            self._changed.notify_all()
+        if not last:
+            pause = self._retry.delay(failures, None)
+            with self._changed:
+                # A swap that begins to wait for this shard does not sit out the pause of the background.
+                self._changed.wait_for(lambda: self._is_over(index) or (not urgent and self._wanted == index), pause)
+        return last
+
+    def _say(self, kind: str, index: int, detail: str) -> None:
+        logger.log(logging.WARNING if kind in ("refused", "kept") else logging.INFO, "%s", detail)
+        self._tell(WindowEvent(kind=kind, shard=index, detail=detail))  # type: ignore[arg-type]
+
+    def _tell(self, event: WindowEvent) -> None:
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(event)
+        except Exception:
+            # Somebody else's code, called from the thread that training depends on.
+            logger.exception("on_event raised for %s of shard %d", event.kind, event.shard)
+
+
+def _manifest(place: Place, directory: Path) -> Release:
+    """The release's manifest; the cache's copy of it when the store cannot be reached: a restart needs no network."""
+    (directory / FOLDER).mkdir(parents=True, exist_ok=True)
+    kept = directory / FOLDER / MANIFEST
+    try:
+        return read_release(place)
+    except MissingArtifactError:
+        raise
+    except SourceError as error:
+        if not kept.is_file():
+            raise
+        logger.warning("%s/%s cannot be had (%s); the cache's own copy is used", place, MANIFEST, error)
+        return Release.from_bytes(kept.read_bytes(), str(kept))

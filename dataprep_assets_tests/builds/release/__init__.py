@@ -1,0 +1,1 @@
+"""Tests of npy shards and their publication."""

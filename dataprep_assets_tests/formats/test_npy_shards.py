@@ -1,0 +1,117 @@
+"""npy shards: NumPy's own bytes, and every other file refused with its defect."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats import npy_shards
+
+
+def saved(path: Path, array: np.ndarray) -> Path:  # type: ignore[type-arg]
+    np.save(path, array)
+    return path
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
+@pytest.mark.parametrize("tokens", [0, 1, 10, 99_999])
+def test_the_header_is_numpys_own(dtype: str, tokens: int) -> None:
+    buffer = io.BytesIO()
+    np.save(buffer, np.zeros(tokens, dtype=dtype))
+    assert buffer.getvalue()[:128] == npy_shards.header(tokens, dtype)
+
+
+@pytest.mark.parametrize("tokens", [100 * 2**30, 2**31, 2**33 + 1, 10**15])
+def test_headers_of_shards_too_long_to_make_are_read_by_numpy(tokens: int) -> None:
+    data = npy_shards.header(tokens, "uint32")
+    assert len(data) == 128
+    stream = io.BytesIO(data)
+    assert np.lib.format.read_magic(stream) == (1, 0)
+    assert np.lib.format.read_array_header_1_0(stream) == ((tokens,), False, np.dtype("<u4"))
+    assert npy_shards.parse_header(data, "x") == npy_shards.NpyHeader(dtype="uint32", tokens=tokens)
+    assert npy_shards.token_bytes(100 * 2**30, "uint32") == 429_496_729_728
+
+
+def test_a_shard_opens_as_numpy_opens_it(tmp_path: Path) -> None:
+    array = np.arange(64, dtype="<u4")
+    path = saved(tmp_path / "train_000000.npy", array)
+    assert np.array_equal(npy_shards.open_shard(path, sequence_length=16), array)
+    empty = npy_shards.open_shard(saved(tmp_path / "e.npy", array[:0]), sequence_length=16)
+    assert len(empty) == 0
+    assert not empty.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (np.zeros(64, "<i8"), "'<i8'"),
+        (np.zeros(64, ">u4"), "'>u4'"),
+        (np.zeros((4, 16), "<u4"), r"shape \(4, 16\)"),
+        (np.asfortranarray(np.zeros((4, 16), "<u4")), "fortran_order True"),
+        (np.zeros((), "<u4"), r"shape \(\)"),
+    ],
+)
+def test_other_arrays_are_refused(tmp_path: Path, array: np.ndarray, said: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(FormatError, match=said):
+        npy_shards.read_header(saved(tmp_path / "a.npy", array))
+
+
+def test_headerless_ids_are_not_taken_for_a_shard(tmp_path: Path) -> None:
+    path = tmp_path / "train_000000.npy"
+    np.arange(64, dtype="<u4").tofile(path)
+    with pytest.raises(FormatError, match="headerless"):
+        npy_shards.read_header(path)
+
+
+def test_other_versions_and_spoilt_headers_are_refused() -> None:
+    good = npy_shards.header(64, "uint32")
+    for spoilt, said in (
+        (good[:6] + b"\x02\x00" + good[8:], "version 02.00"),
+        (good[:100], r"100 are there"),
+        (good[:10] + b"}" + good[11:], "cannot be read"),
+        (good.replace(b"(64,)", b"(-4,)"), "-4 tokens"),
+        (good.replace(b"(64,)", b"(6.,)"), "6.0 tokens"),
+    ):
+        with pytest.raises(FormatError, match=said):
+            npy_shards.parse_header(spoilt, "shard")
+
+
+def test_a_cut_and_a_longer_file_are_refused(tmp_path: Path) -> None:
+    """FORMATS C.5: a move across file systems that a crash cut leaves a short file, which passes an existence test."""
+    path = saved(tmp_path / "train_000000.npy", np.zeros(64, "<u4"))
+    whole = path.read_bytes()
+    for data, said in ((whole[:-1], "It is cut"), (whole + b"\0", "It is longer")):
+        path.write_bytes(data)
+        with pytest.raises(FormatError, match=said):
+            npy_shards.open_shard(path, sequence_length=16)
+
+
+def test_a_uint16_shard_in_a_uint32_run_and_another_length_are_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "train_000000.npy", np.zeros(64, "<u2"))
+    with pytest.raises(FormatError, match="uint16 ids in a release of uint32"):
+        npy_shards.validate(path, dtype="uint32", tokens=64, sequence_length=16)
+    with pytest.raises(FormatError, match="64 tokens, expected 32"):
+        npy_shards.validate(path, dtype="uint16", tokens=32, sequence_length=16)
+    with pytest.raises(FormatError, match="not whole sequences of 24; the last 16"):
+        npy_shards.validate(path, dtype="uint16", tokens=64, sequence_length=24)
+    with pytest.raises(FormatError, match="at least 1"):
+        npy_shards.open_shard(path, sequence_length=0)
+
+
+def test_keys_of_prefixes_do_not_collide_and_are_parsed_back() -> None:
+    """FORMATS C.1: in the original, train and val share `sample_ids_000000.bin`."""
+    keys = [f(prefix, 3) for prefix in ("train", "val", "eval") for f in (npy_shards.token_key, npy_shards.ids_key)]
+    assert keys[:2] == ["train_000003.npy", "sample_ids_000003.bin"]
+    assert keys[2:4] == ["val/val_000003.npy", "val/sample_ids_000003.bin"]
+    assert len(set(keys)) == len(keys)
+    for key in keys:
+        found = npy_shards.parse_key(key)
+        assert found is not None
+        make = npy_shards.token_key if found.kind == "tokens" else npy_shards.ids_key
+        assert make(found.prefix, found.index) == key
+    for other in ("release.json", "val_000003.npy", "train/train_000003.npy", "val/eval_000003.npy", "train_3.npy"):
+        assert npy_shards.parse_key(other) is None
+    with pytest.raises(FormatError, match="six digits"):
+        npy_shards.token_key("train", 10**6)

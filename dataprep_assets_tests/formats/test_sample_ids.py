@@ -1,0 +1,95 @@
+"""Sample ids: the original's hash on the array, never on the file, in files that its reader understands."""
+
+import hashlib
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats import sample_ids
+
+
+def loop(tokens: np.ndarray[Any, Any], length: int) -> list[int]:
+    """A Python loop over samples, as tplr-ai/templar's script has it, on the array."""
+    wide = tokens.astype("<u4")
+    return [
+        struct.unpack("<Q", hashlib.blake2b(wide[k : k + length].tobytes(), digest_size=8).digest())[0]
+        for k in range(0, len(wide), length)
+    ]
+
+
+@given(st.integers(1, 700), st.integers(0, 9), st.sampled_from(["<u2", "<u4"]), st.integers(1, 3))
+def test_ids_are_those_of_the_loop(length: int, samples: int, dtype: str, threads: int) -> None:
+    tokens = np.random.default_rng(length).integers(0, 1 << 16, length * samples).astype(dtype)
+    found = sample_ids.sample_ids(tokens, length, threads=threads)
+    assert found.dtype == np.uint64
+    assert found.tolist() == loop(tokens, length)
+    assert [sample_ids.sample_id(tokens[k * length : (k + 1) * length]) for k in range(samples)] == found.tolist()
+
+
+def test_many_blocks_on_many_threads_keep_their_order() -> None:
+    tokens = np.random.default_rng(0).integers(0, 1 << 18, 2048 * 3000).astype("<u4")
+    assert sample_ids.sample_ids(tokens, 2048, threads=4).tolist() == loop(tokens, 2048)
+
+
+def test_half_a_sample_is_refused() -> None:
+    with pytest.raises(FormatError, match="not whole sequences of 4"):
+        sample_ids.sample_ids(np.zeros(7, "<u4"), 4)
+
+
+def test_ids_come_from_the_array_not_from_the_file(tmp_path: Path) -> None:
+    """FORMATS C.3, row 1: the original hashes the 128-byte header as 32 tokens, so every window is shifted."""
+    tokens = np.arange(256, dtype="<u4")
+    np.save(tmp_path / "t.npy", tokens)
+    raw = np.memmap(tmp_path / "t.npy", dtype="<u4", mode="r")
+    shifted = loop(np.asarray(raw[: 256 // 64 * 64]), 64)
+    assert sample_ids.sample_ids(np.load(tmp_path / "t.npy", mmap_mode="r"), 64).tolist() == loop(tokens, 64)
+    assert not set(shifted) & set(loop(tokens, 64))
+
+
+def test_ids_written_are_headerless_and_read_back(tmp_path: Path) -> None:
+    ids = np.arange(10, dtype=np.uint64) << np.uint64(40)
+    sample_ids.write(tmp_path / "sample_ids_000000.bin", [ids[:4], ids[4:]])
+    assert (tmp_path / "sample_ids_000000.bin").read_bytes() == ids.astype("<u8").tobytes()
+    assert np.array_equal(sample_ids.open_sample_ids(tmp_path / "sample_ids_000000.bin", 10), ids)
+    with pytest.raises(FileExistsError):
+        sample_ids.write(tmp_path / "sample_ids_000000.bin", [ids])
+    (tmp_path / "none.bin").write_bytes(b"")
+    assert len(sample_ids.open_sample_ids(tmp_path / "none.bin", 0)) == 0
+
+
+def test_ids_that_np_save_wrote_are_refused(tmp_path: Path) -> None:
+    """FORMATS C.3, row 2: the original saves with a header that its reader takes for 16 ids."""
+    with open(tmp_path / "sample_ids_000000.bin", "wb") as file:
+        np.save(file, np.arange(10, dtype="<u8"))
+    with pytest.raises(FormatError, match=r"has a \.npy header, so every id would be read 16 places too late"):
+        sample_ids.open_sample_ids(tmp_path / "sample_ids_000000.bin", 10)
+    # Not even when the count is the one that the header makes it.
+    with pytest.raises(FormatError, match="headerless"):
+        sample_ids.open_sample_ids(tmp_path / "sample_ids_000000.bin", 26)
+
+
+@pytest.mark.parametrize("size", [64, 79, 88])
+def test_a_short_or_long_ids_file_is_refused(tmp_path: Path, size: int) -> None:
+    """FORMATS C.4: a short ids file silently drops samples in the original (10 become 8)."""
+    (tmp_path / "sample_ids_000000.bin").write_bytes(b"\1" * size)
+    with pytest.raises(FormatError, match="the shard has 10 samples"):
+        sample_ids.open_sample_ids(tmp_path / "sample_ids_000000.bin", 10)
+
+
+def test_differing_ids_are_found(tmp_path: Path) -> None:
+    tokens = np.random.default_rng(1).integers(0, 99, 64 * 50).astype("<u4")
+    ids = sample_ids.sample_ids(tokens, 64)
+    assert sample_ids.differing(tokens, ids, 64) == []
+    assert sample_ids.differing(tokens, ids, 64, sample=5) == []
+    ids[[0, 31, 49]] += np.uint64(1)
+    assert sample_ids.differing(tokens, ids, 64) == [0, 31, 49]
+    assert sample_ids.differing(tokens, ids, 64, sample=2) == [0, 49]
+    assert sample_ids.differing(tokens, np.roll(ids, 1), 64, sample=5)
+    with pytest.raises(FormatError, match="50 ids for 25 samples"):
+        sample_ids.differing(tokens, ids, 128)

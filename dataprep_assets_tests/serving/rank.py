@@ -1,0 +1,108 @@
+"""A rank as a process: trains by reading every sample of its schedule, logs what it saw, dies where it is told.
+
+`python -m dataprep_assets_tests.serving.rank PLAN.json`; the plan is a `Plan` as JSON.
+"""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dataprep_assets.serving import Shard, ShardWindow
+from dataprep_assets.serving.progress import Bar
+from dataprep_assets.serving.release import Place
+from dataprep_assets.stores.ranged import RetryPolicy
+from dataprep_assets_tests.fakes.buckets import new_store
+
+RANGE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a rank does. `die` lists deaths, each died once: `range:N` (at the Nth block it downloads), and `swap:N` and
+    `step:N` (before and after it reads the samples of that step).
+    """
+
+    url: str
+    bucket: str
+    cache: str
+    log: str
+    steps: int
+    steps_per_shard: int
+    keep: Any
+    die: tuple[str, ...] = ()
+
+    @property
+    def deaths(self) -> Path:
+        """Where a rank writes what it dies of."""
+        return Path(f"{self.log}.deaths")
+
+    def write(self, path: Path) -> Path:
+        """As a file for the process."""
+        path.write_text(json.dumps(asdict(self)))
+        return path
+
+
+def place_of(url: str, bucket: str) -> Place:
+    """The release on the test server, in small ranges so that there is a middle to be killed in."""
+    retry = RetryPolicy(attempts=3, base_seconds=0.01, max_seconds=0.05)
+    return Place(new_store(url, bucket, range_bytes=RANGE_BYTES, workers=2, retry=retry), "remote/tokenized/")
+
+
+def seen(shard: Shard, step: int, steps_per_shard: int) -> list[int]:
+    """The ids of the samples of one step, recomputed from the tokens that were read."""
+    from dataprep_assets.formats.sample_ids import sample_ids
+
+    number = step % steps_per_shard
+    rows = np.array_split(np.arange(len(shard)), steps_per_shard)[number]
+    return [int(i) for i in sample_ids(shard.batch(rows).reshape(-1), shard.sequence_length)]
+
+
+def _die(plan: Plan, what: str) -> None:
+    died = plan.deaths.read_text().split() if plan.deaths.exists() else []
+    if what in plan.die and what not in died:
+        with open(plan.deaths, "a") as file:
+            file.write(f"{what}\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(path: str) -> None:
+    """Go on after the last logged step."""
+    plan = Plan(**json.loads(Path(path).read_text()))
+    blocks = 0
+    add = Bar.add
+
+    def counted(bar: Bar, count: int) -> None:
+        nonlocal blocks
+        blocks += 1
+        _die(plan, f"range:{blocks}")
+        add(bar, count)
+
+    Bar.add = counted  # type: ignore[method-assign]
+    log = Path(plan.log)
+    done = len(log.read_text().splitlines()) if log.exists() else 0
+    with ShardWindow(
+        place_of(plan.url, plan.bucket),
+        plan.cache,
+        plan.steps_per_shard,
+        keep=plan.keep,
+        retry=RetryPolicy(attempts=4, base_seconds=0.05, max_seconds=0.5),
+        room_seconds=60,
+    ) as window:
+        for step in range(done, plan.steps):
+            shard = window.swap(step)
+            _die(plan, f"swap:{step}")
+            line = json.dumps([step, shard.index, seen(shard, step, plan.steps_per_shard)])
+            with open(log, "a") as file:
+                file.write(line + "\n")
+            _die(plan, f"step:{step}")
+            del shard
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,95 @@
+"""Small published releases, and the original's reader and manager as FORMATS C describes them, to hold ours against."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.builds.release.published import send_release
+from dataprep_assets.formats import npy_shards, sample_ids
+from dataprep_assets.formats.flat_bins import token_dtype
+from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.serving.release import Place, Release, ReleaseFile, ReleaseShard
+from dataprep_assets.stores.local import LocalStore
+
+LENGTH = 16
+
+
+def tokens_of(index: int, samples: int, dtype: str = "uint32", length: int = LENGTH) -> NDArray[Any]:
+    """The tokens of a shard: another seed for each."""
+    top = 1 << 16 if dtype == "uint16" else 1 << 18
+    return np.random.default_rng(index).integers(0, top, samples * length).astype(token_dtype(dtype))
+
+
+def write_shard(
+    folder: Path, prefix: str, index: int, tokens: NDArray[Any], dtype: str, length: int = LENGTH
+) -> ReleaseShard:
+    """Both files of a shard, and its lines of the manifest."""
+    token_path, ids_path = folder / npy_shards.token_key(prefix, index), folder / npy_shards.ids_key(prefix, index)
+    token_path.parent.mkdir(parents=True, exist_ok=True)
+    token_path.write_bytes(npy_shards.header(len(tokens), dtype) + tokens.tobytes())
+    ids_path.write_bytes(sample_ids.sample_ids(tokens, length).tobytes())
+    files = [
+        ReleaseFile(key=path.relative_to(folder).as_posix(), bytes=path.stat().st_size, sha256=sha256_file(path))
+        for path in (token_path, ids_path)
+    ]
+    return ReleaseShard(index=index, tokens=len(tokens), token_file=files[0], ids_file=files[1])
+
+
+def make_release(
+    folder: Path, samples: Sequence[int] = (8, 8, 8), *, dtype: str = "uint32", length: int = LENGTH, val: int = 0
+) -> Release:
+    """Shards in a folder, without a manifest file: one for each number of samples, and `val` of the prefix val."""
+    shards = {
+        "train": tuple(
+            write_shard(folder, "train", i, tokens_of(i, n, dtype, length), dtype, length)
+            for i, n in enumerate(samples)
+        )
+    }
+    if val:
+        found = [write_shard(folder, "val", i, tokens_of(100 + i, 4, dtype, length), dtype, length) for i in range(val)]
+        shards["val"] = tuple(found)
+    return Release(
+        dataset="tiny",
+        sequence_length=length,
+        tokens_per_shard=max(samples) * length,
+        dtype=dtype,
+        tokenizer="none",
+        tokenizer_sha256="0" * 64,
+        vocab_size=1 << 18,
+        separator_id=0,
+        shuffle_seed=None,
+        tail="drop",
+        shards=shards,
+    )
+
+
+def publish(release: Release, folder: Path, place: Place) -> Place:
+    """Send the release from the folder to a store."""
+    send_release(place, release, lambda file: folder / file.key)
+    return place
+
+
+def published(root: Path, samples: Sequence[int] = (8, 8, 8), **options: Any) -> Place:
+    """A release in a folder store below `root`."""
+    release = make_release(root / "built", samples, **options)
+    return publish(release, root / "built", Place(LocalStore(root / "store")))
+
+
+def data_files(cache: Path) -> list[str]:
+    """Everything in a cache but what the window says to itself."""
+    return sorted(
+        path.relative_to(cache).as_posix()
+        for path in cache.rglob("*")
+        if path.is_file() and ".window" not in path.relative_to(cache).parts
+    )
+
+
+def debris(cache: Path) -> list[str]:
+    """What a finished window must not leave: partial files, drafts, trash, leases."""
+    own = cache / ".window"
+    left = [p for p in cache.rglob("*") if p.is_file() and (".part" in p.name or p.suffix == ".new")]
+    left += [p for name in ("trash", "ranks") for p in own.glob(f"*/{name}/*")]
+    return sorted(path.relative_to(cache).as_posix() for path in left)

@@ -1,0 +1,79 @@
+"""The plan says what the window will do: whether it stalls, what it needs, what to change."""
+
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.serving.keep import KeepBytes
+from dataprep_assets.serving.plan import WindowPlan, plan_sizes
+
+GB = 10**9
+
+
+def planned(sizes: list[int], **changes: Any) -> WindowPlan:
+    options: dict[str, Any] = {
+        "disk_bytes": 10_000 * GB,
+        "bandwidth": 0.5 * GB,
+        "verify_bandwidth": 1.0 * GB,
+        "step_seconds": 10.0,
+        "steps_per_shard": 455,
+    }
+    return plan_sizes(sizes, **(options | changes))
+
+
+def test_the_published_dimensions_do_not_stall_on_a_gigabit_times_four() -> None:
+    plan = planned([430 * GB] * 14, keep=2)
+    assert not plan.stalls
+    assert plan.disk_bytes == 860 * GB
+    assert plan.first_wait_seconds == pytest.approx(430 / 0.5 + 430)
+    assert plan.fetched_bytes == 28 * 430 * GB
+    assert "never waits" in plan.summary
+    assert plan.advice == ()
+
+
+def test_a_slow_line_stalls_and_the_needed_bandwidth_is_just_enough() -> None:
+    plan = planned([430 * GB] * 14, keep=2, bandwidth=0.05 * GB)
+    assert plan.stalls
+    assert plan.stalled_swaps == plan.swaps == 27
+    assert plan.stall_seconds == pytest.approx(430 / 0.05 + 430 - 4550)
+    assert not planned([430 * GB] * 14, keep=2, bandwidth=plan.needed_bandwidth * 1.0001).stalls
+    assert planned([430 * GB] * 14, keep=2, bandwidth=plan.needed_bandwidth * 0.999).stalls
+    steps = int(plan.advice[1].split("at least ")[1].split()[0])
+    assert not planned([430 * GB] * 14, keep=2, bandwidth=0.05 * GB, steps_per_shard=steps).stalls
+    assert planned([430 * GB] * 14, keep=2, bandwidth=0.05 * GB, steps_per_shard=steps - 1).stalls
+    assert "keep='all'" in plan.advice[2]
+
+
+def test_kept_shards_are_not_fetched_in_the_second_epoch() -> None:
+    plan = planned([430 * GB] * 4, keep="all", bandwidth=0.05 * GB)
+    assert plan.fetched_bytes == 4 * 430 * GB
+    assert plan.stalled_swaps == 3
+
+
+def test_one_shard_is_fetched_once_and_never_stalls() -> None:
+    plan = planned([430 * GB], keep=1, bandwidth=0.01 * GB)
+    assert not plan.stalls
+    assert plan.needed_bandwidth == 0
+
+
+def test_a_disk_that_is_too_small_is_said_with_the_way_out() -> None:
+    plan = planned([430 * GB] * 14, disk_bytes=1000 * GB)
+    assert not plan.fits_disk
+    assert plan.advice[0].startswith("Set keep=KeepBytes(1000000000000)")
+    again = planned([430 * GB] * 14, disk_bytes=1000 * GB, keep=KeepBytes(1000 * GB))
+    assert again.fits_disk
+    tiny = planned([430 * GB] * 14, disk_bytes=500 * GB)
+    assert "a release of smaller shards" in tiny.advice[0]
+
+
+def test_steps_too_short_for_any_bandwidth_get_no_bandwidth_advice() -> None:
+    plan = planned([430 * GB] * 14, keep=2, step_seconds=0.1)
+    assert plan.needed_bandwidth == float("inf")
+    assert not any("bandwidth" in line for line in plan.advice)
+
+
+def test_impossible_values_are_refused() -> None:
+    for wrong in ({"bandwidth": 0}, {"steps_per_shard": 0}, {"keep": 1}):
+        with pytest.raises(ConfigError):
+            planned([GB, GB], **wrong)

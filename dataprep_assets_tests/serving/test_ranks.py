@@ -1,0 +1,273 @@
+"""Ranks as processes on one cache, a real S3 server, and kills: everybody sees everything, and nothing is left over."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.serving.release import Release
+from dataprep_assets.serving.shard_window import ShardWindow, WindowEvent
+from dataprep_assets.stores.ranged import RetryPolicy
+from dataprep_assets_tests.fakes.buckets import new_bucket
+from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy
+from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.serving.rank import RANGE_BYTES, Plan, place_of
+from dataprep_assets_tests.serving.releases import data_files, debris, make_release, publish, tokens_of
+
+pytestmark = pytest.mark.slow
+
+LENGTH = 256
+SAMPLES = 1024
+"""1 MiB a shard: 17 ranges."""
+GUARD_SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """A moto server of this module's own."""
+    with moto_server() as url:
+        yield url
+
+
+@pytest.fixture
+def bucket(server: str, tmp_path: Path) -> tuple[str, Release]:
+    """A bucket with a release of three shards."""
+    name = new_bucket(server)
+    release = make_release(tmp_path / "built", (SAMPLES, SAMPLES - 3, SAMPLES), length=LENGTH)
+    publish(release, tmp_path / "built", place_of(server, name))
+    return name, release
+
+
+class Ranks:
+    """Processes by number, started again when they are killed."""
+
+    def __init__(self, home: Path, plan: dict[str, Any]) -> None:
+        self.home, self.plan = home, plan
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.dies: dict[int, tuple[str, ...]] = {}
+
+    def log(self, rank: int) -> Path:
+        return self.home / f"log-{rank}"
+
+    def start(self, rank: int, *die: str) -> None:
+        self.dies.setdefault(rank, die)
+        path = Plan(**self.plan, log=str(self.log(rank)), die=self.dies[rank]).write(self.home / f"plan-{rank}.json")
+        with open(self.home / f"stderr-{rank}", "ab") as errors:
+            self.processes[rank] = subprocess.Popen(
+                [sys.executable, "-m", "dataprep_assets_tests.serving.rank", str(path)], stderr=errors
+            )
+
+    def run(self) -> None:
+        """Until all have ended, starting killed ones again."""
+        deadline = time.monotonic() + GUARD_SECONDS
+        try:
+            while self.processes:
+                assert time.monotonic() < deadline, f"ranks {sorted(self.processes)} hang"
+                for rank, process in list(self.processes.items()):
+                    code = process.poll()
+                    if code == -signal.SIGKILL:
+                        self.start(rank)
+                    elif code is not None:
+                        assert code == 0, (self.home / f"stderr-{rank}").read_text()
+                        del self.processes[rank]
+                time.sleep(0.02)
+        finally:
+            for process in self.processes.values():
+                process.kill()
+                process.wait()
+
+    def deaths(self) -> set[str]:
+        return {line for path in self.home.glob("log-*.deaths") for line in path.read_text().split()}
+
+    def lines(self, rank: int) -> list[list[Any]]:
+        return [json.loads(line) for line in self.log(rank).read_text().splitlines()]
+
+
+def expected(steps: int, steps_per_shard: int) -> list[list[Any]]:
+    """Step, shard and ids of what a rank must have seen, from the tokens themselves."""
+    from dataprep_assets.formats.sample_ids import sample_ids
+
+    found = []
+    for step in range(steps):
+        index = step // steps_per_shard % 3
+        samples = SAMPLES - 3 if index == 1 else SAMPLES
+        ids = sample_ids(tokens_of(index, samples, length=LENGTH), LENGTH)
+        part = np.array_split(ids, steps_per_shard)[step % steps_per_shard]
+        found.append([step, index, [int(i) for i in part]])
+    return found
+
+
+@pytest.mark.parametrize("keep", [2, "all"])
+def test_four_ranks_over_three_epochs_with_kills_see_every_sample_in_order(
+    server: str, bucket: tuple[str, Release], tmp_path: Path, keep: Any
+) -> None:
+    """FORMATS C.4: in the original, ranks wait in a barrier for the download, and a killed one loses its place."""
+    steps = 3 * 3 * 2
+    cache = tmp_path / "cache"
+    ranks = Ranks(
+        tmp_path,
+        {"url": server, "bucket": bucket[0], "cache": str(cache), "steps": steps, "steps_per_shard": 2, "keep": keep},
+    )
+    for rank in range(4):
+        ranks.start(rank, "range:9", "range:30", "swap:6" if rank % 2 else "step:9")
+    ranks.run()
+    assert ranks.deaths() >= {"range:9", "swap:6", "step:9"}
+    for rank in range(4):
+        assert ranks.lines(rank) == expected(steps, 2), f"rank {rank}"
+    assert debris(cache) == []
+    files = data_files(cache)
+    if keep == "all":
+        assert len(files) == 6
+    else:
+        assert len([name for name in files if name.startswith("train")]) <= 2
+
+
+def test_when_the_downloader_is_killed_the_next_rank_takes_over_its_finished_ranges(
+    server: str, bucket: tuple[str, Release], tmp_path: Path
+) -> None:
+    """FORMATS C.5: resume is unreachable in the original, whose temporary name is a fresh UUID."""
+    with FaultProxy(server) as proxy:
+        url = proxy.url
+        plan = {
+            "url": url,
+            "bucket": bucket[0],
+            "cache": str(tmp_path / "cache"),
+            "steps": 1,
+            "steps_per_shard": 1,
+            "keep": "all",
+        }
+        ranks = Ranks(tmp_path, plan)
+        ranks.start(0, "range:12")
+        ranks.processes[0].wait(GUARD_SECONDS)
+        assert ranks.processes.pop(0).returncode == -signal.SIGKILL
+        before = _ranges(proxy, "train_000000.npy")
+        sidecar = json.loads((tmp_path / "cache" / "train_000000.npy.part.json").read_text())
+        ranks.start(1)
+        ranks.run()
+        again = _ranges(proxy, "train_000000.npy") - before
+    assert sidecar["finished"]
+    finished = {f"bytes={index * RANGE_BYTES}-{(index + 1) * RANGE_BYTES - 1}" for index in sidecar["finished"]}
+    assert finished <= set(before)
+    assert not finished & set(again), "finished ranges were fetched again"
+    assert ranks.lines(1) == expected(1, 1)
+    # The window was told to close before its prefetch of shard 1 was done, perhaps: its ranges stay, nothing else.
+    assert all(name.startswith("train_000001.npy") for name in debris(tmp_path / "cache"))
+
+
+def _ranges(proxy: FaultProxy, name: str) -> Counter[str]:
+    found = [
+        {key.lower(): value for key, value in seen.headers.items()}.get("range", "")
+        for seen in proxy.seen
+        if seen.operation == "get" and name in seen.path
+    ]
+    return Counter(found)
+
+
+def test_one_process_downloads_for_all(server: str, bucket: tuple[str, Release], tmp_path: Path) -> None:
+    with FaultProxy(server) as proxy:
+        plan = {
+            "url": proxy.url,
+            "bucket": bucket[0],
+            "cache": str(tmp_path / "cache"),
+            "steps": 3,
+            "steps_per_shard": 1,
+            "keep": "all",
+        }
+        ranks = Ranks(tmp_path, plan)
+        for rank in range(4):
+            ranks.start(rank)
+        ranks.run()
+        fetched = Counter(
+            key for index in range(3) for key, n in _ranges(proxy, f"train_{index:06d}.npy").items() for _ in range(n)
+        )
+    assert max(fetched.values()) <= 3, "a range of a shard was fetched by more than one process"
+    for rank in range(4):
+        assert ranks.lines(rank) == expected(3, 1)
+
+
+def test_a_server_that_fails_during_a_prefetch_is_survived(
+    server: str, bucket: tuple[str, Release], tmp_path: Path
+) -> None:
+    """FORMATS C.5: in the original the first exhausted chunk fails the file, and nothing is tried again."""
+    with FaultProxy(server) as proxy:
+        place = place_of(proxy.url, bucket[0])
+        events: list[WindowEvent] = []
+        with ShardWindow(
+            place,
+            tmp_path / "cache",
+            1,
+            retry=RetryPolicy(attempts=9, base_seconds=0.01, max_seconds=0.1),
+            on_event=events.append,
+        ) as window:
+            proxy.faults += [Fault("503", "get", times=6), Fault("reset", "get", times=2), Fault("truncate", "get")]
+            assert window.swap(0).index == 0
+            proxy.faults += [Fault("flip", "get"), Fault("reset", "get", times=8)]
+            shard = window.swap(1)
+            assert np.array_equal(shard.tokens, tokens_of(1, SAMPLES - 3, length=LENGTH))
+            assert any(event.error for event in events)
+
+
+def test_a_refused_request_is_said_as_what_it_is(server: str, bucket: tuple[str, Release], tmp_path: Path) -> None:
+    """FORMATS C.5, last row: in the original a non-404 client error ends as a generic error and `None`."""
+    with FaultProxy(server) as proxy:
+        events: list[WindowEvent] = []
+        with ShardWindow(
+            place_of(proxy.url, bucket[0]),
+            tmp_path / "cache",
+            1,
+            retry=RetryPolicy(attempts=1),
+            on_event=events.append,
+        ) as window:
+            proxy.faults.append(Fault("403", "get", times=1000))
+            with pytest.raises(DataprepError, match=r"AccessDenied|403"):
+                window.swap(0)
+            assert window.status().gave_up == (0,)
+        assert events[-1].kind == "gave_up"
+
+
+def test_nothing_is_written_outside_the_cache(
+    server: str, bucket: tuple[str, Release], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FORMATS C.5: the original downloads to the system's temporary folder, and its move across file systems is cut."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
+    monkeypatch.chdir(tmp_path / "built")
+    before = data_files(tmp_path)
+    with ShardWindow(place_of(server, bucket[0]), tmp_path / "cache", 1) as window:
+        window.swap(0)
+        shard = window.swap(1)
+    assert shard.token_path.parent == tmp_path / "cache"
+    assert [name for name in data_files(tmp_path) if not name.startswith("cache/")] == before
+
+
+def test_a_dead_ranks_hold_is_released_and_its_file_removed(
+    server: str, bucket: tuple[str, Release], tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    plan = {
+        "url": server,
+        "bucket": bucket[0],
+        "cache": str(cache),
+        "steps": 2,
+        "steps_per_shard": 1,
+        "keep": 2,
+    }
+    ranks = Ranks(tmp_path, plan)
+    ranks.start(0, "swap:0")
+    ranks.processes[0].wait(GUARD_SECONDS)
+    assert ranks.processes.pop(0).returncode == -signal.SIGKILL
+    assert len(os.listdir(cache / ".window" / "train" / "ranks")) == 1
+    with ShardWindow(place_of(server, bucket[0]), cache, 1, keep=2) as window:
+        assert window.swap(1).index == 1
+        assert list(window._cache.holders().values()) == [[1, 2]]
+    assert debris(cache) == [] or all("train_000002" in name for name in debris(cache))

@@ -1,0 +1,40 @@
+"""The schedule is one pure function: start, swap and restart cannot disagree."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.serving.schedule import Schedule
+
+
+@given(st.integers(1, 40), st.integers(1, 500), st.integers(0, 10**7))
+def test_every_step_has_one_shard_and_the_swap_step_the_next(shards: int, steps: int, step: int) -> None:
+    schedule = Schedule(shards=shards, steps_per_shard=steps)
+    shard = schedule.shard(step)
+    assert 0 <= shard < shards
+    assert schedule.shard(schedule.swap_step(step)) == schedule.next_shard(step) == (shard + 1) % shards
+    assert schedule.shard(schedule.swap_step(step) - 1) == shard
+    assert schedule.epoch(step) == step // (steps * shards)
+    number, count = schedule.sample_steps(step)
+    assert 0 <= number < count == steps
+
+
+def test_restart_at_shard_4_goes_on_to_5() -> None:
+    """FORMATS C.4, row 1: the original's counter is not set at a start, so its next swap activates shard 1."""
+    schedule = Schedule(shards=10, steps_per_shard=455)
+    assert schedule.shard(4 * 455 + 3) == 4
+    assert schedule.next_shard(4 * 455 + 3) == 5
+
+
+def test_a_start_beyond_the_last_shard_wraps() -> None:
+    """FORMATS C.4, row 2: the original does not reduce the start index, and requests a shard that does not exist."""
+    assert Schedule(shards=10, steps_per_shard=455).shard(10 * 455) == 0
+
+
+def test_wrong_numbers_are_refused() -> None:
+    for shards, steps in ((0, 1), (1, 0)):
+        with pytest.raises(ConfigError, match="at least 1"):
+            Schedule(shards=shards, steps_per_shard=steps)
+    with pytest.raises(ConfigError, match="step -1"):
+        Schedule(shards=1, steps_per_shard=1).shard(-1)
