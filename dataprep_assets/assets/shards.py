@@ -10,14 +10,19 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import DatasetAssets, receipt_metadata
+from dataprep_assets.assets.dataset import DatasetAssets, RunProgress, receipt_metadata
 from dataprep_assets.builds.token_bins import ShardResult
+from dataprep_assets.builds.workers import Meter
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 
 Describe = Callable[[str, Receipt], Mapping[str, Any]]
 """From a partition and its receipt to the metadata that only this kind of artifact has."""
+
+
+OnProgress = Callable[[Meter, int], None]
+"""Gets the meter of a run of work, and the number of its workers."""
 
 
 def nothing_more(partition: str, receipt: Receipt) -> Mapping[str, Any]:
@@ -82,6 +87,31 @@ def report_shards(
         )
     version = next(iter(contents.values())) if len(contents) == 1 else digest_value(contents)
     yield dg.MaterializeResult(data_version=dg.DataVersion(version[:32]))
+
+
+def report_work(
+    context: dg.AssetExecutionContext,
+    dataset: DatasetAssets,
+    artifact: str,
+    store: ArtifactStore,
+    start: Callable[[OnProgress], Iterable[ShardResult]],
+    *,
+    workers: int,
+    describe: Describe = nothing_more,
+    noun: str = "shard",
+) -> Iterator[Any]:
+    """`report_shards` of work on worker processes, which `start` begins, with its progress shown."""
+    show = RunProgress(context, "/".join(context.asset_key.path))
+    last: list[Meter] = []
+
+    def on_progress(meter: Meter, count: int) -> None:
+        last[:] = [meter]
+        show(meter, count)
+
+    try:
+        yield from report_shards(context, dataset, artifact, store, start(on_progress), describe=describe, noun=noun)
+    finally:
+        show.close(last[0] if last else None, workers)
 
 
 def _materializations(

@@ -28,7 +28,7 @@ def task_folder_asset(dataset: DatasetAssets, declaration: TaskMigrationDeclarat
         key=dataset.key(ARTIFACT),
         partitions_def=task_partitions(declaration),
         backfill_policy=dg.BackfillPolicy.multi_run(SHARDS_PER_RUN),
-        **dataset.common({"json", "file"}, "Task folders of the old project, where the new project's trainer looks."),
+        **dataset.common({"json", "file"}, _about(declaration)),
     )
     def task_folder(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
         store = dataset.store(storage)
@@ -52,6 +52,21 @@ def task_folder_asset(dataset: DatasetAssets, declaration: TaskMigrationDeclarat
     return task_folder
 
 
+def _about(declaration: TaskMigrationDeclaration) -> str:
+    """The asset's page in the UI, in Markdown: what it is, and what is wanted of each task."""
+    tasks = []
+    for name, task in declaration.tasks.items():
+        files = ", ".join(file.name for file in declaration.contract(name).files.values())
+        tasks.append(f"| {name} | {task.version} | {task.mode} | {files} |")
+    about = (
+        "Task folders of the old project, where the new project's trainer looks. A partition is a task, or a task and "
+        "a version; its metadata says which file came from where, how rows differ from the original, and what `TASK` "
+        "has to be in a training script."
+    )
+    listed = "\n".join(["| task | version | mode | files |", "|---|---|---|---|", *tasks])
+    return "\n\n".join(part for part in (declaration.description, about, listed) if part)
+
+
 def _described(declaration: TaskMigrationDeclaration, partition: str, record: MigrationRecord) -> dict[str, Any]:
     """What came from where, how it differs from its original, and the value for a training script."""
     work = work_of(declaration, partition)
@@ -59,15 +74,19 @@ def _described(declaration: TaskMigrationDeclaration, partition: str, record: Mi
         "TASK": dg.MetadataValue.text(task_value(work)),
         "training_script_line": dg.MetadataValue.text(task_line(work)),
         "version": dg.MetadataValue.text(record.version),
-        "files": table(record.origin_table()),
+        "what_came_from_where": table(record.origin_table()),
+        "files_absent": dg.MetadataValue.int(len(record.absent)),
     }
-    if differences := record.difference_table():
-        shown["difference_from_original"] = table(differences)
+    shown |= {f"rows_{file.split}": dg.MetadataValue.int(file.rows) for file in record.files}
+    if record.differences:
+        shown[f"difference_from_{record.compared_with}"] = table(record.difference_table())
     for split, difference in record.differences.items():
         shown[f"rows_changed_{split}"] = dg.MetadataValue.int(difference.changed)
         shown[f"labels_changed_{split}"] = dg.MetadataValue.int(difference.relabelled)
     if record.history:
-        shown["replaced_files"] = dg.MetadataValue.int(len(record.history))
+        shown["files_replaced"] = dg.MetadataValue.int(len(record.history))
+    if record.ignored_files:
+        shown["files_that_the_trainer_never_reads"] = table([{"file": name} for name in record.ignored_files])
     if record.unordered_versions:
         shown["versions_passed_over"] = table([v.model_dump() for v in record.unordered_versions])
     return shown

@@ -1,16 +1,16 @@
 """The asset `<dataset>/<split>/token_bins`, a partition a shard: the canonical token stream."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
 
 from dataprep_assets.assets.corpus import CorpusAssets
-from dataprep_assets.assets.dataset import CPU_POOL, SHARDS_PER_RUN, RunProgress, worker_count
-from dataprep_assets.assets.shards import report_shards
+from dataprep_assets.assets.dataset import CPU_POOL, SHARDS_PER_RUN, worker_count
+from dataprep_assets.assets.shards import OnProgress, report_work
 from dataprep_assets.builds.engine_certificate import load_certificate, stream_plan
 from dataprep_assets.builds.shard_work import shard_works
-from dataprep_assets.builds.token_bins import build_token_bins
-from dataprep_assets.builds.workers import Meter
+from dataprep_assets.builds.token_bins import ShardResult, build_token_bins
 from resources import StorageResource
 
 
@@ -30,17 +30,10 @@ def token_bins_asset(dataset: CorpusAssets, split: str) -> dg.AssetsDefinition:
         plan = stream_plan(corpus, load_certificate(corpus, store))
         works = shard_works(corpus, store, dataset.manifest(storage), plan, context.partition_keys)
         workers = worker_count(corpus.workers)
-        show = RunProgress(context, f"{corpus.dataset}/{split}/token_bins")
-        last: list[Meter] = []
 
-        def on_progress(meter: Meter, count: int) -> None:
-            last[:] = [meter]
-            show(meter, count)
+        def start(on_progress: OnProgress) -> Iterator[ShardResult]:
+            return build_token_bins(works, workers=workers, verification=corpus.verify, on_progress=on_progress)
 
-        outcomes = build_token_bins(works, workers=workers, verification=corpus.verify, on_progress=on_progress)
-        try:
-            yield from report_shards(context, dataset, "token_bins", store, outcomes)
-        finally:
-            show.close(last[0] if last else None, workers)
+        yield from report_work(context, dataset, "token_bins", store, start, workers=workers)
 
     return token_bins

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 from dataprep_assets.assets.corpus import CorpusAssets
+from dataprep_assets.builds.engine_certificate import load_certificate
 from dataprep_assets.checks.combined_bins import combined_bins_checks
 from dataprep_assets.checks.engine_certificate import engine_certificate_checks
 from dataprep_assets.checks.manifest import manifest_checks
@@ -21,4 +22,8 @@ def corpus_checks(dataset: CorpusAssets) -> Sequence[dg.AssetChecksDefinition]:
         for make in (snapshot_checks, token_bins_checks, combined_bins_checks)
     ]
     views = [view_checks(dataset, view) for view in dataset.corpus.views]
-    return [manifest_checks(dataset), engine_certificate_checks(dataset), *per_split, *views]
+    corpus = dataset.corpus
+    certificate = engine_certificate_checks(
+        dataset, corpus.tokenizer, corpus.document, lambda store: load_certificate(corpus, store)
+    )
+    return [manifest_checks(dataset), certificate, *per_split, *views]

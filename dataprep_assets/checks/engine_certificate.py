@@ -1,14 +1,17 @@
 """Checks of `<dataset>/engine_certificate`: it holds for what is installed, and refuses nothing unsaid."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import dagster as dg
 
-from dataprep_assets.assets.corpus import CorpusAssets
-from dataprep_assets.builds.engine_certificate import load_bundle, load_certificate
+from dataprep_assets.assets.dataset import DatasetAssets
+from dataprep_assets.builds.corpus import DocumentPolicy, TokenizerDeclaration
+from dataprep_assets.builds.engine_certificate import load_bundle
 from dataprep_assets.checks.findings import checks_of
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.proofs import engine_certificate as proofs
 from dataprep_assets.proofs.finding import Finding
+from dataprep_assets.tokenization.certificate import Certificate
 from resources import StorageResource
 
 CHECKS = {
@@ -18,15 +21,19 @@ CHECKS = {
 }
 
 
-def engine_certificate_checks(dataset: CorpusAssets) -> dg.AssetChecksDefinition:
+def engine_certificate_checks(
+    dataset: DatasetAssets,
+    tokenizer: TokenizerDeclaration,
+    document: DocumentPolicy,
+    load: Callable[[ArtifactStore], Certificate],
+) -> dg.AssetChecksDefinition:
     """All checks of the certificate and of the separator that the declaration chose."""
-    corpus = dataset.corpus
 
     def findings(_: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
-        bundle, certificate = load_bundle(corpus.tokenizer), load_certificate(corpus, dataset.store(storage))
-        yield "certificate_holds", proofs.certificate_holds(certificate, bundle, corpus.document.special_tokens)
+        bundle, certificate = load_bundle(tokenizer), load(dataset.store(storage))
+        yield "certificate_holds", proofs.certificate_holds(certificate, bundle, document.special_tokens)
         yield "fast_engine_accepted", proofs.fast_engine_accepted(certificate)
-        separator = bundle.separator(corpus.document.separator)
+        separator = bundle.separator(document.separator)
         yield "separator_ends_documents", proofs.separator_ends_documents(separator, bundle)
 
     reports = ("fast_engine_accepted", "separator_ends_documents")

@@ -15,6 +15,7 @@ from dataprep_assets.assets.snapshot import snapshot_asset
 from dataprep_assets.assets.token_bins import token_bins_asset
 from dataprep_assets.assets.views import view_asset
 from dataprep_assets.builds.corpus import CorpusDeclaration
+from dataprep_assets.builds.engine_certificate import build_engine_certificate, load_certificate
 from dataprep_assets.builds.manifest import load_manifest
 from dataprep_assets.builds.status import stale, sweep_dataset
 from dataprep_assets.builds.views import artifact_name
@@ -49,8 +50,14 @@ class TokenizedCorpus(DatasetComponent):
             for make in (snapshot_asset, token_bins_asset, combined_bins_asset)
         ]
         views = [view_asset(dataset, view) for view in self.corpus.views]
+        certificate = engine_certificate_asset(
+            dataset,
+            lambda store: build_engine_certificate(self.corpus, store, load_manifest(self.corpus, store)),
+            lambda store: load_certificate(self.corpus, store),
+            deps=[dataset.key("manifest")],
+        )
         return dg.Definitions(
-            assets=[manifest_asset(dataset), engine_certificate_asset(dataset), *per_split, *views],
+            assets=[manifest_asset(dataset), certificate, *per_split, *views],
             asset_checks=corpus_checks(dataset),
         )
 
