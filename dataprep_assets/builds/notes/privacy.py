@@ -1,0 +1,64 @@
+"""Keeps patients' data out of errors.
+
+Every step over patients' data runs inside `unquoting`. Errors of this project pass: their messages are written without
+content. Anything else (a bug, the operating system, a library) may quote what it was given, or name a file that is
+named after a patient, so only its type and the line of this project where it arose come out.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+import dataprep_assets
+from dataprep_assets.errors import DataprepError, SourceError
+
+_PACKAGE = Path(dataprep_assets.__file__).parent
+
+__all__ = ["source_errors_without_names", "unquoting"]
+
+
+@contextmanager
+def unquoting(where: str) -> Iterator[None]:
+    """Let DataprepError pass and replace every other error by a DataprepError that quotes nothing."""
+    try:
+        yield
+        return
+    except DataprepError as error:
+        # What it was raised from may quote content; its own message does not.
+        error.__cause__ = error.__context__ = None
+        raise
+    except Exception as error:
+        said = f"{where}: {type(error).__name__} {_what(error)}at {_line(error.__traceback__)}"
+    raise DataprepError(f"{said}. Its message is withheld: it may quote patients' data") from None
+
+
+@contextmanager
+def source_errors_without_names(where: str) -> Iterator[None]:
+    """As `unquoting`, for steps whose errors name source files: those come out without the name."""
+    try:
+        yield
+        return
+    except (DataprepError, OSError) as error:
+        said = f"{where}: {type(error).__name__} {_what(error)}at {_line(error.__traceback__)}"
+    raise SourceError(
+        f"{said}. Its message is withheld: it names a source file. Check that the source is there, readable and whole"
+    ) from None
+
+
+def _what(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"({os.strerror(error.errno)}) "
+    return ""
+
+
+def _line(traceback: TracebackType | None) -> str:
+    """The innermost line of this project, as module:line."""
+    place = "an unknown place"
+    while traceback is not None:
+        path = Path(traceback.tb_frame.f_code.co_filename)
+        if path.is_relative_to(_PACKAGE):
+            place = f"{path.relative_to(_PACKAGE).as_posix()}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return place

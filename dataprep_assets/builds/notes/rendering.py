@@ -1,0 +1,97 @@
+"""The header before a note, rendered from a patient's and a note's fields.
+
+A template is text in which declared fields are named: `{name}` as in `str.format`, without attributes, indexes or
+format specifications; or Jinja, in its sandbox. Values are strings. What a template raises may quote them, so it is
+replaced by `CannotRenderError`, which says nothing.
+
+Entry points: `HeaderTemplate`, `as_text`.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from string import Formatter
+from typing import Any, Literal
+
+from dataprep_assets.errors import ConfigError
+
+__all__ = ["CannotRenderError", "HeaderTemplate", "MissingFieldError", "as_text"]
+
+
+class MissingFieldError(Exception):
+    """A field without a value and without a default; says neither which nor whose."""
+
+
+class CannotRenderError(Exception):
+    """A value that no header can have, or a template that failed on one; says nothing of it."""
+
+
+class HeaderTemplate:
+    """A compiled template. ConfigError when it does not compile or names what is not declared."""
+
+    def __init__(
+        self, text: str, *, engine: Literal["format", "jinja"], fields: Collection[str], defaults: Mapping[str, str]
+    ) -> None:
+        used, self._render = _formatter(text) if engine == "format" else _jinja(text)
+        self.used = tuple(sorted(used))
+        self._defaults = dict(defaults)
+        if unknown := sorted(used - set(fields)):
+            raise ConfigError(f"template.header names {unknown}; declared fields are {sorted(fields)}")
+        if unknown := sorted(defaults.keys() - set(fields)):
+            raise ConfigError(f"template.defaults has {unknown}; declared fields are {sorted(fields)}")
+
+    def __call__(self, values: Mapping[str, str | None]) -> str:
+        """The header of a note. MissingFieldError when a field that it uses is None or absent, CannotRenderError."""
+        found: dict[str, str] = {}
+        for name in self.used:
+            value = values.get(name)
+            if value is None:
+                value = self._defaults.get(name)
+            if value is None:
+                raise MissingFieldError
+            found[name] = value
+        try:
+            return self._render(found)
+        except Exception:  # a template can raise anything, and quotes what it was given
+            failed = True
+        assert failed
+        raise CannotRenderError
+
+
+def _formatter(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], str]]:
+    try:
+        parts = list(Formatter().parse(text))
+    except ValueError as error:
+        raise ConfigError(f"template.header: {error}; write {{{{ and }}}} for braces") from None
+    names = set()
+    for _, name, specification, conversion in parts:
+        if name is None:
+            continue
+        if not name.isidentifier() or specification or conversion:
+            raise ConfigError(f"template.header: {{{name}}}: only a field's name can be there; or use `engine: jinja`")
+        names.add(name)
+    return names, lambda values: text.format_map(values)
+
+
+def _jinja(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], str]]:
+    from jinja2 import StrictUndefined, TemplateError, meta
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    environment = ImmutableSandboxedEnvironment(
+        undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False, auto_reload=False
+    )
+    try:
+        names = meta.find_undeclared_variables(environment.parse(text)) - environment.globals.keys()
+        template = environment.from_string(text)
+    except TemplateError as error:
+        raise ConfigError(f"template.header: {error}") from None
+    return names, lambda values: template.render(values)
+
+
+def as_text(value: Any) -> str | None:
+    """A JSON value as a template has it: None for null; CannotRenderError for a list or an object."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    raise CannotRenderError

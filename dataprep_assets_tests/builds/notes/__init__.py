@@ -1,0 +1,1 @@
+"""Tests of the builds over cohorts of notes."""
