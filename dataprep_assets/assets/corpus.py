@@ -4,6 +4,7 @@
 <dataset>/<view>_bins`, in one group named after the dataset.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,13 +45,17 @@ class CorpusAssets(DatasetAssets):
         return partitions_of_run(run, manifest.partitions(split))
 
 
+def register(instance: dg.DagsterInstance, definition: dg.DynamicPartitionsDefinition, wanted: Sequence[str]) -> None:
+    """Make dynamic partitions exactly those wanted, in that order."""
+    name = definition.name or ""
+    there = instance.get_dynamic_partitions(name)
+    for stale in set(there) - set(wanted):
+        instance.delete_dynamic_partition(name, stale)
+    if missing := [key for key in wanted if key not in set(there)]:
+        instance.add_dynamic_partitions(name, missing)
+
+
 def register_partitions(dataset: CorpusAssets, instance: dg.DagsterInstance, manifest: Manifest) -> None:
-    """Make the dynamic partitions exactly the manifest's shards, in its order."""
+    """Make the dynamic partitions of every split exactly the manifest's shards."""
     for split, definition in dataset.partitions.items():
-        name = definition.name or ""
-        wanted = manifest.partitions(split)
-        there = instance.get_dynamic_partitions(name)
-        for stale in set(there) - set(wanted):
-            instance.delete_dynamic_partition(name, stale)
-        if missing := [key for key in wanted if key not in set(there)]:
-            instance.add_dynamic_partitions(name, missing)
+        register(instance, definition, manifest.partitions(split))

@@ -155,6 +155,11 @@ class CorpusDeclaration(DatasetDeclaration):
                 raise ValueError(f"split {name!r} has no globs")
         return splits
 
+    @property
+    def combines(self) -> bool:
+        """Whether the shards of each split are joined into one file."""
+        return True
+
     def located(self, folder: Path) -> Self:
         source: Any = self.source
         if isinstance(source, LocalSource | HubCacheSource):

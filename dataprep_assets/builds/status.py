@@ -33,7 +33,7 @@ def stale(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
         return
     behind = list(_stale_shards(corpus, store, manifest, mirrored))
     yield from behind
-    if not behind:
+    if corpus.combines and not behind:
         yield from _stale_combined(corpus, store, manifest)
 
 
@@ -68,6 +68,6 @@ def sweep_dataset(corpus: CorpusDeclaration, store: ArtifactStore) -> None:
     """Remove what killed runs left beside the artifacts of a dataset of which nothing is stale."""
     plan = load_manifest(corpus, store).plan
     partitioned = [corpus.artifact(name, partition) for name in ("snapshot", "token_bins") for partition in plan]
-    combined = [corpus.artifact("combined_bins", split) for split in corpus.splits]
+    combined = [corpus.artifact("combined_bins", split) for split in corpus.splits if corpus.combines]
     others = [corpus.artifact(name) for name in ("manifest", "engine_certificate", *map(artifact_name, corpus.views))]
     sweep(store.directory(artifact) for artifact in [*partitioned, *combined, *others])

@@ -17,10 +17,10 @@ from dataprep_assets.checks.views import view_checks
 def corpus_checks(dataset: CorpusAssets) -> Sequence[dg.AssetChecksDefinition]:
     """Every check of a dataset, in the order of its graph."""
     per_split = [
-        make(dataset, split)
-        for split in dataset.corpus.splits
-        for make in (snapshot_checks, token_bins_checks, combined_bins_checks)
+        make(dataset, split) for split in dataset.corpus.splits for make in (snapshot_checks, token_bins_checks)
     ]
+    if dataset.corpus.combines:
+        per_split += [combined_bins_checks(dataset, split) for split in dataset.corpus.splits]
     views = [view_checks(dataset, view) for view in dataset.corpus.views]
     corpus = dataset.corpus
     certificate = engine_certificate_checks(

@@ -79,6 +79,22 @@ attributes:
 """
 
 
+_SHARD_RELEASE = (
+    _TOKENIZED_CORPUS.replace("# A tokenized corpus. Every key", "# A release of shared shards. Every key")
+    .replace("dataprep_assets.components.TokenizedCorpus", "dataprep_assets.components.ShardRelease")
+    .replace("  views: [nanogpt]  ", "  # views: [nanogpt]")
+    + """
+  release:
+    sequence_length: 2048             # tokens of one training sample
+    tokens_per_shard: 1073741824      # a multiple of sequence_length
+    shuffle_seed: 0                   # null keeps the order of the source
+    # mix: 8                          # source shards whose documents are shuffled together
+    # tail: drop                      # drop | pad: tokens after a split's last whole sequence
+    # publish: s3://bucket/tokenized  # a folder, s3:// or gs://; default: not published
+"""
+)
+
+
 class _Scaffolder(Scaffolder[Any]):
     """Writes a commented `defs.yaml` from a template."""
 
@@ -101,3 +117,9 @@ class TaskMigrationScaffolder(_Scaffolder):
     """Writes the declaration of a migration of task folders."""
 
     template = _TASK_MIGRATION
+
+
+class ShardReleaseScaffolder(_Scaffolder):
+    """Writes the declaration of a release of shared shards."""
+
+    template = _SHARD_RELEASE

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import ClassVar
 
 import dagster as dg
 from dagster.components.scaffold.scaffold import scaffold_with
@@ -18,19 +19,21 @@ from dataprep_assets.builds.corpus import CorpusDeclaration
 from dataprep_assets.builds.engine_certificate import build_engine_certificate, load_certificate
 from dataprep_assets.builds.manifest import load_manifest
 from dataprep_assets.builds.status import stale, sweep_dataset
+from dataprep_assets.builds.token_bins import TOKENS
 from dataprep_assets.builds.views import artifact_name
 from dataprep_assets.checks.corpus import corpus_checks
 from dataprep_assets.components.dataset import DatasetComponent
 from dataprep_assets.components.scaffold import TokenizedCorpusScaffolder
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import Ledger
 
 
 @scaffold_with(TokenizedCorpusScaffolder)
 class TokenizedCorpus(DatasetComponent):
     """A text corpus, from its source to token bins that a trainer reads, every artifact proven."""
 
-    model = CorpusDeclaration
+    model: ClassVar[type[CorpusDeclaration]] = CorpusDeclaration
     declaration: CorpusDeclaration
 
     @property
@@ -45,10 +48,10 @@ class TokenizedCorpus(DatasetComponent):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         dataset = self.assets
         per_split = [
-            make(dataset, split)
-            for split in self.corpus.splits
-            for make in (snapshot_asset, token_bins_asset, combined_bins_asset)
+            make(dataset, split) for split in self.corpus.splits for make in (snapshot_asset, token_bins_asset)
         ]
+        if self.corpus.combines:
+            per_split += [combined_bins_asset(dataset, split) for split in self.corpus.splits]
         views = [view_asset(dataset, view) for view in self.corpus.views]
         certificate = engine_certificate_asset(
             dataset,
@@ -68,7 +71,8 @@ class TokenizedCorpus(DatasetComponent):
         manifest = load_manifest(self.corpus, store)
         for split in self.corpus.splits:
             yield self.shard_range(split, manifest.partitions(split))
-        yield Step("combined bins", [key("combined_bins", split) for split in self.corpus.splits])
+        if self.corpus.combines:
+            yield Step("combined bins", [key("combined_bins", split) for split in self.corpus.splits])
         if self.corpus.views:
             yield Step("views", [key(artifact_name(view)) for view in self.corpus.views])
 
@@ -105,17 +109,18 @@ class TokenizedCorpus(DatasetComponent):
         names = ("files", "shards", "documents", "tokens", "tokens/s/core", "bin")
         lines = [f"{'split':<8}" + "".join(f"{n:>{w}}" for n, w in zip(names, (8, 8, 12, 16, 16, 20), strict=True))]
         for split in corpus.splits:
-            receipt = store.receipt(corpus.artifact("combined_bins", split))
-            shards = store.receipts([corpus.artifact("token_bins", p) for p in manifest.partitions(split)])
-            cpu = sum(s.measured["cpu_seconds"] for s in shards if s is not None)
+            every = store.receipts([corpus.artifact("token_bins", p) for p in manifest.partitions(split)])
+            shards = [shard for shard in every if shard is not None]
+            books = Ledger.total(shard.ledger for shard in shards if shard.ledger)
+            cpu = sum(shard.measured["cpu_seconds"] for shard in shards)
             files = sum(e.split == split for e in manifest.entries)
-            if receipt is None or receipt.ledger is None:
-                lines.append(f"{split:<8}{files:>8}{len(shards):>8}  not there")
+            if len(shards) < len(every):
+                lines.append(f"{split:<8}{files:>8,}{len(shards):>8,} of {len(every):,} are there")
                 continue
-            size = receipt.file(f"{split}.bin").bytes
+            size = sum(shard.file(TOKENS).bytes for shard in shards)
             lines.append(
-                f"{split:<8}{files:>8,}{len(shards):>8,}{receipt.ledger.documents:>12,}{receipt.ledger.tokens:>16,}"
-                f"{receipt.ledger.tokens / cpu if cpu else 0:>16,.0f}{size:>16,} B"
+                f"{split:<8}{files:>8,}{len(shards):>8,}{books.documents:>12,}{books.tokens:>16,}"
+                f"{books.tokens / cpu if cpu else 0:>16,.0f}{size:>16,} B"
             )
         return lines
 

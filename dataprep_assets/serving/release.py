@@ -11,15 +11,15 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.sample_ids import ID_BYTES
 from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.stores.connect import place_of
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import Store
 
@@ -207,55 +207,7 @@ def locate(release: str | Path | Store | Place) -> Place:
         raise ConfigError(
             f"{parts.scheme}://{parts.hostname}: credentials do not belong in a URL; put them in the environment"
         )
-    if parts.scheme == "file":
-        return Place(LocalStore(Path(unquote(parts.path))))
-    return Place(_bucket(parts.scheme, parts.netloc, parts.path.strip("/"), text))
-
-
-def _bucket(scheme: str, bucket: str, prefix: str, text: str) -> Store:
-    if scheme == "s3":
-        from dataprep_assets.stores.s3 import S3Store
-        from dataprep_assets.stores.s3_api import s3_client
-
-        return S3Store(s3_client(_Environment.read(os.environ)), bucket, prefix)
-    if scheme == "gs":
-        storage: Any = import_module("google.cloud.storage")
-        from dataprep_assets.stores.gcs import GcsStore
-
-        return GcsStore(storage.Client(), bucket, prefix)
-    raise ConfigError(f"{text}: a release is read from a folder, file://, s3:// or gs://")
-
-
-@dataclass(kw_only=True)
-class _Environment:
-    """The settings of an S3 client as the environment has them; what is None is left to boto3's own chain."""
-
-    endpoint_url: str | None = None
-    aws_access_key_id: str | None = field(default=None, repr=False)
-    aws_secret_access_key: str | None = field(default=None, repr=False)
-    aws_session_token: str | None = field(default=None, repr=False)
-    region_name: str | None = None
-    profile_name: str | None = None
-    use_ssl: bool = True
-    use_unsigned_session: bool = False
-    verify: Any = None
-
-    @classmethod
-    def read(cls, environment: Mapping[str, str]) -> Self:
-        """The R2_DATASET_* variables where they are set, as the original consumer wants them."""
-        account = environment.get("R2_DATASET_ACCOUNT_ID")
-        if not account:
-            endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
-            return cls(endpoint_url=endpoint or None)
-        missing = [name for name in R2_KEYS if not environment.get(name)]
-        if missing:
-            raise ConfigError(f"R2_DATASET_ACCOUNT_ID is set, {', '.join(missing)} not. Set all of them, or none")
-        key_id, secret = (environment[name] for name in R2_KEYS)
-        return cls(
-            endpoint_url=environment.get("AWS_ENDPOINT_URL_S3") or f"https://{account}.r2.cloudflarestorage.com",
-            aws_access_key_id=key_id,
-            aws_secret_access_key=secret,
-        )
+    return Place(place_of(text, os.environ)())
 
 
 def read_release(place: Place) -> Release:

@@ -26,6 +26,9 @@ class ReleaseOptions(Declared):
     tail: Literal["drop", "pad"] = Field(
         "drop", description="Tokens after a split's last whole sequence: `drop` them, or `pad` with the separator."
     )
+    expected_repeats: float = Field(
+        0.001, ge=0, le=1, description="Share of samples that may repeat another one before a check says so."
+    )
     publish: str | None = Field(
         None, description="Where the shards go: a folder, `s3://bucket/prefix` or `gs://bucket/prefix`."
     )
@@ -46,6 +49,11 @@ class ReleaseDeclaration(CorpusDeclaration):
 
     views: tuple[View, ...] = Field((), description="Other trainer formats over the same token bytes.")
     release: ReleaseOptions
+
+    @property
+    def combines(self) -> bool:
+        """Only for views: a release is cut from the shards, and a joined copy of it would be as large again."""
+        return bool(self.views)
 
     def located(self, folder: Path) -> Self:
         found = super().located(folder)

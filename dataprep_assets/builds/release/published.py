@@ -3,7 +3,7 @@
 The manifest is the release: before it is there, nobody takes the shards for one. An earlier manifest is withdrawn
 before a file that it lists is replaced, so no reader ever combines two releases.
 
-Entry points: `release_manifest`, `inventory`, `publish_release`, `consumer_environment`.
+Entry points: `release_manifest`, `inventory`, `publish_release`, `is_published`, `consumer_environment`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -173,6 +173,12 @@ def publish_release(
     key = digest_value([NAME, VERSION, manifest.digest, str(place), list(extra)])
     receipt, current = have(release.artifact(NAME), store, key, write, release.verify)
     return receipt, current and not changed
+
+
+def is_published(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout, place: Place) -> bool:
+    """Whether the place has the manifest and every file of the shards as they are here."""
+    manifest, found = release_manifest(release, store, layout), _published(place)
+    return found is not None and found.digest == manifest.digest and inventory(place, manifest).complete
 
 
 def send_release(

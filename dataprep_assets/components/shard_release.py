@@ -1,0 +1,84 @@
+"""`dataprep_assets.components.ShardRelease`: a corpus as shared npy shards, published for many trainers."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+from dagster.components.scaffold.scaffold import scaffold_with
+
+from dataprep_assets.assets.dataset import Step, partition_range
+from dataprep_assets.assets.npy_shards import npy_shards_asset
+from dataprep_assets.assets.published_shards import published_shards_asset
+from dataprep_assets.assets.release_plan import release_plan_asset
+from dataprep_assets.builds.manifest import load_manifest
+from dataprep_assets.builds.release.declaration import ReleaseDeclaration
+from dataprep_assets.builds.release.npy_shards import NAME as SHARDS
+from dataprep_assets.builds.release.npy_shards import release_layout, shard_artifact, stale_shards
+from dataprep_assets.builds.release.published import NAME as PUBLISHED
+from dataprep_assets.builds.release.published import is_published
+from dataprep_assets.checks.npy_shards import npy_shards_checks
+from dataprep_assets.checks.published_shards import published_shards_checks
+from dataprep_assets.components.scaffold import ShardReleaseScaffolder
+from dataprep_assets.components.tokenized_corpus import TokenizedCorpus
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.commit import sweep
+from dataprep_assets.serving.release import locate
+
+
+@scaffold_with(ShardReleaseScaffolder)
+class ShardRelease(TokenizedCorpus):
+    """A tokenized corpus whose stream is cut into shards of whole samples, published with a manifest."""
+
+    model = ReleaseDeclaration
+    declaration: ReleaseDeclaration
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        dataset, release = self.assets, self.declaration
+        assets = [release_plan_asset(dataset, release), npy_shards_asset(dataset, release)]
+        checks = [npy_shards_checks(dataset, release)]
+        if target := release.release.publish:
+            assets.append(published_shards_asset(dataset, release, target))
+            checks.append(published_shards_checks(dataset, release, target))
+        return dg.Definitions.merge(super().build_defs(context), dg.Definitions(assets=assets, asset_checks=checks))
+
+    def steps(self, store: ArtifactStore) -> Iterator[Step]:
+        """What a corpus needs, then the plan of the release, its shards, and their publication."""
+        yield from super().steps(store)
+        yield Step("release plan", [self.assets.key("release_plan")])
+        layout = release_layout(self.declaration, store, load_manifest(self.declaration, store))
+        shards = layout.partitions
+        yield Step(f"{len(shards)} npy shards", [self.assets.key(SHARDS)], partition_range(shards))
+        if self.declaration.release.publish:
+            yield Step("publication", [self.assets.key(PUBLISHED)])
+
+    def stale(self, store: ArtifactStore) -> Iterator[str]:
+        behind = list(super().stale(store))
+        yield from behind
+        if behind:
+            return
+        layout = release_layout(self.declaration, store, load_manifest(self.declaration, store))
+        behind = list(stale_shards(self.declaration, store, layout))
+        yield from behind
+        target = self.declaration.release.publish
+        if target and not behind and not is_published(self.declaration, store, layout, locate(target)):
+            yield str(self.declaration.artifact(PUBLISHED))
+
+    def sweep(self, store: ArtifactStore) -> None:
+        super().sweep(store)
+        layout = release_layout(self.declaration, store, load_manifest(self.declaration, store))
+        artifacts = [shard_artifact(self.declaration, partition) for partition in layout.partitions]
+        sweep(store.directory(a) for a in [*artifacts, self.declaration.artifact(PUBLISHED)])
+
+    @property
+    def product(self) -> tuple[str, str | None]:
+        return (PUBLISHED, None) if self.declaration.release.publish else (SHARDS, "train_000000")
+
+    def summary(self, store: ArtifactStore) -> list[str]:
+        layout = release_layout(self.declaration, store, load_manifest(self.declaration, store))
+        lines = super().summary(store)
+        for name, split in layout.splits.items():
+            tokens = sum(cut.tokens for cut in split.cuts)
+            samples = tokens // self.declaration.release.sequence_length
+            lines.append(f"{name}: {len(split.cuts):,} npy shards, {tokens:,} tokens, {samples:,} samples")
+        if target := self.declaration.release.publish:
+            lines.append(f"published: {locate(target)}")
+        return lines
