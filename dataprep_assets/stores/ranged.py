@@ -16,6 +16,7 @@ import email.utils
 import errno
 import fcntl
 import hashlib
+import io
 import json
 import math
 import os
@@ -216,6 +217,7 @@ def download(
     target: Path,
     sha256: str | None,
     git_sha1: str | None = None,
+    verify: Callable[[Path, str], str] | None = None,
     etag: str | None = None,
     label: str,
     part_bytes: int = PART_BYTES,
@@ -228,10 +230,11 @@ def download(
 
     ``read_range(start, end)`` yields the bytes of the half-open range [start, end) and raises :class:`RetryableError`
     for failures worth another try; any other error ends the transfer at once. It is called from ``workers`` threads.
-    ``sha256`` (hex) and ``git_sha1`` (a git blob id) are verified when given. ``etag`` names the version of the object:
-    parts of another version are never resumed. ``progress`` gets the number of bytes newly known to be on disk
-    (resumed ones included, negative when bytes are given up), one call at a time. ``stop`` ends the transfer early from
-    another thread.
+    ``sha256`` (hex) and ``git_sha1`` (a git blob id) are verified when given, and what ``verify`` says: it gets the
+    complete file, not yet under its name, and its SHA-256, and returns a complaint or "". ``etag`` names the version of
+    the object: parts of another version are never resumed. ``progress`` gets the number of bytes newly known to be on
+    disk (resumed ones included, negative when bytes are given up), one call at a time. ``stop`` ends the transfer early
+    from another thread.
 
     Raises TransferError (budget spent, disk full, stopped) and CorruptSourceError (wrong digest twice). After an error
     or an interrupt the finished parts stay for the next run; if there are none, nothing stays.
@@ -265,7 +268,7 @@ def download(
         )
         try:
             _allocate(descriptor, size, part, label)
-            digest = _fetch_verified(transfer, sha256=sha256, git_sha1=git_sha1)
+            digest = _fetch_verified(transfer, sha256=sha256, git_sha1=git_sha1, verify=verify)
             os.fsync(descriptor)
         except BaseException:
             # Also on KeyboardInterrupt: a preallocated file without a single finished part is only debris.
@@ -298,30 +301,55 @@ class _Transfer:
     finished: set[int]
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def fetch(self) -> None:
-        """Fetch every part that is not finished; raises the first worker's error after all workers were stopped."""
-        todo = deque(index for index in range(-(-self.size // self.part_bytes)) if index not in self.finished)
+    def fetch(self) -> str:
+        """Fetch every part that is not finished; returns the SHA-256 of the whole file.
+
+        Raises the first worker's error after all workers were stopped. The digest is computed while parts arrive.
+        """
+        count = -(-self.size // self.part_bytes)
+        todo = deque(index for index in range(count) if index not in self.finished)
         over = threading.Event()
         failures: list[BaseException] = []
         threads = [
             threading.Thread(target=self._work, args=(todo, over, failures), name=f"ranged-{n}", daemon=True)
             for n in range(min(self.workers, len(todo)))
         ]
-        try:
-            for thread in threads:
-                thread.start()
-            while alive := [thread for thread in threads if thread.is_alive()]:
-                if over.is_set() or self.outer_stopped():
-                    break
-                alive[0].join(_POLL_SECONDS)
-        finally:
-            over.set()
-            deadline = time.monotonic() + _GRACE_SECONDS
-            for thread in threads:
-                if thread.ident is not None:
-                    thread.join(max(0.0, deadline - time.monotonic()))
-        if failures:
-            raise failures[0]
+        digest, digested = hashlib.sha256(), 0
+        # Unbuffered: a buffer would hold bytes from before their part arrived.
+        with self.part.open("rb", buffering=0) as stream:
+            try:
+                for thread in threads:
+                    thread.start()
+                while alive := [thread for thread in threads if thread.is_alive()]:
+                    if over.is_set() or self.outer_stopped():
+                        break
+                    if digested in self.finished:
+                        self._digest_part(digest, stream)
+                        digested += 1
+                    else:
+                        alive[0].join(_POLL_SECONDS)
+            finally:
+                over.set()
+                deadline = time.monotonic() + _GRACE_SECONDS
+                for thread in threads:
+                    if thread.ident is not None:
+                        thread.join(max(0.0, deadline - time.monotonic()))
+            if failures:
+                raise failures[0]
+            for _ in range(digested, count):
+                self._check_running()
+                self._digest_part(digest, stream)
+        self._check_running()
+        return digest.hexdigest()
+
+    def _digest_part(self, digest: "hashlib._Hash", stream: io.FileIO) -> None:
+        """Add the next part of the file to its digest."""
+        left = self.part_bytes
+        while left and (block := stream.read(min(left, _HASH_CHUNK))):
+            digest.update(block)
+            left -= len(block)
+
+    def _check_running(self) -> None:
         if self.outer_stopped():
             raise StoppedError(f"{self.label}: stopped before it was complete; run again to resume")
 
@@ -424,14 +452,21 @@ class _Transfer:
         self.sidecar.unlink(missing_ok=True)
 
 
-def _fetch_verified(transfer: _Transfer, *, sha256: str | None, git_sha1: str | None) -> str:
+def _fetch_verified(
+    transfer: _Transfer,
+    *,
+    sha256: str | None,
+    git_sha1: str | None,
+    verify: Callable[[Path, str], str] | None,
+) -> str:
     """Fetch, verify, and on a wrong digest fetch everything once more; returns the SHA-256."""
     transfer.report(transfer.finished_bytes())
     complaint = ""
     for _ in range(2):
-        transfer.fetch()
-        digest = digest_file(transfer.part, stopped=transfer.outer_stopped)
+        digest = transfer.fetch()
         complaint = _mismatch(transfer.part, digest, sha256, git_sha1)
+        if not complaint and verify is not None:
+            complaint = verify(transfer.part, digest)
         if not complaint:
             return digest
         # Which part is wrong cannot be known from one digest of the whole, so no part is kept.

@@ -1,0 +1,253 @@
+"""Places that open as stores: small values that name a bucket or a folder, with what is needed to reach it.
+
+A place can be pickled into worker processes and made from a URL and the environment, without Dagster. Secrets are never
+part of its repr.
+
+The environment (`place_of`):
+
+- `s3://bucket/prefix`: endpoint DATAPREP_ENDPOINT_URL, or that of the Cloudflare account R2_DATASET_ACCOUNT_ID;
+  credentials R2_DATASET_WRITE_ACCESS_KEY_ID and R2_DATASET_WRITE_SECRET_ACCESS_KEY, else R2_DATASET_READ_…, else
+  boto3's own chain (AWS_ACCESS_KEY_ID, AWS_PROFILE, an instance's role; its endpoint may be AWS_ENDPOINT_URL).
+- `gs://bucket/prefix`: Google's default credentials (GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default
+  login`, an instance's account), GOOGLE_CLOUD_PROJECT, STORAGE_EMULATOR_HOST.
+- `file:///folder` or a path.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.stores.local import LocalStore
+from dataprep_assets.stores.store import Store
+
+__all__ = [
+    "GcsPlace",
+    "LocalPlace",
+    "Place",
+    "S3Credentials",
+    "S3Place",
+    "consumer_lines",
+    "place_of",
+    "s3_credentials",
+    "s3_endpoint",
+    "server_between",
+]
+
+WRITE_PAIR = ("R2_DATASET_WRITE_ACCESS_KEY_ID", "R2_DATASET_WRITE_SECRET_ACCESS_KEY")
+READ_PAIR = ("R2_DATASET_READ_ACCESS_KEY_ID", "R2_DATASET_READ_SECRET_ACCESS_KEY")
+AWS_PAIR = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+
+
+class Place(Protocol):
+    """Opens its store when it is called."""
+
+    def __call__(self) -> Store:
+        """A new store; safe to share between threads, not between processes."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """Where it is, without credentials."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalPlace:
+    """A folder."""
+
+    root: Path
+
+    def __call__(self) -> Store:
+        return LocalStore(self.root)
+
+    @property
+    def url(self) -> str:
+        return self.root.resolve().as_uri()
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3Place:
+    """A prefix of a bucket of AWS S3, Cloudflare R2, MinIO, or another store that speaks S3.
+
+    Without keys and profile, boto3's own chain finds the credentials. `key_names` are the variables that messages name.
+    """
+
+    bucket: str
+    prefix: str = ""
+    endpoint_url: str | None = None
+    region: str | None = None
+    access_key_id: str | None = field(default=None, repr=False)
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    profile: str | None = None
+    key_names: tuple[str, str] = AWS_PAIR
+
+    def __call__(self) -> Store:
+        from dataprep_assets.stores.s3 import S3Store
+        from dataprep_assets.stores.s3_api import CredentialNames, s3_client
+
+        names = CredentialNames(key_id=self.key_names[0], secret=self.key_names[1])
+        return S3Store(s3_client(_S3Fields.of(self)), self.bucket, self.prefix, credentials=names)
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+
+
+@dataclass(kw_only=True)
+class _S3Fields:
+    """A place as `s3_client` wants it: the fields of dagster-aws's `S3Resource`."""
+
+    endpoint_url: str | None
+    region_name: str | None
+    profile_name: str | None
+    aws_access_key_id: str | None = field(repr=False)
+    aws_secret_access_key: str | None = field(repr=False)
+    aws_session_token: str | None = field(repr=False)
+    use_unsigned_session: bool = False
+    use_ssl: bool = True
+    verify: bool | None = None
+
+    @classmethod
+    def of(cls, place: S3Place) -> "_S3Fields":
+        return cls(
+            endpoint_url=place.endpoint_url,
+            region_name=place.region,
+            profile_name=place.profile,
+            aws_access_key_id=place.access_key_id,
+            aws_secret_access_key=place.secret_access_key,
+            aws_session_token=place.session_token,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GcsPlace:
+    """A prefix of a Google Cloud Storage bucket, with Google's default credentials or those of a file."""
+
+    bucket: str
+    prefix: str = ""
+    project: str | None = None
+    credentials_file: str | None = None
+
+    def __call__(self) -> Store:
+        try:
+            from google.auth.exceptions import DefaultCredentialsError
+            from google.cloud import storage
+        except ImportError as error:
+            raise ConfigError("GCS stores need the extra `gcs`: pip install 'dataprep-assets[gcs]'") from error
+        from dataprep_assets.stores.gcs import GcsStore
+
+        try:
+            if self.credentials_file is None:
+                client = storage.Client(project=self.project)
+            else:
+                client = storage.Client.from_service_account_json(self.credentials_file, project=self.project)
+        except (DefaultCredentialsError, OSError, ValueError) as error:
+            # Only its type: a key file's own text could be in the message.
+            raise ConfigError(
+                f"{self.url}: no usable Google credentials ({type(error).__name__}). Set "
+                "GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`; and set "
+                "GOOGLE_CLOUD_PROJECT where the credentials name no project"
+            ) from None
+        return GcsStore(client, self.bucket, self.prefix)
+
+    @property
+    def url(self) -> str:
+        return f"gs://{self.bucket}/{self.prefix}".rstrip("/")
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3Credentials:
+    """Which variables hold the key id and the secret; None for both: boto3's own chain."""
+
+    key_id: str
+    secret: str
+
+
+def s3_credentials(environment: Mapping[str, str]) -> S3Credentials | None:
+    """The pair of variables that is set, the write credentials first; None: boto3's chain, AWS_… included.
+
+    Raises ConfigError naming the missing half of a pair.
+    """
+    for key_id, secret in (WRITE_PAIR, READ_PAIR):
+        there = [name for name in (key_id, secret) if environment.get(name)]
+        if len(there) == 1:
+            missing = secret if there == [key_id] else key_id
+            raise ConfigError(f"{missing}: not set, but {there[0]} is. Set both, or neither")
+        if there:
+            return S3Credentials(key_id=key_id, secret=secret)
+    return None
+
+
+def s3_endpoint(environment: Mapping[str, str]) -> str | None:
+    """DATAPREP_ENDPOINT_URL, else the endpoint of the Cloudflare account R2_DATASET_ACCOUNT_ID, else None."""
+    if endpoint := environment.get("DATAPREP_ENDPOINT_URL"):
+        return endpoint
+    account = environment.get("R2_DATASET_ACCOUNT_ID")
+    if account and not account.isalnum():
+        raise ConfigError("R2_DATASET_ACCOUNT_ID: an account id has letters and digits only; set no URL here")
+    return f"https://{account}.r2.cloudflarestorage.com" if account else None
+
+
+def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = None) -> Place:
+    """The place of a URL or path, reached as the environment says (see the module); ConfigError for any other URL.
+
+    `profile` names a profile of boto3's own configuration, which then has the credentials and the endpoint.
+    """
+    if "://" not in url:
+        return LocalPlace(root=Path(url).expanduser())
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        # Not repeated: what stands before the @ is a secret.
+        raise ConfigError("a storage URL holds credentials; leave them out and set them in the environment")
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return LocalPlace(root=Path(unquote(parts.path)))
+    if parts.scheme not in ("s3", "gs") or not parts.netloc or parts.query or parts.fragment:
+        raise ConfigError(f"{url!r} is no place: give s3://bucket/prefix, gs://bucket/prefix, file:///folder or a path")
+    prefix = parts.path.strip("/")
+    if parts.scheme == "gs":
+        return GcsPlace(bucket=parts.netloc, prefix=prefix, project=environment.get("GOOGLE_CLOUD_PROJECT") or None)
+    if profile is not None:
+        return S3Place(bucket=parts.netloc, prefix=prefix, profile=profile)
+    names = s3_credentials(environment)
+    return S3Place(
+        bucket=parts.netloc,
+        prefix=prefix,
+        endpoint_url=s3_endpoint(environment),
+        access_key_id=environment[names.key_id] if names else None,
+        secret_access_key=environment[names.secret] if names else None,
+        key_names=(names.key_id, names.secret) if names else AWS_PAIR,
+    )
+
+
+def server_between(source: Place, destination: Place) -> tuple[Store, str, str] | None:
+    """The store above both places, with their prefixes in it, where its server can copy between them; else None."""
+    if not isinstance(source, S3Place | GcsPlace) or not isinstance(destination, type(source)):
+        return None
+    if replace(source, prefix="") != replace(destination, prefix=""):
+        return None
+    prefixes = [f"{place.prefix}/" if place.prefix else "" for place in (source, destination)]
+    return replace(source, prefix="")(), prefixes[0], prefixes[1]
+
+
+def consumer_lines(place: Place) -> list[str]:
+    """The environment of whoever reads from here, with the secrets left to be filled in."""
+    if isinstance(place, S3Place):
+        endpoint = place.endpoint_url or ""
+        account = endpoint.removeprefix("https://").removesuffix(".r2.cloudflarestorage.com")
+        is_r2 = endpoint == f"https://{account}.r2.cloudflarestorage.com"
+        reached = f"R2_DATASET_ACCOUNT_ID={account}" if is_r2 else f"DATAPREP_ENDPOINT_URL={endpoint}"
+        return [
+            f"DATAPREP_STORAGE={'r2' if endpoint else 's3'}",
+            *([reached] if endpoint else []),
+            f"R2_DATASET_BUCKET_NAME={place.bucket}",
+            "R2_DATASET_READ_ACCESS_KEY_ID=",
+            "R2_DATASET_READ_SECRET_ACCESS_KEY=",
+            f"DATASET_BINS_PATH={place.prefix}",
+        ]
+    if isinstance(place, GcsPlace):
+        return ["DATAPREP_STORAGE=gcs", f"DATAPREP_BUCKET={place.bucket}", f"DATAPREP_ROOT={place.prefix}"]
+    return ["DATAPREP_STORAGE=local", f"DATAPREP_ROOT={place.url.removeprefix('file://')}"]

@@ -1,0 +1,149 @@
+"""Tries everything that a store must be able to do, on a scratch prefix that is removed, before a long job needs it.
+
+Each step says what it proves and, when it fails, what to fix. Nothing shown holds a secret: the stores' own errors
+never repeat what a server answered beyond its code.
+"""
+
+import hashlib
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
+
+SCRATCH = ".dataprep-preflight/"
+_BIG_BYTES = 17 << 20
+"""More than one part of an upload."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One line of the report. `error` is empty for a success, and says what to fix otherwise."""
+
+    name: str
+    error: str = ""
+    tried: bool = True
+
+    @property
+    def ok(self) -> bool:
+        """Whether it did what it should."""
+        return self.tried and not self.error
+
+
+def preflight(store: Store) -> Iterator[Step]:
+    """Try the store step by step; a step that needs a failed one is not tried. The scratch prefix is always removed."""
+    scratch = f"{SCRATCH}{secrets.token_hex(8)}/"
+    with tempfile.TemporaryDirectory() as folder:
+        trial = _Trial(store, scratch, Path(folder))
+        failed: set[str] = set()
+        for name, needs, do in trial.steps():
+            if failed & needs:
+                failed.add(name)
+                yield Step(name=name, tried=False)
+                continue
+            step = _tried(name, do)
+            if not step.ok:
+                failed.add(name)
+            yield step
+        if "put" not in failed:
+            yield _tried("delete", trial.delete)
+
+
+def _tried(name: str, do: Callable[[], str | None]) -> Step:
+    try:
+        return Step(name=name, error=do() or "")
+    except (DataprepError, OSError) as error:
+        return Step(name=name, error=str(error))
+
+
+class _Trial:
+    """The steps, on objects below one prefix. Each returns what is wrong, or nothing."""
+
+    def __init__(self, store: Store, scratch: str, folder: Path) -> None:
+        self._store, self._scratch, self._folder = store, scratch, folder
+        self._small = secrets.token_bytes(1000)
+        self._big = secrets.token_bytes(1 << 20) * (_BIG_BYTES >> 20)
+        self._put_info: ObjectInfo | None = None
+
+    def steps(self) -> Iterator[tuple[str, set[str], Callable[[], str | None]]]:
+        """Name, what it needs, and what to do."""
+        yield "credentials and list", set(), self._list
+        yield "put", {"credentials and list"}, self._put
+        yield "range read back", {"put"}, self._read
+        yield "conditional put: if absent", {"put"}, self._if_absent
+        yield "conditional put: if unchanged", {"put"}, self._if_version
+        yield "upload in parts", {"put"}, self._upload
+        yield "download in ranges", {"upload in parts"}, self._download
+        yield "copy on the server", {"upload in parts"}, self._copy
+        yield "join on the server", {"upload in parts"}, self._compose
+
+    def delete(self) -> str | None:
+        """Remove all that the trial made, unfinished uploads too."""
+        for info in list(self._store.list(self._scratch)):
+            self._store.delete(info.key)
+        self._store.sweep(self._scratch)
+        left = [info.key for info in self._store.list(self._scratch)]
+        return f"still there after their removal: {', '.join(left)}. Remove them by hand" if left else None
+
+    def _key(self, name: str) -> str:
+        return f"{self._scratch}{name}"
+
+    def _list(self) -> None:
+        next(self._store.list(self._scratch), None)
+
+    def _put(self) -> str | None:
+        self._put_info = self._store.put(self._key("small"), self._small)
+        found = self._store.head(self._key("small"))
+        return None if found is not None and found.bytes == len(self._small) else "it is not there after it was written"
+
+    def _read(self) -> str | None:
+        got = b"".join(self._store.read(self._key("small"), 100, 900))
+        return None if got == self._small[100:900] else "other bytes came back than were written. Do not use this store"
+
+    def _if_absent(self) -> str | None:
+        try:
+            self._store.put(self._key("small"), b"other", if_absent=True)
+        except ConflictError:
+            return None
+        return (
+            "a write that demanded an absent object replaced one: two runs could publish over each other. Use a store "
+            "that knows If-None-Match (AWS S3, R2, MinIO, GCS)"
+        )
+
+    def _if_version(self) -> str | None:
+        first = self._store.put(self._key("version"), b"first")
+        second = self._store.put(self._key("version"), b"second", if_version=first.version)
+        try:
+            self._store.put(self._key("version"), b"third", if_version=first.version)
+        except ConflictError:
+            return None
+        return (
+            f"a write that demanded version {first.version} replaced {second.version}: two runs could publish over "
+            "each other. Use a store that knows If-Match (AWS S3, R2, MinIO, GCS)"
+        )
+
+    def _upload(self) -> str | None:
+        path = self._folder / "big"
+        path.write_bytes(self._big)
+        self._store.upload(path, self._key("big"), sha256=hashlib.sha256(self._big).hexdigest())
+        found = self._store.head(self._key("big"))
+        return None if found is not None and found.bytes == len(self._big) else "the object has another size"
+
+    def _download(self) -> str | None:
+        target = self._folder / "back"
+        self._store.download(self._key("big"), target, sha256=hashlib.sha256(self._big).hexdigest())
+        return None if target.stat().st_size == len(self._big) else "the file has another size"
+
+    def _copy(self) -> str | None:
+        made = self._store.copy(self._key("big"), self._key("copy"))
+        return None if made.bytes == len(self._big) else "the copy has another size"
+
+    def _compose(self) -> str | None:
+        made = self._store.compose([self._key("big"), self._key("small"), self._key("big")], self._key("joined"))
+        start = len(self._big) - 10
+        got = b"".join(self._store.read(self._key("joined"), start, start + 20))
+        right = made.bytes == 2 * len(self._big) + len(self._small) and got == self._big[-10:] + self._small[:10]
+        return None if right else "the joined object has other bytes than its parts"

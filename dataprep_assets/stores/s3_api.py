@@ -1,0 +1,285 @@
+"""Owns how an S3 client is made and what its errors mean.
+
+boto3's own retries are off: `standard` mode does not retry 429 TooManyRequests, knows no Retry-After and starts a body
+over. Its default checksums are off too: R2 and older stores refuse them, over TLS only, as aws-chunked trailers.
+
+No message repeats more of a store's answer than status and code: an error's text can hold key ids and signatures.
+
+Entry points: :func:`s3_client_config`, :func:`s3_client`, :func:`translated`, :class:`RefusedError`, :func:`explained`.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError, SourceError
+from dataprep_assets.stores.ranged import RetryableError, parse_retry_after
+from dataprep_assets.stores.upload import SlowError
+
+__all__ = [
+    "CredentialNames",
+    "RefusedError",
+    "S3Settings",
+    "check_client",
+    "explained",
+    "s3_client",
+    "s3_client_config",
+    "translated",
+]
+
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 60.0
+CONNECTIONS = 32
+
+_RETRY_STATUS = {408, 425, 429, 500, 502, 503, 504}
+# Stores say some of these with a status that would not tell: RequestTimeout is a 400, a lost digest too.
+_RETRY_CODES = {
+    "BadDigest",
+    "ConditionalRequestConflict",
+    "IncompleteBody",
+    "InternalError",
+    "OperationAborted",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequests",
+    "XAmzContentSHA256Mismatch",
+}
+
+
+class S3Settings(Protocol):
+    """What dagster-aws's `S3Resource` knows: the fields that :func:`s3_client` reads."""
+
+    use_unsigned_session: bool
+    region_name: str | None
+    endpoint_url: str | None
+    profile_name: str | None
+    use_ssl: bool
+    verify: Any
+    aws_access_key_id: str | None
+    aws_secret_access_key: str | None
+    aws_session_token: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CredentialNames:
+    """The environment variables that a message tells the reader to check."""
+
+    key_id: str = "AWS_ACCESS_KEY_ID"
+    secret: str = "AWS_SECRET_ACCESS_KEY"
+
+
+class RefusedError(Exception):
+    """An answer that no retry cures. `code` is the store's own word, or the status where it said none."""
+
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(f"HTTP {status}, {code}")
+        self.status = status
+        self.code = code
+
+
+def s3_client_config(
+    *, connect_seconds: float = CONNECT_SECONDS, read_seconds: float = READ_SECONDS, connections: int = CONNECTIONS
+) -> Any:
+    """The `botocore.config.Config` that a client of :class:`~dataprep_assets.stores.s3.S3Store` must have.
+
+    `read_seconds` limits each wait for bytes, in either direction, never a whole request.
+    """
+    try:
+        from botocore.config import Config
+    except ImportError as error:
+        raise ConfigError("S3 stores need the extra `r2`: pip install 'dataprep-assets[r2]'") from error
+    return Config(
+        connect_timeout=connect_seconds,
+        read_timeout=read_seconds,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        max_pool_connections=connections,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        tcp_keepalive=True,
+        # Every body of ours has a Content-MD5, which is signed; boto3 would digest it once more over plain HTTP.
+        s3={"payload_signing_enabled": False},
+    )
+
+
+def s3_client(settings: S3Settings, config: Any = None) -> Any:
+    """A low-level client for the fields of a dagster-aws `S3Resource`, with `config` or :func:`s3_client_config`.
+
+    `S3Resource.get_client()` itself takes no Config: it sets the retries and nothing else (dagster-aws 0.29,
+    `s3/utils.py`), so the same session is built here from the same fields. A resource without a region gets `auto`,
+    R2's only one, where an endpoint is named. Raises ConfigError.
+    """
+    config = s3_client_config() if config is None else config
+    import boto3
+    from botocore import UNSIGNED
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    endpoint = settings.endpoint_url
+    if endpoint is not None and (
+        "@" in urlsplit(endpoint).netloc or urlsplit(endpoint).scheme not in ("http", "https")
+    ):
+        # Not repeated: what stands before an @ is a secret.
+        raise ConfigError("endpoint_url must be http(s)://host[:port], without credentials in it")
+    if settings.use_unsigned_session:
+        config = config.merge(Config(signature_version=UNSIGNED))
+    try:
+        # A session of its own: boto3's default one is shared by the process and not safe to make clients with.
+        session = boto3.session.Session(profile_name=settings.profile_name)
+        region = settings.region_name or session.region_name or ("auto" if endpoint is not None else None)
+        return session.client(
+            "s3",
+            region_name=region,
+            use_ssl=settings.use_ssl,
+            verify=settings.verify,
+            endpoint_url=endpoint,
+            aws_access_key_id=settings.aws_access_key_id,
+            aws_secret_access_key=settings.aws_secret_access_key,
+            aws_session_token=settings.aws_session_token,
+            config=config,
+        )
+    except (BotoCoreError, ValueError) as error:
+        # Only its type: a credential process's own words could be in the text.
+        raise ConfigError(
+            f"boto3 cannot make a client ({type(error).__name__}). Check the endpoint, the region and the profile"
+        ) from None
+
+
+def check_client(client: Any) -> None:
+    """ConfigError for a client whose own retries or checksums would undo this project's."""
+    config = client.meta.config
+    if (config.retries or {}).get("total_max_attempts") != 1 or (
+        getattr(config, "request_checksum_calculation", None) != "when_required"
+    ):
+        raise ConfigError("an S3 client with boto3's own retries or checksums: make it with s3_client(resource)")
+
+
+def endpoint_of(client: Any) -> str:
+    """Scheme, host and port of the store, for messages."""
+    parts = urlsplit(client.meta.endpoint_url)
+    return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+
+
+@contextmanager
+def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[None]:
+    """Turn botocore's errors into RetryableError, RefusedError, or the ConfigError that says what to fix.
+
+    Without the cause in the chain: its text is the store's or a credential provider's, and may repeat a secret.
+    """
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        ConnectTimeoutError,
+        EndpointConnectionError,
+        HTTPClientError,
+        IncompleteReadError,
+        ReadTimeoutError,
+        SSLError,
+    )
+    from botocore.exceptions import ConnectionError as BotoConnectionError
+    from botocore.parsers import ResponseParserError
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except ClientError as error:
+        raise _from_answer(error.response) from None
+    except (ConnectTimeoutError, EndpointConnectionError) as error:
+        raise RetryableError(
+            f"cannot connect to {endpoint} ({type(error).__name__}); check the endpoint and the network"
+        ) from None
+    except SSLError as error:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            raise ConfigError(
+                f"{label}: the certificate of {endpoint} is not trusted. Correct the endpoint, or name your "
+                "authority's certificates in AWS_CA_BUNDLE"
+            ) from None
+        raise RetryableError(f"the TLS connection to {endpoint} broke") from None
+    except ReadTimeoutError:
+        raise SlowError(f"{endpoint} was silent for too long") from None
+    except (
+        HTTPClientError,
+        BotoConnectionError,
+        IncompleteReadError,
+        HTTPError,
+        ConnectionError,
+        TimeoutError,
+    ) as error:
+        if _timed_out(error):
+            raise SlowError(f"{endpoint} took nothing for too long") from None
+        raise RetryableError(f"the connection to {endpoint} broke ({type(error).__name__})") from None
+    except ResponseParserError:
+        raise RetryableError(f"{endpoint} gave an answer that is no S3 answer") from None
+    except BotoCoreError as error:
+        raise ConfigError(
+            f"{label}: boto3 cannot sign or send the request ({type(error).__name__}). Set {names.key_id} and "
+            f"{names.secret}, and check endpoint and region"
+        ) from None
+
+
+def _timed_out(error: BaseException) -> bool:
+    """Whether a time-out is somewhere among its causes: botocore gives them as arguments, as a chain, or both."""
+    seen: list[BaseException] = []
+    todo: list[Any] = [error]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, TimeoutError):
+            return True
+        if isinstance(one, BaseException) and all(one is not other for other in seen):
+            seen.append(one)
+            todo += [one.__cause__, one.__context__, *one.args, getattr(one, "kwargs", {}).get("error")]
+    return False
+
+
+def _from_answer(response: Mapping[str, Any]) -> Exception:
+    meta = response.get("ResponseMetadata", {})
+    status = int(meta.get("HTTPStatusCode", 0))
+    code = str(response.get("Error", {}).get("Code", "")) or str(status)
+    if status in _RETRY_STATUS or code in _RETRY_CODES:
+        wait = parse_retry_after(meta.get("HTTPHeaders", {}).get("retry-after"))
+        kind = SlowError if code == "RequestTimeout" else RetryableError
+        return kind(f"HTTP {status}, {code}", wait)
+    return RefusedError(status, code)
+
+
+def explained(
+    refused: RefusedError, *, label: str, bucket: str, endpoint: str, names: CredentialNames
+) -> DataprepError:
+    """What a refusal means and what to fix."""
+    code, status = refused.code, refused.status
+    where = f"{label}: {endpoint} refused it ({refused})"
+    if code == "InvalidAccessKeyId":
+        return ConfigError(f"{where}: it does not know this access key id. Check {names.key_id} and the endpoint")
+    if code == "SignatureDoesNotMatch":
+        return ConfigError(f"{where}: the secret does not fit the key id. Check {names.secret} (no blanks around it)")
+    if code in ("ExpiredToken", "InvalidToken", "TokenRefreshRequired"):
+        return ConfigError(f"{where}: the session token is not valid any more. Make new credentials")
+    if code in ("RequestTimeTooSkewed", "RequestExpired"):
+        return ConfigError(f"{where}: this machine's clock is wrong. Set it (NTP), then run again")
+    if code in (
+        "PermanentRedirect",
+        "AuthorizationHeaderMalformed",
+        "IllegalLocationConstraintException",
+    ) or status in (
+        301,
+        307,
+    ):
+        return ConfigError(f"{where}: wrong region or endpoint for bucket {bucket}. On R2 the region is `auto`")
+    if code == "NoSuchBucket":
+        return ConfigError(f"{where}: there is no bucket {bucket}. Check the bucket's name and the endpoint")
+    if status in (401, 403):
+        return ConfigError(
+            f"{where}: these credentials may not do that. Check {names.key_id}, {names.secret} and the rights of the "
+            f"token for bucket {bucket} (R2: Object Read, or Object Read & Write)"
+        )
+    if status == 404:
+        return MissingArtifactError(f"{where}: there is no such object. Build or upload it, or correct the key")
+    if status == 501 or code == "NotImplemented":
+        return ConfigError(f"{where}: this store cannot do that. Use one that can: AWS S3, R2, MinIO")
+    if code in ("QuotaExceeded", "EntityTooLarge", "XMinioStorageFull"):
+        return SourceError(f"{where}: the store takes no more. Make room, or raise the quota")
+    return SourceError(f"{where}. Check bucket, endpoint and region")

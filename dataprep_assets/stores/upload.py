@@ -1,0 +1,274 @@
+"""Owns what every upload in parts shares: which parts, one ordered pass over the file, digests, bounded memory.
+
+A file is read once, in order, under a lock; each lane holds one part's buffer, so memory is lanes x part size whatever
+the file's size. The SHA-256 of the whole is computed in that same pass and compared before anything is published.
+
+Entry points: :func:`plan_parts`, :func:`plan_concatenation`, :func:`send_parts`, :class:`PartBody`, :class:`Lanes`.
+"""
+
+import hashlib
+import io
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar
+
+from dataprep_assets.errors import ConfigError, IntegrityError
+from dataprep_assets.stores.ranged import RetryableError, run_all
+
+__all__ = [
+    "MAX_OBJECT_BYTES",
+    "MAX_PARTS",
+    "MIN_PART_BYTES",
+    "Lanes",
+    "Part",
+    "PartBody",
+    "Piece",
+    "SlowError",
+    "plan_concatenation",
+    "plan_parts",
+    "send_parts",
+]
+
+T = TypeVar("T")
+
+MiB = 1024 * 1024
+
+# The multipart limits of AWS S3 and Cloudflare R2 (each one's documentation, "Multipart upload").
+MIN_PART_BYTES = 5 * MiB
+MAX_PARTS = 10_000
+MAX_OBJECT_BYTES = 5 * 1024 * 1024 * MiB
+
+# A server copies one of these per request: more would outlast a read timeout.
+_COPY_BYTES = 256 * MiB
+# Sent with one system call. The socket's timeout counts for each of them, never for a whole part.
+_BLOCK_BYTES = 256 * 1024
+
+
+class SlowError(RetryableError):
+    """A request that timed out while others shared the link with it."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The bytes [start, stop) of a file, as part `number` (from 1) of an upload."""
+
+    number: int
+    start: int
+    stop: int
+
+    @property
+    def bytes(self) -> int:
+        """Its length."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The bytes [start, stop) of the source with this index."""
+
+    source: int
+    start: int
+    stop: int
+
+    @property
+    def bytes(self) -> int:
+        """Its length."""
+        return self.stop - self.start
+
+
+def plan_parts(size: int, *, part_bytes: int) -> list[Part]:
+    """Cut `size` bytes into equal parts but the last (R2's rule): at least 5 MiB each, at most 10,000.
+
+    Parts are `part_bytes` long, or as many whole MiB as 10,000 of them need. ConfigError beyond 5 TiB.
+    """
+    if part_bytes < MIN_PART_BYTES:
+        raise ConfigError(f"part_bytes={part_bytes}: object stores refuse parts under {MIN_PART_BYTES} bytes (5 MiB)")
+    if size > MAX_OBJECT_BYTES:
+        raise ConfigError(f"{size} bytes: an object holds at most {MAX_OBJECT_BYTES} (5 TiB). Split the file")
+    step = max(part_bytes, _whole_mib(-(-size // MAX_PARTS)))
+    return [Part(n, start, min(start + step, size)) for n, start in enumerate(range(0, size, step), 1)]
+
+
+def plan_concatenation(sizes: Sequence[int], *, equal_parts: bool) -> list[tuple[Piece, ...]]:
+    """The parts that concatenate sources of these sizes; each part is the pieces it is made of, in order.
+
+    A part of one piece can be copied by the server; one of several has to be put together by the client. With
+    `equal_parts` all parts but the last are equal, as small as 10,000 parts of at least 5 MiB allow, so that at most
+    one small part per boundary between sources goes through the client. Without it parts end at the boundaries
+    wherever both sides stay at 5 MiB or more, and only sources under 5 MiB are put together with what follows them.
+    """
+    total = sum(sizes)
+    if total > MAX_OBJECT_BYTES:
+        raise ConfigError(f"{total} bytes in all: an object holds at most {MAX_OBJECT_BYTES} (5 TiB)")
+    if not equal_parts:
+        return _uneven(sizes)
+    step = max(MIN_PART_BYTES, _whole_mib(-(-total // MAX_PARTS)))
+    parts: list[list[Piece]] = [[] for _ in range(-(-total // step))]
+    offset = 0
+    for source, size in enumerate(sizes):
+        position = 0
+        while position < size:
+            stop = min(size, position + step - (offset + position) % step)
+            parts[(offset + position) // step].append(Piece(source, position, stop))
+            position = stop
+        offset += size
+    return [tuple(pieces) for pieces in parts]
+
+
+def _uneven(sizes: Sequence[int]) -> list[tuple[Piece, ...]]:
+    largest = max(_COPY_BYTES, _whole_mib(-(-2 * sum(sizes) // MAX_PARTS)))
+    parts: list[tuple[Piece, ...]] = []
+    pending: list[Piece] = []
+    for source, size in enumerate(sizes):
+        missing = MIN_PART_BYTES - sum(piece.bytes for piece in pending) if pending else 0
+        taken = min(size, missing)
+        if taken:
+            pending.append(Piece(source, 0, taken))
+        if pending and taken == missing:
+            parts.append(tuple(pending))
+            pending = []
+        rest = size - taken
+        if 0 < rest < MIN_PART_BYTES:
+            pending.append(Piece(source, taken, size))
+        elif rest:
+            count = -(-rest // largest)
+            edges = [taken + rest * n // count for n in range(count + 1)]
+            parts.extend((Piece(source, start, stop),) for start, stop in pairwise(edges))
+    return [*parts, tuple(pending)] if pending else parts
+
+
+def _whole_mib(size: int) -> int:
+    return -(-size // MiB) * MiB
+
+
+def send_parts(
+    path: Path,
+    parts: Sequence[Part],
+    send: Callable[[Part, memoryview], T],
+    *,
+    sha256: str,
+    lanes: int,
+    label: str,
+    stop: threading.Event,
+) -> list[T]:
+    """Read `path` once, in order, and `send` each part on one of `lanes` threads; their answers, in order of the parts.
+
+    A view is valid during its call only. `stop` is set when the group ends. Raises IntegrityError when the file's
+    SHA-256 is not `sha256` (hex) or its size not that of the parts, and the first error that `send` raised.
+    """
+    answers: dict[int, T] = {}
+    with path.open("rb", buffering=0) as stream:
+        reader = _OrderedReader(path=path, stream=stream, parts=parts)
+
+        def lane(_: int) -> None:
+            buffer = bytearray(max(part.bytes for part in parts))
+            while not stop.is_set() and (part := reader.read_next(buffer)) is not None:
+                answers[part.number] = send(part, memoryview(buffer)[: part.bytes])
+
+        count = min(lanes, len(parts))
+        run_all(lane, range(count), count, stop)
+        actual = reader.digest.hexdigest()
+        if actual != sha256.lower() or os.fstat(stream.fileno()).st_size != parts[-1].stop:
+            raise IntegrityError(
+                f"{label}: {path} has sha256 {actual}, {sha256.lower()} was expected. The file changed, or its record "
+                "is of other bytes; build it again. Nothing was published"
+            )
+    return [answers[part.number] for part in parts]
+
+
+class _OrderedReader:
+    """Hands out the parts of a file one after the other, to many threads, and digests what it hands out."""
+
+    def __init__(self, *, path: Path, stream: io.FileIO, parts: Sequence[Part]) -> None:
+        self.path = path
+        self.digest = hashlib.sha256()
+        self._stream = stream
+        self._parts = iter(parts)
+        self._lock = threading.Lock()
+
+    def read_next(self, buffer: bytearray) -> Part | None:
+        with self._lock:
+            part = next(self._parts, None)
+            if part is None:
+                return None
+            view = memoryview(buffer)[: part.bytes]
+            filled = 0
+            while filled < part.bytes:
+                count = self._stream.readinto(view[filled:])
+                if not count:
+                    raise IntegrityError(
+                        f"{self.path}: it ends at byte {part.start + filled}, {part.stop} were expected. The file "
+                        "changed while it was sent; nothing was published"
+                    )
+                filled += count
+            self.digest.update(view)
+            return part
+
+
+class PartBody(io.RawIOBase):
+    """One part as a request's body: seekable, read in blocks whose size the reader does not choose.
+
+    An HTTP client sends a plain buffer with one call, for all of which the socket's timeout counts: a large part on a
+    slow link could then never be sent. Blocks of 256 KiB make the timeout count for each of them.
+    """
+
+    def __init__(self, view: memoryview) -> None:
+        super().__init__()
+        self._view = view
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def read(self, size: int | None = -1, /) -> memoryview:
+        stop = len(self._view) if size is None or size < 0 else self._position + max(size, _BLOCK_BYTES)
+        block = self._view[self._position : stop]
+        self._position += len(block)
+        return block
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._view)}[whence]
+        self._position = origin + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+
+class Lanes:
+    """How many requests send at a time; halved by every timeout, because a slow link is shared by all of them."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._busy = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """A lane of one's own; `SlowError` inside makes them fewer."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._busy < self.limit)
+            self._busy += 1
+        slow = False
+        try:
+            yield
+        except SlowError:
+            slow = True
+            raise
+        finally:
+            with self._changed:
+                self._busy -= 1
+                if slow:
+                    self.limit = max(1, self.limit // 2)
+                self._changed.notify_all()

@@ -1,0 +1,44 @@
+"""moto as a process of its own: an S3 server that checks neither digests nor credentials, for what Swift lacks."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.error import URLError
+from urllib.request import urlopen
+
+
+@contextmanager
+def moto_server() -> Iterator[str]:
+    """The URL of a running moto server."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "no_proxy": "127.0.0.1"},
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                urlopen(f"{url}/moto-api/", timeout=5).close()
+                break
+            except (URLError, OSError):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError("moto_server did not start; pip install 'moto[server]'") from None
+                time.sleep(0.1)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

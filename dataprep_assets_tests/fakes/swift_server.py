@@ -1,0 +1,205 @@
+"""A real S3 server for the tests: OpenStack Swift behind its s3api, four processes on loopback, in a folder of its own.
+
+Swift was written by others, checks signatures and digests, and lists, resumes and completes uploads by its own rules.
+Measured with swift 2.38: ready in about 3 s, 250 MB of memory. It needs user extended attributes on the file system.
+
+What it does: ListParts, ListMultipartUploads, UploadPartCopy with a range and `x-amz-copy-source-if-match`, parts of at
+least 5 MiB, the MD5-of-MD5s ETag of multipart objects and their `partNumber`, Content-MD5 (BadDigest), signatures
+(SignatureDoesNotMatch, for an unknown key id too), `If-Match` on a GET, a second CompleteMultipartUpload.
+
+What it lacks: `If-Match` on a PUT (501 NotImplemented); `If-None-Match: *` is there and not atomic (of writers who race
+for a name several win); the next markers of ListMultipartUploads are empty; `Initiated` is rounded up to a second; any
+rule that parts must be equal.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+KEY_ID, SECRET = "test:tester", "secret-for-tests-only"
+MAX_PARTS = 10_000
+
+_MODULES = {"account": "account", "container": "container", "object": "obj", "proxy": "proxy"}
+_ROLES = tuple(_MODULES)
+_START_SECONDS = 60.0
+
+# The kernel ends it when the tests' process is killed: nothing else would.
+_PROGRAM = """
+import ctypes, signal
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+from swift.{module}.server import main
+main()
+"""
+
+_SWIFT_CONF = """
+[swift-hash]
+swift_hash_path_suffix = tests
+[storage-policy:0]
+name = only
+default = yes
+[swift-constraints]
+max_file_size = 5368709122
+"""
+
+_DEFAULT = """
+[DEFAULT]
+bind_ip = 127.0.0.1
+bind_port = {port}
+workers = 0
+user = {user}
+swift_dir = {folder}
+devices = {folder}/devices
+mount_check = false
+disable_fallocate = true
+fallocate_reserve = 0
+log_name = {role}
+log_address = {folder}/no-syslog
+log_level = ERROR
+"""
+
+_STORAGE = """
+[pipeline:main]
+pipeline = {role}-server
+[app:{role}-server]
+use = egg:swift#{role}
+network_chunk_size = 1048576
+disk_chunk_size = 1048576
+"""
+
+# Without memcached: S3 signatures need no token cache.
+_PROXY = """
+[pipeline:main]
+pipeline = catch_errors gatekeeper s3api tempauth bulk copy slo proxy-server
+[app:proxy-server]
+use = egg:swift#proxy
+account_autocreate = true
+object_chunk_size = 1048576
+client_chunk_size = 1048576
+[filter:catch_errors]
+use = egg:swift#catch_errors
+[filter:gatekeeper]
+use = egg:swift#gatekeeper
+[filter:s3api]
+use = egg:swift#s3api
+location = us-east-1
+max_upload_part_num = {max_parts}
+max_multi_delete_objects = 1000
+[filter:tempauth]
+use = egg:swift#tempauth
+user_test_tester = {secret} .admin
+[filter:bulk]
+use = egg:swift#bulk
+[filter:slo]
+use = egg:swift#slo
+max_manifest_segments = {max_parts}
+max_manifest_size = 8388608
+[filter:copy]
+use = egg:swift#copy
+"""
+
+
+@dataclass(frozen=True)
+class SwiftServer:
+    """Where the server listens; `pids` are its processes."""
+
+    url: str
+    pids: tuple[int, ...]
+
+
+@contextmanager
+def swift_server(folder: Path) -> Iterator[SwiftServer]:
+    """A running server whose devices, rings and logs are below `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ports = dict(zip(_ROLES, _free_ports(len(_ROLES)), strict=True))
+    (folder / "devices" / "disk").mkdir(parents=True)
+    (folder / "swift.conf").write_text(_SWIFT_CONF)
+    for role in _ROLES:
+        template = _DEFAULT + (_PROXY if role == "proxy" else _STORAGE)
+        settings = {"role": role, "port": ports[role], "folder": folder, "user": _user()}
+        (folder / f"{role}.conf").write_text(template.format(**settings, max_parts=MAX_PARTS, secret=SECRET))
+    _build_rings(folder, ports)
+    log = (folder / "log").open("wb")
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM.format(module=_MODULES[role]), folder / f"{role}.conf"],
+            stdout=log,
+            stderr=log,
+        )
+        for role in _ROLES
+    ]
+    url = f"http://127.0.0.1:{ports['proxy']}"
+    try:
+        for role in _ROLES:
+            _wait_until_it_answers(f"http://127.0.0.1:{ports[role]}/info", processes, folder)
+        yield SwiftServer(url=url, pids=tuple(process.pid for process in processes))
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        log.close()
+
+
+def _free_ports(count: int) -> list[int]:
+    # All held at once, so that no two are the same.
+    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
+
+
+def _user() -> str:
+    import pwd
+
+    return pwd.getpwuid(os.getuid()).pw_name
+
+
+def _wait_until_it_answers(url: str, processes: list[subprocess.Popen[bytes]], folder: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            urlopen(url, timeout=5).close()
+            return
+        except URLError as error:
+            # Any answer will do: a storage server knows no /info.
+            if hasattr(error, "code"):
+                return
+        except OSError:
+            pass
+        if any(process.poll() is not None for process in processes) or time.monotonic() > deadline:
+            raise RuntimeError(f"Swift did not start: {(folder / 'log').read_text(errors='replace')[-2000:]}")
+        time.sleep(0.05)
+
+
+def _build_rings(folder: Path, ports: dict[str, int]) -> None:
+    """One device, one replica, for each of the three kinds; in a process of its own, because Swift loads eventlet."""
+    for role in _ROLES[:3]:
+        device = {
+            "region": 1,
+            "zone": 1,
+            "ip": "127.0.0.1",
+            "port": ports[role],
+            "device": "disk",
+            "weight": 1.0,
+        }
+        program = (
+            "from swift.common.ring import RingBuilder\n"
+            "builder = RingBuilder(2, 1, 1)\n"
+            f"builder.add_dev({device!r})\n"
+            "builder.rebalance(seed='0')\n"
+            f"builder.get_ring().save({str(folder / f'{role}.ring.gz')!r})\n"
+        )
+        subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,254 @@
+"""The contract on real S3 servers, and what only S3 can get wrong."""
+
+import socket
+import subprocess
+import traceback
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import boto3
+import pytest
+from botocore.exceptions import BotoCoreError, ClientError
+
+from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.stores.s3 import S3Store
+from dataprep_assets.stores.s3_api import CredentialNames, s3_client
+from dataprep_assets_tests.fakes.buckets import PART_BYTES, QUICK, Resource, new_bucket, new_client, new_store
+from dataprep_assets_tests.fakes.fault_proxy import FaultProxy
+from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET, SwiftServer
+from dataprep_assets_tests.stores.contract import StoreContract, content, sha256
+
+
+class TestOnSwift(StoreContract):
+    part_bytes = PART_BYTES
+
+    @pytest.fixture
+    def store(self, swift: SwiftServer) -> Iterator[S3Store]:
+        # The races need a server whose conditional writes are atomic.
+        with FaultProxy(swift.url, one_put_at_a_time=True) as proxy:
+            yield new_store(proxy.url, new_bucket(swift.url), "below/a prefix")
+
+    def test_if_version_exchanges_exactly_that_version(self, store: S3Store) -> None:
+        version = store.put("key", b"first").version
+        with pytest.raises(ConfigError, match="this store cannot do that"):
+            store.put("key", b"second", if_version=version)
+
+    def test_of_many_who_race_for_an_exchange_one_wins(self, store: S3Store) -> None:
+        pytest.skip("Swift refuses If-Match on a PUT; moto runs this one")
+
+
+class TestOnMoto(StoreContract):
+    part_bytes = PART_BYTES
+
+    @pytest.fixture
+    def store(self, moto: str) -> Iterator[S3Store]:
+        with FaultProxy(moto, one_put_at_a_time=True) as proxy:
+            yield new_store(proxy.url, new_bucket(moto))
+
+
+# Refusals: what broke, what to fix, and no secret.
+
+
+class Caught:
+    def __init__(self, error: BaseException) -> None:
+        self.text = "".join(traceback.format_exception(error))
+        self.message = str(error)
+
+
+def refusal(use: Callable[[], object]) -> Caught:
+    with pytest.raises(DataprepError) as caught:
+        use()
+    return Caught(caught.value)
+
+
+def test_wrong_credentials_name_the_variable_and_no_secret(swift: SwiftServer) -> None:
+    bucket = new_bucket(swift.url)
+    names = CredentialNames(key_id="R2_KEY_ID", secret="R2_SECRET")
+    client = new_client(swift.url, aws_secret_access_key="the-wrong-secret")
+    store = S3Store(client, bucket, retry=QUICK, credentials=names)
+    for use in (lambda: store.head("key"), lambda: store.put("key", b"x"), lambda: [*store.list()]):
+        caught = refusal(use)
+        assert "R2_SECRET" in caught.message
+        assert "SignatureDoesNotMatch" in caught.message
+        assert "the-wrong-secret" not in caught.text
+        assert KEY_ID not in caught.text
+    assert "wrong" not in repr(store)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "hint"),
+    [
+        (403, "InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
+        (403, "AccessDenied", "rights of the token"),
+        (403, "RequestTimeTooSkewed", "clock"),
+        (301, "PermanentRedirect", "region"),
+        (400, "AuthorizationHeaderMalformed", "region"),
+        (400, "ExpiredToken", "new credentials"),
+        (501, "NotImplemented", "cannot do that"),
+    ],
+)
+def test_every_refusal_says_what_to_fix(swift: SwiftServer, status: int, code: str, hint: str) -> None:
+    def before(operation: str, target: str) -> tuple[int, str] | None:
+        # boto3 asks for the bucket's region of its own accord, and would for ever if that were redirected too.
+        return None if target == "/bucket" else (status, code)
+
+    with FaultProxy(swift.url, before=before) as proxy:
+        store = new_store(proxy.url, "bucket")
+        for use in (lambda: store.put("key", b"x"), lambda: store.head("key"), lambda: [*store.list()]):
+            caught = refusal(use)
+            assert hint in caught.message
+            assert "AKIA" not in caught.text
+
+
+def test_a_bucket_that_is_not_there_is_not_an_empty_one(swift: SwiftServer) -> None:
+    store = new_store(swift.url, "no-such-bucket")
+    for use in (
+        lambda: store.head("key"),
+        lambda: [*store.list()],
+        lambda: [*store.read("key")],
+        lambda: store.put("key", b"x"),
+        lambda: store.put("key", b"x", if_absent=True),
+        lambda: store.sweep(),
+    ):
+        assert "there is no bucket no-such-bucket" in refusal(use).message
+
+
+def test_an_endpoint_that_cannot_be_reached_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    caught = refusal(lambda: new_store(f"http://127.0.0.1:{port}", "bucket").head("key"))
+    assert f"cannot connect to http://127.0.0.1:{port}" in caught.message
+
+
+def test_a_client_with_retries_or_checksums_of_its_own_is_refused(swift: SwiftServer) -> None:
+    plain = boto3.client("s3", endpoint_url=swift.url, aws_access_key_id="a", aws_secret_access_key="b")
+    with pytest.raises(ConfigError, match="s3_client"):
+        S3Store(plain, "bucket")
+
+
+def test_credentials_in_an_endpoint_are_refused_and_not_repeated() -> None:
+    word = uuid.uuid4().hex
+    caught = refusal(lambda: s3_client(Resource(endpoint_url=f"http://user:{word}@127.0.0.1:1")))
+    assert word not in caught.text
+
+
+def test_a_resource_of_dagster_aws_makes_the_client(swift: SwiftServer) -> None:
+    dagster_s3 = pytest.importorskip("dagster_aws.s3", reason="no dagster-aws: pip install 'dataprep-assets[r2]'")
+    resource = dagster_s3.S3Resource(endpoint_url=swift.url, aws_access_key_id=KEY_ID, aws_secret_access_key=SECRET)
+    client = s3_client(resource)
+    assert client.meta.region_name == "auto"
+    bucket = new_bucket(swift.url)
+    S3Store(client, bucket).put("key", b"x")
+    with pytest.raises(ConfigError, match="s3_client"):
+        S3Store(resource.get_client(), bucket)
+
+
+# TLS: only there does botocore send checksums as trailers.
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    folder = tmp_path_factory.mktemp("tls")
+    files = (str(folder / "cert.pem"), str(folder / "key.pem"))
+    made = subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=127.0.0.1",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-out",
+            files[0],
+            "-keyout",
+            files[1],
+        ],
+        capture_output=True,
+    )
+    if made.returncode:
+        pytest.skip("openssl cannot make a certificate here")
+    return files
+
+
+def test_over_tls_there_are_no_trailers(swift: SwiftServer, certificate: tuple[str, str], tmp_path: Path) -> None:
+    bucket, data = new_bucket(swift.url), content(PART_BYTES + 1000)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    with FaultProxy(swift.url, certificate=certificate) as proxy:
+        client = new_client(proxy.url, verify=certificate[0])
+        store = S3Store(client, bucket, retry=QUICK, part_bytes=PART_BYTES)
+        store.upload(path, "key", sha256=sha256(data))
+        store.put("small", b"x")
+        store.download("key", tmp_path / "target", sha256=sha256(data))
+        assert (tmp_path / "target").read_bytes() == data
+        assert not [seen for seen in proxy.seen if is_trailed(seen.headers)]
+        # The same without our configuration: the test can fail.
+        plain = boto3.client(
+            "s3",
+            endpoint_url=proxy.url,
+            verify=certificate[0],
+            region_name="us-east-1",
+            aws_access_key_id=KEY_ID,
+            aws_secret_access_key=SECRET,
+        )
+        with suppress(BotoCoreError, ClientError):
+            plain.put_object(Bucket=bucket, Key="trailed", Body=BytesIO(b"x"))
+        assert [seen for seen in proxy.seen if is_trailed(seen.headers)]
+
+
+def is_trailed(headers: dict[str, str]) -> bool:
+    names = {name.lower() for name in headers}
+    encoding = {name.lower(): value for name, value in headers.items()}.get("content-encoding", "")
+    return bool(names & {"x-amz-trailer", "x-amz-sdk-checksum-algorithm"}) or "aws-chunked" in encoding
+
+
+def test_a_certificate_that_is_not_trusted_is_said_at_once(swift: SwiftServer, certificate: tuple[str, str]) -> None:
+    with FaultProxy(swift.url, certificate=certificate) as proxy:
+        caught = refusal(lambda: S3Store(new_client(proxy.url), "bucket").head("key"))
+        assert "certificate" in caught.message
+
+
+# Listings and copies.
+
+
+def test_unfinished_uploads_of_several_pages_are_all_swept(moto: str) -> None:
+    bucket = new_bucket(moto)
+    client, store = new_client(moto), new_store(moto, bucket)
+    for number in range(1005):
+        client.create_multipart_upload(Bucket=bucket, Key=f"k/{number:04d}")
+    assert store.sweep("k/") == 1005
+    assert not client.list_multipart_uploads(Bucket=bucket).get("Uploads")
+
+
+def test_a_copy_beyond_the_limit_of_one_request_goes_in_parts(swift: SwiftServer) -> None:
+    bucket = new_bucket(swift.url)
+    data = content(2 * PART_BYTES + 77)
+    with FaultProxy(swift.url) as proxy:
+        store = new_store(proxy.url, bucket, copy_bytes=PART_BYTES)
+        source = store.put("source", data)
+        copied = store.copy("source", "target")
+        assert (proxy.count("part_copy"), proxy.count("copy")) == (3, 0)
+        assert (copied.sha256, copied.bytes) == (source.sha256, len(data))
+    assert b"".join(store_of(swift, bucket).read("target")) == data
+
+
+def store_of(swift: SwiftServer, bucket: str) -> S3Store:
+    return new_store(swift.url, bucket)
+
+
+def test_a_copy_of_a_multipart_object_has_its_etag(swift: SwiftServer, tmp_path: Path) -> None:
+    store, data = store_of(swift, new_bucket(swift.url)), content(2 * PART_BYTES + 77)
+    (tmp_path / "file").write_bytes(data)
+    source = store.upload(tmp_path / "file", "source", sha256=sha256(data))
+    assert store.copy("source", "target") == replace(source, key="target")
+    assert store.client_bytes == 0

@@ -1,0 +1,501 @@
+"""What networks, stores and kills do to transfers: each ends in right bytes or a clear error, within bounded time."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import CorruptSourceError, DataprepError, SourceError, TransferError
+from dataprep_assets.stores.ranged import RetryPolicy
+from dataprep_assets.stores.s3 import S3Store
+from dataprep_assets.stores.store import ConflictError
+from dataprep_assets_tests.fakes.buckets import PART_BYTES, new_bucket, new_client, new_store
+from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy, Kind, strict_parts
+from dataprep_assets_tests.fakes.swift_server import SwiftServer
+from dataprep_assets_tests.stores.contract import content, sha256
+
+SMALL, LARGE = content(300_000, "small"), content(PART_BYTES + 12_345, "large")
+# Two sources whose boundary lies inside a part: one part is copied, one is read and sent.
+HALVES = content(5 * 1024 * 1024 + 70_000, "first"), content(50_000, "second")
+READ_SECONDS = 1.0
+
+
+class Place:
+    """A bucket with what the operations need, a store that goes through the proxy, and one that goes past it."""
+
+    def __init__(self, url: str, bucket: str, proxy: FaultProxy, folder: Path) -> None:
+        self.proxy, self.folder, self.bucket = proxy, folder, bucket
+        self.store = new_store(proxy.url, bucket, read_seconds=READ_SECONDS)
+        self.direct = new_store(url, bucket)
+
+    def prepare(self) -> None:
+        self.direct.put("small", SMALL)
+        self._upload(self.direct, "large", LARGE)
+        for name, data in zip(("first", "second"), HALVES, strict=True):
+            self._upload(self.direct, name, data)
+
+    def _upload(self, store: S3Store, key: str, data: bytes) -> None:
+        path = self.folder / "source"
+        path.write_bytes(data)
+        store.upload(path, key, sha256=sha256(data))
+
+    # One function per operation: acts through the proxy, returns (what is there now, what should be).
+
+    def put(self) -> tuple[bytes | None, bytes]:
+        self.store.put("new", SMALL)
+        return self.bytes_of("new"), SMALL
+
+    def put_if_absent(self) -> tuple[bytes | None, bytes]:
+        self.store.put("new", SMALL, if_absent=True)
+        return self.bytes_of("new"), SMALL
+
+    def upload_small(self) -> tuple[bytes | None, bytes]:
+        self._upload(self.store, "new", SMALL)
+        return self.bytes_of("new"), SMALL
+
+    def upload_large(self) -> tuple[bytes | None, bytes]:
+        self._upload(self.store, "new", LARGE)
+        return self.bytes_of("new"), LARGE
+
+    def download(self) -> tuple[bytes | None, bytes]:
+        target = self.folder / "target"
+        self.store.download("large", target)
+        return target.read_bytes(), LARGE
+
+    def read(self) -> tuple[bytes | None, bytes]:
+        return b"".join(self.store.read("large", 1000, PART_BYTES)), LARGE[1000:PART_BYTES]
+
+    def list(self) -> tuple[bytes | None, bytes]:
+        return b" ".join(info.key.encode() for info in self.store.list()), b"first large second small"
+
+    def head(self) -> tuple[bytes | None, bytes]:
+        info = self.store.head("small")
+        return (str(info.sha256).encode() if info else None), sha256(SMALL).encode()
+
+    def copy(self) -> tuple[bytes | None, bytes]:
+        self.store.copy("small", "new")
+        return self.bytes_of("new"), SMALL
+
+    def copy_large(self) -> tuple[bytes | None, bytes]:
+        self.store.copy("large", "new")
+        return self.bytes_of("new"), LARGE
+
+    def compose(self) -> tuple[bytes | None, bytes]:
+        self.store.compose(["first", "second"], "new")
+        return self.bytes_of("new"), b"".join(HALVES)
+
+    def delete(self) -> tuple[bytes | None, bytes]:
+        self.store.delete("small")
+        return b"gone" if self.direct.head("small") is None else None, b"gone"
+
+    def bytes_of(self, key: str) -> bytes | None:
+        return None if self.direct.head(key) is None else b"".join(self.direct.read(key))
+
+
+@pytest.fixture(scope="module")
+def stocked(swift: SwiftServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A bucket with the objects that the matrix reads; its clients are made once."""
+    with FaultProxy(swift.url) as proxy:
+        place = Place(swift.url, new_bucket(swift.url), proxy, tmp_path_factory.mktemp("stock"))
+        place.prepare()
+        yield place
+
+
+@pytest.fixture
+def place(stocked: Place, tmp_path: Path) -> Iterator[Place]:
+    stocked.folder = tmp_path
+    stocked.proxy.faults = []
+    stocked.direct.delete("new")
+    stocked.direct.put("small", SMALL)
+    yield stocked
+    stocked.proxy.faults = []
+    stocked.direct.sweep()
+
+
+EVERYWHERE: list[Kind] = ["reset", "lost_answer", "stall", "503", "429"]
+STEPS: dict[str, list[str]] = {
+    "put": ["put", "head"],
+    "put_if_absent": ["put", "head"],
+    "upload_small": ["put", "head"],
+    "upload_large": ["list_uploads", "create", "part", "complete", "head"],
+    "download": ["head", "get"],
+    "read": ["get"],
+    "list": ["list"],
+    "head": ["head"],
+    "copy": ["head", "copy"],
+    "copy_large": ["head", "create", "part_copy", "complete"],
+    "compose": ["head", "create", "get", "part", "part_copy", "complete"],
+    "delete": ["delete"],
+}
+# No store gives a digest of a listing, of headers or of a range: a byte that flips there without TLS cannot be found.
+FLIPS = {("put", "put"), ("upload_small", "put"), ("upload_large", "part"), ("download", "get"), ("compose", "get")}
+CUT_REQUESTS = {"put", "part", "complete"}
+TRUNCATED = {"get", "list", "list_uploads", "create", "complete", "copy", "part_copy"}
+DROPPED = {"put"}
+
+CELLS = [
+    (act, step, kind)
+    for act, steps in STEPS.items()
+    for step in steps
+    for kind in [
+        *EVERYWHERE,
+        # The answer to a HEAD has no body to say this in.
+        *([] if step == "head" else ["400-timeout"]),
+        *(["flip"] if (act, step) in FLIPS else []),
+        *(["cut_request"] if step in CUT_REQUESTS else []),
+        *(["truncate"] if step in TRUNCATED else []),
+        *(["drop"] if step in DROPPED else []),
+    ]
+]
+
+
+@pytest.mark.parametrize(("act", "step", "kind"), CELLS)
+def test_one_fault_anywhere_ends_in_the_right_bytes(place: Place, act: str, step: str, kind: Kind) -> None:
+    place.proxy.faults = [Fault(kind, step, retry_after="0" if kind in ("503", "429") else None)]
+    there, expected = getattr(place, act)()
+    assert there == expected
+    assert place.proxy.faults[0].times == 0, "the fault never happened"
+
+
+@pytest.mark.parametrize(
+    ("act", "step", "kind"),
+    [
+        *((act, steps[-1], kind) for act, steps in STEPS.items() for kind in ("reset", "503", "429")),
+        ("put", "put", "flip"),
+        ("put", "put", "drop"),
+        ("put", "put", "stall"),
+        ("upload_large", "part", "flip"),
+        ("upload_large", "part", "cut_request"),
+        ("upload_large", "part", "stall"),
+        ("upload_large", "part", "drop"),
+        ("upload_large", "complete", "reset"),
+        ("read", "get", "truncate"),
+        ("download", "get", "stall"),
+        ("download", "get", "flip"),
+        ("list", "list", "truncate"),
+        ("compose", "part_copy", "503"),
+        ("compose", "get", "reset"),
+        ("compose", "part", "drop"),
+    ],
+)
+def test_a_fault_that_stays_ends_in_a_clear_error_and_nothing_half_done(
+    place: Place, act: str, step: str, kind: Kind
+) -> None:
+    place.proxy.faults = [Fault(kind, step, times=1_000_000)]
+    with pytest.raises(DataprepError) as caught:
+        getattr(place, act)()
+    assert isinstance(caught.value, SourceError)
+    assert f"s3://{place.bucket}/" in str(caught.value)
+    assert "AKIA" not in str(caught.value)
+    if step != "head":
+        assert place.direct.head("new") is None
+    assert not (place.folder / "target").exists()
+
+
+def test_the_wish_of_the_store_is_waited_for(swift: SwiftServer, place: Place) -> None:
+    waits: list[float] = []
+    policy = RetryPolicy(attempts=4, base_seconds=0.01, max_seconds=0.02, sleep=waits.append)
+    store = new_store(place.proxy.url, place.bucket, retry=policy)
+    place.proxy.faults = [Fault("429", "put", times=2, retry_after="7"), Fault("503", "put")]
+    store.put("new", SMALL)
+    assert [round(wait) for wait in waits] == [7, 7, 0]
+
+
+def test_a_slow_link_narrows_the_lanes_and_ends_well(swift: SwiftServer, tmp_path: Path) -> None:
+    bucket, data = new_bucket(swift.url), content(3 * PART_BYTES)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    with FaultProxy(swift.url, bytes_per_second=3_000_000) as proxy:
+        # A part takes longer than this limit, and four at once much longer.
+        store = new_store(proxy.url, bucket, read_seconds=1.5)
+        store.upload(path, "key", sha256=sha256(data))
+        assert proxy.count("part") > 3, "no request timed out; the test shows nothing"
+    assert b"".join(store_of(swift, bucket).read("key")) == data
+
+
+def store_of(swift: SwiftServer, bucket: str) -> S3Store:
+    return new_store(swift.url, bucket)
+
+
+# Changed objects.
+
+
+def test_an_object_replaced_during_a_download_is_fetched_anew(swift: SwiftServer, place: Place) -> None:
+    other = content(2 * PART_BYTES + 99, "other")
+    place.direct.copy("large", "new")
+
+    class Replacing:
+        done = False
+
+        def __call__(self, operation: str, target: str) -> None:
+            if operation == "get" and not self.done:
+                self.done = True
+                place._upload(place.direct, "new", other)
+
+    with FaultProxy(swift.url, before=Replacing()) as proxy:
+        store = new_store(proxy.url, place.bucket)
+        counts: list[int] = []
+        info = store.download("new", place.folder / "target", progress=counts.append)
+    assert (place.folder / "target").read_bytes() == other
+    assert (info.bytes, sum(counts)) == (len(other), len(other))
+
+
+def test_a_read_never_mixes_two_versions(place: Place) -> None:
+    place.direct.copy("large", "new")
+    blocks = place.store.read("new")
+    first = next(blocks)
+    assert LARGE.startswith(first)
+    place._upload(place.direct, "new", content(len(LARGE), "other"))
+    place.proxy.faults = []
+    with suppress(ConflictError):
+        # The open answer may still hold the old bytes; anything but them must not come.
+        assert first + b"".join(blocks) == LARGE
+
+
+# Digests.
+
+
+@pytest.mark.parametrize("kind", ["recorded", "plain", "multipart"])
+def test_bytes_that_are_always_wrong_are_found_by_whatever_digest_there_is(place: Place, kind: str) -> None:
+    client = new_client(place.direct._endpoint)
+    if kind == "recorded":
+        place.direct.copy("large", "new")
+    elif kind == "plain":
+        client.put_object(Bucket=place.bucket, Key="new", Body=LARGE)
+    else:
+        multipart(client, place.bucket, [LARGE[:PART_BYTES], LARGE[PART_BYTES:]])
+    place.store.download("new", place.folder / "good")
+    assert (place.folder / "good").read_bytes() == LARGE
+    place.proxy.faults = [Fault("flip", "get", times=1), Fault("flip", "get", times=1, skip=4)]
+    with suppress(CorruptSourceError):
+        place.store.download("new", place.folder / "target")
+        assert (place.folder / "target").read_bytes() == LARGE
+    place.proxy.faults = [Fault("flip", "get", times=1_000_000)]
+    if kind == "multipart":
+        # The same wrong bytes twice: as uneven parts would be, but for the two flips being the same.
+        return
+    with pytest.raises(CorruptSourceError):
+        place.store.download("new", place.folder / "other")
+    assert sorted(path.name for path in place.folder.iterdir() if path.name.startswith("other")) == []
+
+
+def test_a_multipart_object_of_uneven_parts_can_be_downloaded(place: Place) -> None:
+    data = content(2 * PART_BYTES + 18)
+    edges = [0, PART_BYTES + 7, 2 * PART_BYTES + 7, len(data)]
+    multipart(
+        new_client(place.direct._endpoint),
+        place.bucket,
+        [data[start:stop] for start, stop in pairwise(edges)],
+    )
+    place.store.download("new", place.folder / "target")
+    assert (place.folder / "target").read_bytes() == data
+
+
+def multipart(client: object, bucket: str, parts: list[bytes]) -> None:
+    where = {"Bucket": bucket, "Key": "new"}
+    upload = client.create_multipart_upload(**where)["UploadId"]  # type: ignore[attr-defined]
+    done = [
+        {
+            "PartNumber": number,
+            "ETag": client.upload_part(**where, UploadId=upload, PartNumber=number, Body=body)["ETag"],  # type: ignore[attr-defined]
+        }
+        for number, body in enumerate(parts, 1)
+    ]
+    client.complete_multipart_upload(**where, UploadId=upload, MultipartUpload={"Parts": done})  # type: ignore[attr-defined]
+
+
+# Kills.
+
+UPLOADER = """
+import sys
+from pathlib import Path
+from dataprep_assets_tests.fakes.buckets import new_store
+url, bucket, path, digest = sys.argv[1:]
+new_store(url, bucket, workers=2).upload(Path(path), "dir/file.bin", sha256=digest)
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "count", "kept"), [("create", 1, 0), ("part", 2, 1), ("part", 5, 4), ("complete", 1, 8)]
+)
+def test_a_killed_upload_shows_nothing_and_the_next_sends_only_what_is_missing(
+    swift: SwiftServer, tmp_path: Path, step: str, count: int, kept: int
+) -> None:
+    bucket, data = new_bucket(swift.url), content(8 * PART_BYTES - 1000)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    direct = new_store(swift.url, bucket)
+    with FaultProxy(swift.url, bytes_per_second=40_000_000) as proxy:
+        if step == "complete":
+            proxy.faults = [Fault("stall", "complete")]
+        process = subprocess.Popen([sys.executable, "-c", UPLOADER, proxy.url, bucket, str(path), sha256(data)])
+        try:
+            wait_for(lambda: proxy.count(step) >= count, process)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        assert direct.head("dir/file.bin") is None
+        assert [*direct.list()] == []
+    with FaultProxy(swift.url) as proxy:
+        given: list[int] = []
+        new_store(proxy.url, bucket).upload(path, "dir/file.bin", sha256=sha256(data), progress=given.append)
+        assert proxy.sent("part") <= len(data) - kept * PART_BYTES + (PART_BYTES if kept == 8 else 0)
+        assert sum(given) == len(data)
+    assert b"".join(direct.read("dir/file.bin")) == data
+    assert direct.sweep() == 0
+
+
+def test_a_killed_upload_of_bytes_that_have_changed_since_is_not_taken_up(swift: SwiftServer, tmp_path: Path) -> None:
+    bucket, data = new_bucket(swift.url), content(4 * PART_BYTES)
+    changed = data[:-1] + bytes([data[-1] ^ 1])
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    direct = new_store(swift.url, bucket)
+    with FaultProxy(swift.url) as proxy:
+        proxy.faults = [Fault("stall", "complete")]
+        process = subprocess.Popen([sys.executable, "-c", UPLOADER, proxy.url, bucket, str(path), sha256(data)])
+        try:
+            wait_for(lambda: proxy.count("complete") >= 1, process)
+        finally:
+            process.kill()
+            process.wait()
+    path.write_bytes(changed)
+    info = direct.upload(path, "dir/file.bin", sha256=sha256(changed))
+    assert direct.head("dir/file.bin") == info
+    assert info.sha256 == sha256(changed)
+    assert b"".join(direct.read("dir/file.bin")) == changed
+    assert direct.sweep() == 0
+
+
+def test_a_killed_upload_is_swept(swift: SwiftServer, tmp_path: Path) -> None:
+    bucket = new_bucket(swift.url)
+    client = new_client(swift.url)
+    for key in ("a/1", "a/2", "b/1"):
+        client.create_multipart_upload(Bucket=bucket, Key=key)
+    direct = new_store(swift.url, bucket)
+    assert direct.sweep("a/", older_than_seconds=3600) == 0
+    assert direct.sweep("a/") == 2
+    assert direct.sweep() == 1
+    assert direct.sweep() == 0
+
+
+DOWNLOADER = """
+import sys
+from pathlib import Path
+from dataprep_assets_tests.fakes.buckets import new_store
+url, bucket, target = sys.argv[1:]
+new_store(url, bucket, workers=2).download("new", Path(target))
+"""
+
+
+def test_a_killed_download_shows_nothing_and_the_next_fetches_what_is_missing(swift: SwiftServer, place: Place) -> None:
+    target, data = place.folder / "target", content(4 * PART_BYTES)
+    place._upload(place.direct, "new", data)
+    place.proxy.faults = [Fault("stall", "get", skip=2, times=9)]
+    process = subprocess.Popen([sys.executable, "-c", DOWNLOADER, place.proxy.url, place.bucket, str(target)])
+    try:
+        sidecar = place.folder / "target.part.json"
+        wait_for(lambda: sidecar.exists() and place.proxy.count("get") >= 3, process)
+        time.sleep(0.2)
+    finally:
+        process.kill()
+        process.wait()
+    assert not target.exists()
+    place.proxy.faults = []
+    before = place.proxy.count("get")
+    place.store.download("new", target)
+    assert target.read_bytes() == data
+    assert place.proxy.count("get") - before <= 2
+    assert [path.name for path in place.folder.iterdir() if path.name.startswith("target")] == ["target"]
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, "the process ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+# R2's rule.
+
+
+@pytest.mark.parametrize("equal_parts", [True, False])
+def test_what_r2_refuses_is_never_sent(swift: SwiftServer, tmp_path: Path, equal_parts: bool) -> None:
+    bucket = new_bucket(swift.url)
+    direct = new_store(swift.url, bucket)
+    mib = 1024 * 1024
+    sizes = [5 * mib - 1, 5 * mib, 5 * mib + 1, 10 * mib - 1, 10 * mib, 10 * mib + 1, 1, 12 * mib + 345]
+    contents = {f"s/{size}": content(size, str(size)) for size in sizes}
+    with FaultProxy(swift.url, before=strict_parts(new_client(swift.url), bucket)) as proxy:
+        store = new_store(proxy.url, bucket, equal_parts=equal_parts)
+        path = tmp_path / "file"
+        for key, data in contents.items():
+            path.write_bytes(data)
+            store.upload(path, key, sha256=sha256(data))
+            assert b"".join(direct.read(key)) == data
+        keys = [*contents]
+        if not equal_parts:
+            with pytest.raises(TransferError, match="InvalidPart"):
+                store.compose([keys[2], keys[3], keys[7]], "whole")
+            assert direct.head("whole") is None
+            assert direct.sweep() == 0
+            return
+        for group in (
+            [0, 1],
+            [1, 1],
+            [1, 2],
+            [2, 1],
+            [4, 4],
+            [3, 5],
+            [6, 6, 6],
+            [6, 4],
+            [7, 6],
+            [0, 1, 2, 3, 4, 5, 6, 7],
+        ):
+            sources = [keys[index] for index in group]
+            expected = b"".join(contents[key] for key in sources)
+            before = store.client_bytes
+            info = store.compose(sources, "whole")
+            assert info.bytes == len(expected)
+            assert b"".join(direct.read("whole")) == expected
+            # One part per boundary between sources, at most; and the last one where its source is too small to copy.
+            assert store.client_bytes - before <= len(sources) * 5 * mib
+
+
+def test_uneven_parts_need_less_through_the_client(swift: SwiftServer, tmp_path: Path) -> None:
+    bucket = new_bucket(swift.url)
+    store = new_store(swift.url, bucket, equal_parts=False)
+    mib = 1024 * 1024
+    contents = [content(size, str(size)) for size in (5 * mib + 1, 6 * mib, 3, 11 * mib)]
+    for number, data in enumerate(contents):
+        store.put(f"s/{number}", data)
+    store.compose([f"s/{number}" for number in range(4)], "whole")
+    assert b"".join(store.read("whole")) == b"".join(contents)
+    assert store.client_bytes == 5 * mib
+
+
+# Disks.
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("cannot mount a tmpfs here (root is needed)")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_is_a_clear_error_and_leaves_nothing(place: Place, small_disk: Path) -> None:
+    with pytest.raises(TransferError, match=f"full: {len(LARGE)} bytes are needed"):
+        place.store.download("large", small_disk / "target")
+    assert [*small_disk.iterdir()] == []

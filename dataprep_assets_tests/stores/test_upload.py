@@ -1,0 +1,208 @@
+"""Which parts, one pass over the file, digests, bounded memory."""
+
+import hashlib
+import http.client
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataprep_assets.errors import ConfigError, IntegrityError
+from dataprep_assets.stores.upload import (
+    MAX_OBJECT_BYTES,
+    MAX_PARTS,
+    MIN_PART_BYTES,
+    Lanes,
+    Part,
+    PartBody,
+    SlowError,
+    plan_concatenation,
+    plan_parts,
+    send_parts,
+)
+from dataprep_assets_tests.stores.contract import content, sha256
+
+MIB = 1024 * 1024
+
+
+def check_r2(lengths: list[int]) -> None:
+    """R2's rule for the parts of one upload."""
+    assert len(lengths) <= MAX_PARTS
+    assert all(length == lengths[0] >= MIN_PART_BYTES for length in lengths[:-1])
+    assert not lengths or 0 < lengths[-1] <= lengths[0]
+
+
+@given(st.integers(1, MAX_OBJECT_BYTES), st.integers(MIN_PART_BYTES, 512 * MIB))
+def test_the_parts_of_any_size_are_a_cut_that_r2_takes(size: int, part_bytes: int) -> None:
+    # A plan of few parts is quick to check; a small part is enlarged when there are too many.
+    parts = plan_parts(size, part_bytes=part_bytes)
+    check_r2([part.bytes for part in parts])
+    assert [part.number for part in parts] == list(range(1, len(parts) + 1))
+    assert [part.start for part in parts] == [0, *(part.stop for part in parts[:-1])]
+    assert parts[-1].stop == size
+
+
+@pytest.mark.parametrize("size", [1, MIN_PART_BYTES, MAX_PARTS * MIN_PART_BYTES, MAX_PARTS * MIN_PART_BYTES + 1])
+def test_part_counts_at_the_limit(size: int) -> None:
+    parts = plan_parts(size, part_bytes=MIN_PART_BYTES)
+    check_r2([part.bytes for part in parts])
+    assert parts[-1].stop == size
+
+
+def test_what_no_store_takes_is_refused() -> None:
+    with pytest.raises(ConfigError, match="5 MiB"):
+        plan_parts(1, part_bytes=MIN_PART_BYTES - 1)
+    with pytest.raises(ConfigError, match="5 TiB"):
+        plan_parts(MAX_OBJECT_BYTES + 1, part_bytes=MIN_PART_BYTES)
+    with pytest.raises(ConfigError, match="5 TiB"):
+        plan_concatenation([MAX_OBJECT_BYTES, 1], equal_parts=True)
+
+
+SIZES = st.lists(
+    st.one_of(st.integers(0, 12 * MIB), st.sampled_from([5 * MIB - 1, 5 * MIB, 5 * MIB + 1, 600 * MIB, 70_000 * MIB])),
+    max_size=12,
+)
+
+
+@given(SIZES, st.booleans())
+def test_a_concatenation_has_every_byte_once_and_in_order(sizes: list[int], equal_parts: bool) -> None:
+    parts = plan_concatenation(sizes, equal_parts=equal_parts)
+    position = dict.fromkeys(range(len(sizes)), 0)
+    last = 0
+    for piece in (piece for pieces in parts for piece in pieces):
+        assert piece.source >= last
+        assert position[piece.source] == piece.start < piece.stop
+        position[piece.source], last = piece.stop, piece.source
+    assert [position[source] for source in range(len(sizes))] == sizes
+    lengths = [sum(piece.bytes for piece in pieces) for pieces in parts]
+    assert len(lengths) <= MAX_PARTS
+    assert all(length >= MIN_PART_BYTES for length in lengths[:-1])
+    if equal_parts:
+        check_r2(lengths)
+        # What goes through the client: at most one part per boundary.
+        assert sum(len(pieces) > 1 for pieces in parts) <= max(0, len(sizes) - 1)
+    else:
+        # Only what completes a small source to 5 MiB.
+        assert all(
+            length == MIN_PART_BYTES for length, pieces in zip(lengths[:-1], parts, strict=False) if len(pieces) > 1
+        )
+
+
+def parts_of(path: Path, data: bytes, step: int) -> list[Part]:
+    path.write_bytes(data)
+    starts = range(0, len(data), step)
+    return [Part(number, start, min(start + step, len(data))) for number, start in enumerate(starts, 1)]
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 7])
+def test_every_part_is_sent_once_and_answers_keep_their_order(tmp_path: Path, lanes: int) -> None:
+    path, data = tmp_path / "file", content(1_000_003)
+    parts = parts_of(path, data, 65_536)
+
+    def send(part: Part, view: memoryview) -> bytes:
+        time.sleep(0.002 * (part.number % 3))
+        return bytes(view)
+
+    answers = send_parts(path, parts, send, sha256=sha256(data), lanes=lanes, label="x", stop=threading.Event())
+    assert b"".join(answers) == data
+
+
+def test_no_more_parts_are_in_memory_than_lanes(tmp_path: Path) -> None:
+    path, data = tmp_path / "file", content(400_000)
+    parts = parts_of(path, data, 10_000)
+    buffers: set[int] = set()
+    lock = threading.Lock()
+
+    def send(part: Part, view: memoryview) -> None:
+        with lock:
+            buffers.add(id(view.obj))
+
+    send_parts(path, parts, send, sha256=sha256(data), lanes=3, label="x", stop=threading.Event())
+    assert len(buffers) <= 3
+
+
+@pytest.mark.parametrize("change", ["flip", "shorter", "longer"])
+def test_a_file_that_is_not_what_was_recorded_is_refused(tmp_path: Path, change: str) -> None:
+    path, data = tmp_path / "file", content(100_000)
+    parts = parts_of(path, data, 30_000)
+    changed = {"flip": data[:-1] + b"?", "shorter": data[:-1], "longer": data + b"?"}[change]
+    path.write_bytes(changed)
+    with pytest.raises(IntegrityError, match="file"):
+        send_parts(
+            path, parts, lambda part, view: None, sha256=sha256(data), lanes=2, label="x", stop=threading.Event()
+        )
+
+
+def test_the_first_error_stops_the_others(tmp_path: Path) -> None:
+    path, data = tmp_path / "file", content(1_000_000)
+    parts = parts_of(path, data, 1_000)
+    sent: list[int] = []
+
+    def send(part: Part, view: memoryview) -> None:
+        sent.append(part.number)
+        if part.number == 3:
+            raise KeyError("broken")
+        time.sleep(0.01)
+
+    with pytest.raises(KeyError):
+        send_parts(path, parts, send, sha256=sha256(data), lanes=2, label="x", stop=threading.Event())
+    assert len(sent) < 20
+
+
+def test_a_body_reads_like_a_file_and_can_be_sent_again() -> None:
+    data = content(1_000_000)
+    body = PartBody(memoryview(data))
+    for _ in range(2):
+        assert b"".join(iter(lambda: bytes(body.read(16_384)), b"")) == data
+        assert (body.tell(), len(body)) == (len(data), len(data))
+        assert body.seek(0) == 0
+    assert body.seek(-3, 2) == len(data) - 3
+    assert bytes(body.read()) == data[-3:]
+
+
+def test_a_body_longer_than_the_time_limit_arrives_while_it_moves() -> None:
+    """The socket's timeout counts for a block: with a plain buffer it would count for the whole part."""
+    data = bytes(8 * MIB)
+    server = socket.create_server(("127.0.0.1", 0))
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+    received = hashlib.sha256()
+
+    def receive() -> None:
+        peer, _ = server.accept()
+        with peer:
+            left, head = len(data), b""
+            while b"\r\n\r\n" not in head:
+                head += peer.recv(4096)
+            block = head.split(b"\r\n\r\n", 1)[1]
+            while True:
+                received.update(block)
+                left -= len(block)
+                if not left:
+                    break
+                time.sleep(0.02)
+                block = peer.recv(128 * 1024)
+            peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    connection = http.client.HTTPConnection("127.0.0.1", server.getsockname()[1], timeout=0.6)
+    connection.request("PUT", "/", body=PartBody(memoryview(data)), headers={"Content-Length": str(len(data))})
+    thread.join(30)
+    assert connection.getresponse().status == 200
+    assert received.digest() == hashlib.sha256(data).digest()
+    connection.close()
+    server.close()
+
+
+def test_lanes_become_fewer_with_every_timeout_and_never_none() -> None:
+    lanes = Lanes(8)
+    for expected in (4, 2, 1, 1):
+        with pytest.raises(SlowError), lanes.one():
+            raise SlowError("slow")
+        assert lanes.limit == expected
+    with lanes.one():
+        pass
