@@ -1,18 +1,19 @@
 """Files made by the kernel: new names for the same bytes, and concatenations that never pass through Python.
 
-Entry points: `concatenate`, `create`, `fsync_directory`.
+Entry points: `concatenate`, `create`, `fsync_directory`, `boot_id`.
 """
 
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from dataprep_assets.errors import FormatError
 
-__all__ = ["concatenate", "create", "fsync_directory"]
+__all__ = ["boot_id", "concatenate", "create", "fsync_directory"]
 
 # One system call moves at most this many bytes; Linux itself stops just below 2 GiB.
 _CALL_BYTES = 1 << 30
@@ -25,6 +26,19 @@ _UNSUPPORTED = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTS
 
 # Hard links refused: other file system, no permission or no support, too many links, protected_hardlinks.
 _UNLINKABLE = _UNSUPPORTED | {errno.EPERM, errno.EMLINK, errno.EACCES}
+
+
+@lru_cache(maxsize=1)
+def boot_id() -> str | None:
+    """What tells this boot of the machine from others; None where the system has no such thing.
+
+    What was written but not synced survives every end of a process, and no crash of the machine: state that names its
+    boot can be believed without the cost of syncing it.
+    """
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() or None
+    except OSError:
+        return None
 
 
 def fsync_directory(path: Path) -> None:

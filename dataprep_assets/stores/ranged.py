@@ -3,7 +3,8 @@
 A download writes beside its target: ``<target>.part`` (preallocated) holds the bytes, ``<target>.part.json`` (the
 sidecar) says which parts are on disk. Four rules make a kill at any instant harmless:
 
-* a part's bytes reach the disk before the sidecar names the part, so what the sidecar claims is always there;
+* the sidecar names a part only when its bytes are written. Those that are synced as well (every gibibyte) are believed
+  always, the others only within the boot that wrote them: a kill loses none of them, a crashed machine may;
 * a worker rewrites the sidecar before it takes its next part, so a kill costs at most one range per worker;
 * the target's name appears only by a rename of a complete, verified, synced file;
 * one process at a time owns a ``.part`` (a kernel lock, which a killed owner cannot leave behind).
@@ -33,6 +34,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dataprep_assets.errors import ConfigError, CorruptSourceError, TransferError
+from dataprep_assets.stores.files import boot_id, fsync_directory
 
 __all__ = [
     "PART_BYTES",
@@ -52,6 +54,8 @@ PART_BYTES = 32 * 1024 * 1024
 
 # How often a waiting thread looks at its stop events, in seconds.
 _POLL_SECONDS = 0.05
+# How many bytes a crash of the machine may cost; a sync for every part would cost more than the network.
+_SYNC_BYTES = 1 << 30
 # How long a stopped transfer waits for its workers. One that is blocked in a socket read ends later, by its read
 # timeout; until then it owns only a descriptor of its own, and it never writes again once it is stopped.
 _GRACE_SECONDS = 2.0
@@ -252,6 +256,8 @@ def download(
         if not finished:
             # A sidecar that speaks of other bytes must be gone before this run writes its first one.
             sidecar.unlink(missing_ok=True)
+        else:
+            _sync_data(descriptor)  # what an earlier run left counts as synced from here on
         transfer = _Transfer(
             read_range=read_range,
             size=size,
@@ -265,6 +271,7 @@ def download(
             progress=progress,
             outer_stopped=stopped,
             finished=finished,
+            synced=set(finished),
         )
         try:
             _allocate(descriptor, size, part, label)
@@ -276,7 +283,7 @@ def download(
                 _remove_partial(target)
             raise
         os.replace(part, target)
-        _sync_directory(target.parent)
+        fsync_directory(target.parent)
         # The lock went along with the rename: a process that waited for it may own a new `.part` and sidecar by now.
         discard_partial(target)
         return digest
@@ -297,8 +304,11 @@ class _Transfer:
     retry: RetryPolicy
     progress: Callable[[int], None] | None
     outer_stopped: Callable[[], bool]
-    # Indexes of the parts whose bytes are synced; guarded by `lock`, as is the sidecar that repeats it.
+    # Indexes of the parts whose bytes are written, and of those that are synced too; guarded by `lock`, as is the
+    # sidecar that repeats them.
     finished: set[int]
+    synced: set[int] = field(default_factory=set)
+    unsynced_bytes: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def fetch(self) -> str:
@@ -403,13 +413,21 @@ class _Transfer:
                 raise RetryableError(f"short body, ended at byte {reached}")
 
         self.retry.run(attempt, label=label, stopped=stopped)
-        _sync_data(descriptor)
         with self.lock:
             if stopped():
                 # After a stop the caller may already have started again, and owns the sidecar.
                 raise StoppedError(f"{label}: stopped; run again to resume")
             self.finished.add(index)
             self._write_sidecar()
+            self.unsynced_bytes += end - start
+            if self.unsynced_bytes < _SYNC_BYTES:
+                return
+            written, self.unsynced_bytes = set(self.finished), 0
+        _sync_data(descriptor)
+        with self.lock:
+            if not stopped():
+                self.synced |= written
+                self._write_sidecar()
 
     def _write(self, descriptor: int, chunk: bytes, offset: int) -> None:
         view = memoryview(chunk)
@@ -434,12 +452,12 @@ class _Transfer:
             "etag": self.etag,
             "part_bytes": self.part_bytes,
             "finished": sorted(self.finished),
+            "synced": sorted(self.synced),
+            "boot": boot_id(),
         }
         draft = _sidecar_draft(self.sidecar)
         with draft.open("w", encoding="utf-8") as stream:
             json.dump(state, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
         os.replace(draft, self.sidecar)
 
     def finished_bytes(self) -> int:
@@ -449,6 +467,7 @@ class _Transfer:
         """Give up every byte fetched so far."""
         self.report(-self.finished_bytes())
         self.finished.clear()
+        self.synced.clear()
         self.sidecar.unlink(missing_ok=True)
 
 
@@ -545,7 +564,9 @@ def _read_sidecar(sidecar: Path, size: int, etag: str | None, part_bytes: int) -
     if (state.get("size"), state.get("etag"), state.get("part_bytes")) != (size, etag, part_bytes):
         return set()
     parts = range(-(-size // part_bytes))
-    finished = {index for index in state["finished"] if isinstance(index, int)}
+    same_boot = boot_id() is not None and state.get("boot") == boot_id()
+    believed = state["finished"] if same_boot else state.get("synced", [])
+    finished = {index for index in believed if isinstance(index, int)}
     return finished if all(index in parts for index in finished) else set()
 
 
@@ -612,11 +633,3 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
     causes = [error for error in errors if not isinstance(error, StoppedError)]
     for error in causes or errors:
         raise error
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

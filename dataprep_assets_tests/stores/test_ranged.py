@@ -342,3 +342,38 @@ def test_retry_after_is_read_in_both_its_forms() -> None:
 def test_a_policy_that_cannot_work_is_refused(bad: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(bad))):
         RetryPolicy(**bad)  # type: ignore[arg-type]
+
+
+def test_after_a_crash_of_the_machine_only_synced_parts_are_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sidecar of another boot: what was not synced may be lost, whatever the file's length says."""
+    monkeypatch.setattr(ranged, "_SYNC_BYTES", 3 * PART)
+    data = os.urandom(8 * PART)
+    stop = threading.Event()
+
+    def broken(start: int, end: int) -> Iterator[bytes]:
+        if start >= 5 * PART:
+            stop.set()
+            raise RetryableError("gone")
+        yield data[start:end]
+
+    target = tmp_path / "target"
+    with pytest.raises(TransferError):
+        ranged.download(
+            broken, size=len(data), target=target, sha256=None, label="x", part_bytes=PART, workers=1, stop=stop
+        )
+    sidecar = tmp_path / "target.part.json"
+    state = json.loads(sidecar.read_text())
+    assert state["finished"] == [0, 1, 2, 3, 4]
+    assert state["synced"] == [0, 1, 2]
+    sidecar.write_text(json.dumps(state | {"boot": "another"}))
+    asked: list[int] = []
+
+    def whole(start: int, end: int) -> Iterator[bytes]:
+        asked.append(start // PART)
+        yield data[start:end]
+
+    ranged.download(whole, size=len(data), target=target, sha256=None, label="x", part_bytes=PART, workers=1)
+    assert asked == [3, 4, 5, 6, 7]
+    assert target.read_bytes() == data
