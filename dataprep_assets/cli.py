@@ -1,10 +1,11 @@
-"""The `dataprep` command: run a dataset, see its status, verify artifacts offline.
+"""The `dataprep` command: run a dataset, see its status, verify artifacts offline, try a store, copy between stores.
 
 `run` materializes through Dagster into the instance of DAGSTER_HOME, so that everything it did is visible in the UI;
-`status` and `verify` need no Dagster at all.
+the other commands use no instance.
 """
 
 import argparse
+import hashlib
 import logging
 import os
 import sys
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import dagster as dg
 
     from dataprep_assets.components.dataset import DatasetComponent
+    from dataprep_assets.integrity.receipt import Verification
+    from dataprep_assets.stores.connect import Place
     from resources import StorageResource
 
 
@@ -43,13 +46,30 @@ def main(arguments: list[str] | None = None) -> int:
     status.add_argument("dataset", nargs="+")
     verify = commands.add_parser("verify", help="check artifacts against their receipts, offline")
     verify.add_argument(
-        "path", type=Path, nargs="?", help="artifact, dataset or storage root (default: the storage root)"
+        "path", nargs="?", help="artifact, dataset or storage root: a folder or a URL (default: the whole storage)"
     )
     verify.add_argument("--size-only", action="store_true", help="compare sizes, not digests")
+    check = commands.add_parser("preflight", help="try everything that a store must be able to do")
+    check.add_argument(
+        "url", nargs="?", help="s3://bucket/prefix, gs://bucket/prefix or a folder (default: as for run)"
+    )
+    check.add_argument("--profile", help="a profile of boto3's configuration, with credentials and endpoint")
+    sync = commands.add_parser("sync", help="copy a dataset, or any prefix, between two places, digests compared")
+    sync.add_argument("source", help="s3://bucket/prefix, gs://bucket/prefix or a folder")
+    sync.add_argument("destination")
+    sync.add_argument("--prefix", default="", help="only keys that begin with this, below both places")
+    sync.add_argument("--select", nargs="+", default=[], metavar="GLOB", help="only keys that match one of these")
+    sync.add_argument("--dry-run", action="store_true", help="say what would be done, and what is odd in the source")
+    sync.add_argument("--source-profile", help="a profile of boto3's configuration for the source")
+    sync.add_argument("--dest-profile", help="… and one for the destination")
     options = parser.parse_args(arguments)
     try:
         if options.command == "verify":
-            return _verify(options.path or Path(_storage().root), "size" if options.size_only else "full")
+            return _verify(options.path, "size" if options.size_only else "full")
+        if options.command == "preflight":
+            return _preflight(options.url, options.profile)
+        if options.command == "sync":
+            return _sync(options)
         if options.command == "status":
             return max(_status(name) for name in options.dataset)
         if options.split:
@@ -65,10 +85,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _storage() -> "StorageResource":
-    from resources import build_resources
+    from resources import open_storage
 
-    storage: StorageResource = build_resources(PROJECT_ROOT)["storage"]
-    return storage
+    return open_storage(PROJECT_ROOT)
+
+
+def _place(url: str | None, profile: str | None = None) -> "Place":
+    """The named place, or the storage of the environment."""
+    from dataprep_assets.stores.connect import place_of
+
+    return _storage().place() if url is None else place_of(url, os.environ, profile=profile)
 
 
 def _definitions() -> "dg.Definitions":
@@ -92,13 +118,19 @@ def _component(name: str) -> "DatasetComponent":
     return component
 
 
-def _verify(path: Path, verification: "str") -> int:
-    from dataprep_assets.integrity.verify import verify
+def _verify(path: str | None, verification: "Verification") -> int:
+    from dataprep_assets.integrity.verify import verify, verify_store
+    from dataprep_assets.stores.connect import LocalPlace
 
-    if not path.exists():
-        raise ConfigError(f"{path}: nothing there to verify")
+    place = _place(path)
+    if isinstance(place, LocalPlace):
+        if not place.root.exists():
+            raise ConfigError(f"{place.root}: nothing there to verify")
+        verdicts = verify(place.root, verification)
+    else:
+        verdicts = verify_store(place(), verification)
     count = total = bad = 0
-    for verdict in verify(path, "size" if verification == "size" else "full"):
+    for verdict in verdicts:
         count += 1
         total += verdict.bytes
         bad += bool(verdict.defects)
@@ -106,6 +138,62 @@ def _verify(path: Path, verification: "str") -> int:
             print(f"DAMAGED {verdict.name}: {defect}")
     print(f"{count} artifacts, {total:,} bytes: {'all as their receipts say' if not bad else f'{bad} damaged'}")
     return 1 if bad or not count else 0
+
+
+def _preflight(url: str | None, profile: str | None) -> int:
+    from dataprep_assets.stores.preflight import preflight
+
+    place = _place(url, profile)
+    print(f"{place.url}:")
+    failed = 0
+    for step in preflight(place()):
+        failed += not step.ok
+        print(f"  {'ok     ' if step.ok else 'FAILED ' if step.tried else 'skipped'} {step.name}", flush=True)
+        if step.error:
+            print(f"          {step.error}")
+    print("ready" if not failed else f"not ready: {failed} of these failed or could not be tried")
+    return 1 if failed else 0
+
+
+def _sync(options: argparse.Namespace) -> int:
+    from dataprep_assets.integrity.sync import MANIFEST, Item, Sync
+    from dataprep_assets.stores.connect import consumer_lines, server_between
+
+    source, destination = (
+        _place(options.source, options.source_profile),
+        _place(options.destination, options.dest_profile),
+    )
+    identity = hashlib.sha256(f"{source} {destination} {options.prefix}".encode()).hexdigest()[:16]
+    cache = Path(_storage().cache or PROJECT_ROOT / ".dataprep" / "cache")
+    sync = Sync(
+        source=source(),
+        destination=destination(),
+        work=cache / "sync" / identity,
+        prefix=options.prefix,
+        select=tuple(options.select),
+        server=server_between(source, destination),
+    )
+    plan = sync.plan()
+    for finding in plan.findings:
+        print(f"note: {finding}")
+    for item in plan.items if options.dry_run else ():
+        print(f"{item.action:<8}{item.bytes:>18,} B  {item.key} ({item.why})")
+    how = "on the server" if plan.on_server else "through this machine"
+    print(f"{len(plan.items)} objects, {len(plan.todo)} to copy: {plan.bytes:,} bytes, ", end="")
+    print(f"about {plan.requests:,} requests, {how}")
+    if options.dry_run:
+        return 0
+    if not plan.items:
+        raise ConfigError(f"{source.url}: nothing there to copy; check the prefix and --select")
+
+    def show(item: Item) -> None:
+        print(f"copied {item.bytes:>18,} B  {item.key}", flush=True)
+
+    sync.run(plan, show)
+    print(f"all there, digests compared: {destination.url}/{MANIFEST}")
+    for line in consumer_lines(destination):
+        print(line)
+    return 0
 
 
 def _status(name: str) -> int:

@@ -14,8 +14,9 @@ from dataprep_assets.builds.corpus import CorpusDeclaration
 from dataprep_assets.builds.manifest import load_manifest
 from dataprep_assets.components.dataset import declared
 from dataprep_assets.components.tokenized_corpus import TokenizedCorpus
-from dataprep_assets.integrity.artifacts import LocalArtifacts
-from resources import StorageResource
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from resources import StorageResource, resources_of
+from resources.storage import initialized
 
 SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "sample_corpus"
 
@@ -39,16 +40,17 @@ def sample_attributes(**changes: Any) -> dict[str, Any]:
 
 @dataclass
 class Project:
-    """One dataset's definitions, its instance and its storage root."""
+    """One dataset's definitions, its instance and its storage; `root` is the folder of a local one."""
 
     corpus: CorpusDeclaration
     instance: dg.DagsterInstance
     root: Path
+    storage: StorageResource
 
     @property
-    def store(self) -> LocalArtifacts:
+    def store(self) -> ArtifactStore:
         """Where its artifacts are."""
-        return LocalArtifacts(self.root)
+        return initialized(self.storage).artifacts(self.corpus.storage)
 
     @property
     def dataset(self) -> CorpusAssets:
@@ -57,9 +59,9 @@ class Project:
 
     @property
     def definitions(self) -> dg.Definitions:
-        """The component's definitions bound to the storage root."""
+        """The component's definitions bound to the storage."""
         built = TokenizedCorpus(self.corpus).build_defs(None)  # type: ignore[arg-type]
-        return dg.Definitions.merge(built, dg.Definitions(resources={"storage": StorageResource(root=str(self.root))}))
+        return dg.Definitions.merge(built, dg.Definitions(resources=resources_of(self.storage)))
 
     def run(self, names: Sequence[dg.AssetKey], shards: tuple[str, str] | None = None) -> dg.ExecuteInProcessResult:
         """Materialize assets with their checks, for a range of shards where they are partitioned."""
@@ -109,11 +111,12 @@ class Project:
 
 
 @contextmanager
-def project(attributes: Mapping[str, Any], folder: Path) -> Iterator[Project]:
-    """A project in a folder, on an SQLite instance of its own."""
+def project(attributes: Mapping[str, Any], folder: Path, storage: StorageResource | None = None) -> Iterator[Project]:
+    """A project in a folder, on an SQLite instance of its own; its artifacts are in the folder, or in `storage`."""
     home = folder / "dagster"
     home.mkdir(parents=True, exist_ok=True)
     (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     corpus = declared(CorpusDeclaration, attributes, folder / "defs.yaml")
     with dg.DagsterInstance.from_config(str(home)) as instance:
-        yield Project(corpus, instance, folder / "artifacts")
+        root = folder / "artifacts"
+        yield Project(corpus, instance, root, storage or StorageResource(root=str(root)))

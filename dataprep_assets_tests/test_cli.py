@@ -14,6 +14,9 @@ import pytest
 from dataprep_assets.components.tokenized_corpus import chosen
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
+from dataprep_assets_tests.fakes.buckets import new_bucket
+from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 
 pytestmark = pytest.mark.slow
 
@@ -22,10 +25,10 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "DAGSTER_HOME": str(folder / "home"), "DATAPREP_ROOT": str(folder / "artifacts")}
 
 
-def dataprep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def dataprep(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "dataprep_assets.cli", *arguments],
-        env=environment(folder),
+        env=environment(folder) | variables,
         cwd=PROJECT_ROOT,
         capture_output=True,
         text=True,
@@ -129,3 +132,63 @@ def test_parts_cover_every_shard_once(count: int) -> None:
 def test_a_range_of_unknown_shards_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"train-00009\.\.\.train-00001"):
         chosen([f"train-{i:05d}" for i in range(10)], bounds="train-00009...train-00001", count=None, index=None)
+
+
+def test_a_folder_is_tried_and_is_ready(tmp_path: Path) -> None:
+    done = dataprep(tmp_path, "preflight", str(tmp_path / "store"))
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("  ok ") == 10
+    assert done.stdout.splitlines()[-1] == "ready"
+    assert [p for p in (tmp_path / "store").rglob("*") if p.is_file() and p.name != "lock"] == []
+
+
+def test_a_store_that_cannot_be_reached_says_what_to_fix_and_no_secret(tmp_path: Path) -> None:
+    secrets = {
+        "R2_DATASET_READ_ACCESS_KEY_ID": "CANARYKEYID0123456789",
+        "R2_DATASET_READ_SECRET_ACCESS_KEY": "canary-secret-value-0123456789",
+    }
+    pytest.importorskip("dagster_aws")
+    with moto_server() as url:
+        done = dataprep(tmp_path, "preflight", "s3://no-such-bucket/x", **secrets, DATAPREP_ENDPOINT_URL=url)
+    assert done.returncode == 1
+    assert "FAILED  credentials and list" in done.stdout
+    assert "there is no bucket no-such-bucket" in done.stdout
+    assert "not ready: 9 of these" in done.stdout
+    for secret in secrets.values():
+        assert secret not in done.stdout + done.stderr
+    half = dataprep(tmp_path, "preflight", "s3://bucket/x", R2_DATASET_READ_ACCESS_KEY_ID="CANARYKEYID0123456789")
+    assert half.returncode == 1
+    assert "R2_DATASET_READ_SECRET_ACCESS_KEY: not set" in half.stderr
+
+
+def test_a_dataset_is_copied_to_a_bucket_and_verified_there(ran: tuple[Path, str], tmp_path: Path) -> None:
+    keys = {"R2_DATASET_WRITE_ACCESS_KEY_ID": KEY_ID, "R2_DATASET_WRITE_SECRET_ACCESS_KEY": SECRET}
+    source = str(ran[0] / "artifacts")
+    with moto_server() as url:
+        bucket = new_bucket(url)
+        reached = keys | {"DATAPREP_ENDPOINT_URL": url, "DATAPREP_CACHE": str(tmp_path / "cache")}
+        there = f"s3://{bucket}/copies"
+        tried = dataprep(
+            tmp_path, "sync", source, there, "--prefix", "sample_corpus/nanogpt_bins/", "--dry-run", **reached
+        )
+        assert tried.returncode == 0, tried.stderr
+        assert "6 objects, 6 to copy" in tried.stdout
+        assert "copy" in tried.stdout
+        assert "train.bin (not there)" in tried.stdout
+        done = dataprep(tmp_path, "sync", source, there, "--prefix", "sample_corpus/nanogpt_bins/", **reached)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == "DATASET_BINS_PATH=copies"
+        assert SECRET not in done.stdout
+        again = dataprep(tmp_path, "sync", source, there, "--prefix", "sample_corpus/nanogpt_bins/", **reached)
+        assert "6 objects, 0 to copy: 0 bytes" in again.stdout
+        verified = dataprep(tmp_path, "verify", there, **reached)
+        assert verified.returncode == 0, verified.stdout
+        assert "1 artifacts" in verified.stdout
+        assert dataprep(tmp_path, "preflight", there, **reached).returncode == 0
+
+
+def test_a_missing_variable_of_the_storage_is_named(tmp_path: Path) -> None:
+    done = dataprep(tmp_path, "status", "sample_corpus", DATAPREP_STORAGE="gcs")
+    assert done.returncode == 1
+    assert "DATAPREP_BUCKET: not set" in done.stderr
+    assert "Traceback" not in done.stderr

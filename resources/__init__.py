@@ -1,9 +1,24 @@
 """The Dagster face of storage and friends.
 
-`build_resources()` reads the environment and is all that `definitions.py` needs. Assets ask a `StorageResource` for the
-root of the artifacts; a dataset that declares its own `storage` overrides it.
+`build_resources()` reads the environment and is all that `definitions.py` needs. Assets ask the `StorageResource` for
+the store of their dataset; what they make goes downstream through `ArtifactIOManager`. The storages of GCS and R2
+(`resources.gcs`, `resources.r2`) need the extras of these names and are imported when the environment names them.
 """
 
-from resources.storage import StorageResource, build_resources
+from pathlib import Path
+from typing import Any
 
-__all__ = ["StorageResource", "build_resources"]
+from resources.io_manager import KEY, ArtifactIOManager
+from resources.storage import StorageResource, build_storage, open_storage
+
+__all__ = ["ArtifactIOManager", "StorageResource", "build_resources", "open_storage", "resources_of"]
+
+
+def build_resources(project_root: Path) -> dict[str, Any]:
+    """The resources of the code location, as the environment says (`resources/storage.py` lists the variables)."""
+    return resources_of(build_storage(project_root))
+
+
+def resources_of(storage: StorageResource) -> dict[str, Any]:
+    """What the assets of this project need: the storage, and the IO manager over it."""
+    return {"storage": storage, KEY: ArtifactIOManager(storage=storage)}

@@ -1,71 +1,206 @@
-"""Offline verification of any artifact, dataset or storage root, from receipts alone.
+"""Offline verification of any artifact, dataset or storage root, in a folder or a bucket, from receipts alone.
 
 Needs neither Dagster nor its database nor the sources: a receipt says which files an artifact has, with size and
-digest, and its ledger must balance.
+digest, and its ledger must balance. In a bucket one listing says what is there, and `full` reads every byte.
 """
 
+import hashlib
 import os
+from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.commit import STAGING
-from dataprep_assets.integrity.receipt import NAME, Receipt, Verification, damage, read_receipt
+from dataprep_assets.integrity.receipt import (
+    NAME,
+    FileRecord,
+    Receipt,
+    Verification,
+    damage,
+    parse_receipt,
+    read_receipt,
+)
+from dataprep_assets.stores.store import ObjectInfo, Store
+
+_AT_ONCE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """One artifact's verdict: where it is, what it holds, and its defects, one sentence each."""
+    """One artifact's verdict: where it is (path or URL), what it holds, and its defects, one sentence each."""
 
-    directory: Path
+    place: str
     name: str
     bytes: int
     defects: tuple[str, ...]
 
 
-def artifacts_below(path: Path) -> Iterator[Path]:
-    """Directories below `path` (itself included) that hold a receipt, in name order; staging is not looked into."""
-    for folder, folders, names in os.walk(path):
-        folders[:] = sorted(f for f in folders if f != STAGING and not f.startswith(".aside-"))
-        if NAME in names:
-            yield Path(folder)
-
-
 def verify(path: Path, verification: Verification = "full") -> Iterator[Verified]:
     """Check every artifact below a path against its receipt, and against those of its inputs that lie beside it."""
-    for directory in artifacts_below(path):
+    return _verify(_Folder(path.absolute()), verification)
+
+
+def verify_store(store: Store, verification: Verification = "full") -> Iterator[Verified]:
+    """As `verify`, for a bucket or a prefix of one."""
+    return _verify(_Bucket(store), verification)
+
+
+class _Tree(ABC):
+    """Where artifacts are. They are named by their paths below it; `.` is the place itself."""
+
+    @abstractmethod
+    def artifacts(self) -> Iterator[PurePosixPath]:
+        """Everything that has a receipt, in name order."""
+
+    @abstractmethod
+    def place(self, path: PurePosixPath) -> str:
+        """Where a person finds it."""
+
+    @abstractmethod
+    def receipt(self, path: PurePosixPath) -> Receipt | None:
+        """The receipt there; IntegrityError when it is damaged."""
+
+    @abstractmethod
+    def damage(self, path: PurePosixPath, receipt: Receipt, verification: Verification) -> list[str]:
+        """What is wrong with the files, one sentence a defect."""
+
+    @abstractmethod
+    def dataset(self, path: PurePosixPath, receipt: Receipt) -> PurePosixPath | None:
+        """The dataset of an artifact; None when it lies above what can be seen."""
+
+    @abstractmethod
+    def has(self, path: PurePosixPath) -> bool:
+        """Whether there is anything below this path."""
+
+
+def _verify(tree: _Tree, verification: Verification) -> Iterator[Verified]:
+    for path in tree.artifacts():
         try:
-            receipt = read_receipt(directory)
+            receipt = tree.receipt(path)
             assert receipt is not None
-            defects = [*damage(directory, receipt, verification), *_inputs_beside(directory, receipt)]
+            defects = [*tree.damage(path, receipt, verification), *_inputs_beside(tree, path, receipt)]
             if receipt.ledger is not None:
-                receipt.ledger.balance(str(directory))
+                receipt.ledger.balance(tree.place(path))
         except IntegrityError as error:
-            yield Verified(directory=directory, name=directory.name, bytes=0, defects=(str(error),))
+            yield Verified(place=tree.place(path), name=path.name, bytes=0, defects=(str(error),))
             continue
         name = "/".join(filter(None, (receipt.dataset, receipt.artifact, receipt.partition)))
-        yield Verified(directory=directory, name=name, bytes=receipt.total_bytes, defects=tuple(defects))
+        yield Verified(place=tree.place(path), name=name, bytes=receipt.total_bytes, defects=tuple(defects))
 
 
 _INPUTS = {"combined_bins": "token_bins"}
 
 
-def _inputs_beside(directory: Path, receipt: Receipt) -> Iterator[str]:
+def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> Iterator[str]:
     """Inputs of a combined artifact or a view that are lost or are not those it was made of.
 
     Only where that kind of input is kept here at all: a published dataset may have left its shards behind.
     """
-    dataset = directory.parents[1] if receipt.partition else directory.parent
+    dataset = tree.dataset(path, receipt)
     kind = _INPUTS.get(receipt.artifact, "combined_bins" if "view" in receipt.facts else None)
-    if kind is None or not (dataset / kind).is_dir():
+    if kind is None or dataset is None or not tree.has(dataset / kind):
         return
     for partition, content in sorted(receipt.inputs.items()):
         try:
-            found = read_receipt(dataset / kind / partition)
+            found = tree.receipt(dataset / kind / partition)
         except IntegrityError:
             continue  # reported where it lies
         if found is None:
             yield f"its input {kind}/{partition} is missing: materialize it again"
         elif found.content != content:
             yield f"its input {kind}/{partition} has changed since: materialize this artifact again"
+
+
+@dataclass(frozen=True)
+class _Folder(_Tree):
+    """Paths are absolute: the inputs of one artifact are found even when it alone is verified."""
+
+    root: Path
+
+    def artifacts(self) -> Iterator[PurePosixPath]:
+        for folder, folders, names in os.walk(self.root):
+            folders[:] = sorted(f for f in folders if f != STAGING and not f.startswith(".aside-"))
+            if NAME in names:
+                yield PurePosixPath(folder)
+
+    def place(self, path: PurePosixPath) -> str:
+        return str(path)
+
+    def receipt(self, path: PurePosixPath) -> Receipt | None:
+        return read_receipt(Path(path))
+
+    def damage(self, path: PurePosixPath, receipt: Receipt, verification: Verification) -> list[str]:
+        return damage(Path(path), receipt, verification)
+
+    def dataset(self, path: PurePosixPath, receipt: Receipt) -> PurePosixPath | None:
+        return path.parents[1] if receipt.partition else path.parent
+
+    def has(self, path: PurePosixPath) -> bool:
+        return Path(path).is_dir()
+
+
+class _Bucket(_Tree):
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._objects = {info.key: info for info in store.list()}
+        self._keys = sorted(self._objects)
+
+    def artifacts(self) -> Iterator[PurePosixPath]:
+        found = (PurePosixPath(key).parent for key in self._objects if PurePosixPath(key).name == NAME)
+        return iter(sorted(path for path in found if STAGING not in path.parts))
+
+    def place(self, path: PurePosixPath) -> str:
+        return self._store.url if path == PurePosixPath() else f"{self._store.url}/{path}"
+
+    def receipt(self, path: PurePosixPath) -> Receipt | None:
+        info = self._objects.get(str(path / NAME))
+        if info is None:
+            return None
+        data = b"".join(self._store.read(info.key, version=info.version))
+        return parse_receipt(data, f"{self._store.url}/{info.key}")
+
+    def damage(self, path: PurePosixPath, receipt: Receipt, verification: Verification) -> list[str]:
+        staged = path / STAGING / receipt.content[:32]
+
+        def defect(record: FileRecord) -> str:
+            # A replacement that was not settled yet is read where it lies, as every reader does.
+            info = self._objects.get(str(staged / record.path)) or self._objects.get(str(path / record.path))
+            return self._defect(record, info, verification)
+
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            found = [sentence for sentence in threads.map(defect, receipt.files) if sentence]
+        listed = {str(path / record.path) for record in receipt.files} | {str(path / NAME)}
+        for key in self._below(path):
+            name = PurePosixPath(key).relative_to(path)
+            if key not in listed and STAGING not in name.parts:
+                found.append(f"{name}: not in the receipt")
+        return found
+
+    def _below(self, path: PurePosixPath) -> list[str]:
+        prefix = "" if path == PurePosixPath() else f"{path}/"
+        # no key has a character above the last code point
+        return self._keys[bisect_left(self._keys, prefix) : bisect_left(self._keys, f"{prefix}\U0010ffff")]
+
+    def _defect(self, record: FileRecord, info: ObjectInfo | None, verification: Verification) -> str:
+        if info is None:
+            return f"{record.path}: missing"
+        if info.bytes != record.bytes:
+            return f"{record.path}: {info.bytes} bytes, the receipt says {record.bytes}"
+        if verification == "full":
+            digest = hashlib.sha256()
+            for block in self._store.read(info.key, version=info.version):
+                digest.update(block)
+            if digest.hexdigest() != record.sha256:
+                return f"{record.path}: sha256 {digest.hexdigest()}, the receipt says {record.sha256}"
+        return ""
+
+    def dataset(self, path: PurePosixPath, receipt: Receipt) -> PurePosixPath | None:
+        levels = 2 if receipt.partition else 1
+        return path.parents[levels - 1] if len(path.parts) >= levels else None
+
+    def has(self, path: PurePosixPath) -> bool:
+        return bool(self._below(path))

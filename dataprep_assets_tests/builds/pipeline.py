@@ -19,7 +19,7 @@ from dataprep_assets.builds.shard_work import shard_works
 from dataprep_assets.builds.snapshot import build_snapshot
 from dataprep_assets.builds.token_bins import build_token_bins
 from dataprep_assets.builds.views import build_view
-from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, Receipt
 
@@ -58,10 +58,10 @@ class Outcome:
         (self.reused if reused else self.built).append(name)
 
 
-def run_pipeline(corpus: CorpusDeclaration, root: Path, workers: int = 1) -> Outcome:
+def run_pipeline(corpus: CorpusDeclaration, root: Path | ArtifactStore, workers: int = 1) -> Outcome:
     """Manifest, snapshots, certificate, token bins, combined bins, views; the last two only when no shard failed."""
     outcome = Outcome()
-    store = LocalArtifacts(root)
+    store = LocalArtifacts(root) if isinstance(root, Path) else root
     outcome.add(*build_manifest_artifact(corpus, store))
     manifest = load_manifest(corpus, store)
     for partition in manifest.plan:

@@ -1,0 +1,229 @@
+"""Verified copies of a bucket's files in a folder of this machine, under a size budget.
+
+Each content of an artifact has a directory of its own, `<root>/.fetched/<artifact>/<content>/`, so a replaced artifact
+never changes under a reader. A file appears in it by the rename that ends a verified download, read-only. The receipt's
+time of change says when a copy was last handed out.
+
+A copy that was handed out is leased: an open lock, shared by its readers, which the kernel gives back when a process
+ends. No process evicts what another one leases. This process's own copies go last, the longest unused first, unless
+they are held (`hold`: an `ArtifactHandle` does, as long as it lives). What is open or mapped stays readable either way.
+When nothing more can go, and the files still do not fit, the fetch fails with what to change; nothing waits for ever.
+
+A copy is never the only one: what is not published yet lies elsewhere, where nothing is evicted.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataprep_assets.errors import ConfigError, IntegrityError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, read_receipt
+
+FETCHED = ".fetched"
+_LOCKS = ".locks"
+_LEASES_KEPT = 128
+"""A process leases at most so many copies, the last ones handed out: each takes a file descriptor."""
+
+Fetch = Callable[[FileRecord, Path], None]
+"""Brings one file, verified, to a path by a rename."""
+
+
+@dataclass(frozen=True)
+class Copies:
+    """See the module. `budget_bytes` bounds what all copies below `root` take together; None: nothing is evicted."""
+
+    root: Path
+    budget_bytes: int | None = None
+
+    def directory(self, artifact: Artifact, content: str) -> Path:
+        """Where the copy of this content of an artifact is, or would be."""
+        return self.root / FETCHED / str(artifact) / content[:32]
+
+    def find(self, artifact: Artifact, content: str, record: FileRecord) -> Path | None:
+        """The copy of one file, if it is here."""
+        path = self.directory(artifact, content) / record.path
+        return path if _is_whole(path, record) else None
+
+    def have(self, artifact: Artifact, receipt: Receipt, records: Iterable[FileRecord], fetch: Fetch) -> Path:
+        """The directory that holds these files of an artifact, and its receipt; what is not here yet is fetched.
+
+        Raises ConfigError when they cannot fit into the budget.
+        """
+        directory, wanted = self.directory(artifact, receipt.content), list(records)
+        with self._lock(directory, "filling"):
+            _write_receipt(directory, receipt)
+            missing = [record for record in wanted if not _is_whole(directory / record.path, record)]
+            if missing:
+                self._require_possible(artifact, wanted)
+                with self.room(sum(record.bytes for record in missing), filling=directory):
+                    for record in missing:
+                        target = directory / record.path
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        fetch(record, target)
+                        target.chmod(0o444)
+            self._lease(directory)
+            os.utime(directory / NAME)
+        return directory
+
+    def adopt(self, artifact: Artifact, built: Path, receipt: Receipt) -> None:
+        """Take a directory that was published as the copy of its content; older copies of the artifact go."""
+        directory = self.directory(artifact, receipt.content)
+        with self._lock(directory, "filling"):
+            directory.mkdir(parents=True, exist_ok=True)
+            for record in receipt.files:
+                source, target = built / record.path, directory / record.path
+                if source.is_file() and not _is_whole(target, record):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    source.chmod(0o444)
+                    os.replace(source, target)
+            _write_receipt(directory, receipt)
+            shutil.rmtree(built)
+        for other in directory.parent.iterdir():
+            if other != directory and (other / NAME).is_file():
+                self._evict(other, own=False)
+        with self.room(0):
+            pass
+
+    @contextmanager
+    def room(self, needed: int, filling: Path | None = None) -> Iterator[None]:
+        """Evict until `needed` bytes fit, and let no other process take them meanwhile."""
+        if self.budget_bytes is None:
+            yield
+            return
+        with self._lock(self.root, "room"):
+            held = sorted(_copies_below(self.root / FETCHED), key=lambda copy: copy.used)
+            total = sum(copy.bytes for copy in held)
+            for own in (False, True):
+                for copy in held:
+                    if total + needed <= self.budget_bytes:
+                        break
+                    if copy.directory != filling and copy.directory.exists() and self._evict(copy.directory, own=own):
+                        total -= copy.bytes
+            if needed and total + needed > self.budget_bytes:
+                raise ConfigError(
+                    f"{self.root}: the cache may hold {self.budget_bytes:,} bytes; {total:,} of them are in use by "
+                    f"running readers, and {needed:,} more are needed. Raise DATAPREP_CACHE_BYTES, or let them finish"
+                )
+            yield
+
+    def hold(self, directory: Path) -> Callable[[], None]:
+        """Keep a copy, there or about to be fetched, from being evicted until the returned function is called."""
+        with _REGISTRY:
+            _HELD[directory] += 1
+        self._lease(directory)
+
+        def release() -> None:
+            with _REGISTRY:
+                _HELD[directory] -= 1
+
+        return release
+
+    def _require_possible(self, artifact: Artifact, wanted: Iterable[FileRecord]) -> None:
+        needed = sum(record.bytes for record in wanted)
+        if self.budget_bytes is not None and needed > self.budget_bytes:
+            raise ConfigError(
+                f"{self.root}: the cache may hold {self.budget_bytes:,} bytes; {artifact} alone needs {needed:,}. "
+                "Raise DATAPREP_CACHE_BYTES, or read it by ranges (`ArtifactHandle.open`, `.tokens`)"
+            )
+
+    def _evict(self, directory: Path, *, own: bool) -> bool:
+        """Remove a copy that nobody fills or leases; with `own`, also one that only this process leases."""
+        with _REGISTRY:
+            mine = directory in _LEASES
+            if _HELD[directory] > 0 or (mine and not own):
+                return False
+            if mine:
+                os.close(_LEASES.pop(directory))
+        with self._try_lock(directory, "filling") as filling:
+            if not filling:
+                return False
+            with self._try_lock(directory, "lease") as leased:
+                if not leased:
+                    return False
+                shutil.rmtree(directory, ignore_errors=True)
+        return True
+
+    def _lease(self, directory: Path) -> None:
+        with _REGISTRY:
+            if directory not in _LEASES:
+                descriptor = os.open(self._lock_path(directory, "lease"), os.O_RDWR | os.O_CREAT, 0o644)
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+                _LEASES[directory] = descriptor
+            _LEASES.move_to_end(directory)
+            for old in [known for known in _LEASES if _HELD[known] <= 0][: max(0, len(_LEASES) - _LEASES_KEPT)]:
+                os.close(_LEASES.pop(old))
+
+    def _lock_path(self, directory: Path, what: str) -> Path:
+        locks = self.root / FETCHED / _LOCKS
+        locks.mkdir(parents=True, exist_ok=True)
+        return locks / f"{hashlib.sha256(str(directory).encode()).hexdigest()[:24]}.{what}.lock"
+
+    @contextmanager
+    def _lock(self, directory: Path, what: str) -> Iterator[None]:
+        with open(self._lock_path(directory, what), "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    @contextmanager
+    def _try_lock(self, directory: Path, what: str) -> Iterator[bool]:
+        with open(self._lock_path(directory, what), "a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
+
+_REGISTRY = threading.RLock()
+# What this process leases (directory → descriptor of the shared lock), the last handed out last; and what it holds.
+_LEASES: OrderedDict[Path, int] = OrderedDict()
+_HELD: Counter[Path] = Counter()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Copy:
+    directory: Path
+    bytes: int
+    used: float
+
+
+def _copies_below(area: Path) -> Iterator[_Copy]:
+    for folder, folders, names in os.walk(area):
+        folders[:] = [name for name in folders if name != _LOCKS]
+        if NAME in names:
+            directory = Path(folder)
+            # A partial download is what its fetch needs room for, not what is in use.
+            files = [p for p in directory.rglob("*") if p.is_file() and ".part" not in p.suffixes]
+            yield _Copy(
+                directory=directory,
+                bytes=sum(p.stat().st_size for p in files if p.name != NAME),
+                used=(directory / NAME).stat().st_mtime,
+            )
+            folders[:] = []
+
+
+def _is_whole(path: Path, record: FileRecord) -> bool:
+    return path.is_file() and path.stat().st_size == record.bytes
+
+
+def _write_receipt(directory: Path, receipt: Receipt) -> None:
+    """Have this very receipt in the directory: artifacts of one content can differ in key and facts."""
+    try:
+        if read_receipt(directory) == receipt:
+            return
+    except IntegrityError:
+        pass
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory) as draft:
+        receipt.write(Path(draft))
+        os.replace(Path(draft, NAME), directory / NAME)

@@ -1,0 +1,218 @@
+"""A finished artifact as something downstream can use without moving it: what an IO manager hands to an asset.
+
+Nothing is read before it is asked for. In a folder the files are used where they are; in a bucket by ranges, or through
+a verified copy on this machine. A handle stands for one content: what replaces the artifact later is never mixed in.
+
+    handle.receipt                        what it is, from what, with which digests
+    handle.files                          names, sizes, digests
+    handle.path("train.bin")              a file on this machine (fetched and verified if need be)
+    handle.open("train.bin")              a seekable binary file; ranges of the object in a bucket
+    handle.read("train.bin", 0, 1024)     one range
+    handle.tokens("train.bin")[a:b]       token ids as a NumPy array; each slice reads its own range
+
+Works without Dagster: `ArtifactHandle.of(store, artifact)`.
+"""
+
+import io
+import os
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.integrity.receipt import FileRecord, Receipt
+from dataprep_assets.stores.store import ConflictError, ObjectInfo
+
+_DTYPES = ("uint16", "uint32")
+_BUFFER = 1 << 20
+
+
+@dataclass(frozen=True)
+class ArtifactHandle:
+    """See the module. Can be pickled into other processes. While it lives, the copies that it fetched stay."""
+
+    store: ArtifactStore
+    artifact: Artifact
+    receipt: Receipt
+
+    @classmethod
+    def of(cls, store: ArtifactStore, artifact: Artifact) -> "ArtifactHandle":
+        """The handle of a finished artifact; MissingArtifactError when it is not there."""
+        return cls(store, artifact, store.require(artifact))
+
+    def __repr__(self) -> str:
+        return f"ArtifactHandle({self.place!r}, content={self.receipt.content[:12]!r})"
+
+    @property
+    def place(self) -> str:
+        """Where the artifact is: a path or a URL."""
+        return self.store.place(self.artifact)
+
+    @property
+    def files(self) -> tuple[FileRecord, ...]:
+        """Its data files."""
+        return self.receipt.files
+
+    def path(self, name: str) -> Path:
+        """A file on this machine with these bytes.
+
+        Raises ConfigError when it does not fit into the cache's budget, MissingArtifactError when the artifact was
+        replaced and no copy is here.
+        """
+        record = self.receipt.file(name)
+        if isinstance(self.store, BucketArtifacts):
+            directory = self.store.copies.directory(self.artifact, self.receipt.content)
+            weakref.finalize(self, self.store.copies.hold(directory))
+            return self.store.copy(self.artifact, self.receipt, [name]) / name
+        path = self.store.local(self.artifact, [name]) / name
+        if not path.is_file() or path.stat().st_size != record.bytes:
+            raise IntegrityError(f"{path}: not the {record.bytes} bytes of its receipt. Materialize it again")
+        return path
+
+    def open(self, name: str) -> BinaryIO:
+        """A seekable binary file, buffered. In a bucket only the ranges that are read are fetched."""
+        copy = self._here(name)
+        if copy is not None:
+            return copy.open("rb")
+        return io.BufferedReader(_RemoteFile(self._remote(name)), _BUFFER)
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
+        """The bytes `[start, stop)` of a file; IntegrityError for a range beyond its end."""
+        record = self.receipt.file(name)
+        stop = record.bytes if stop is None else stop
+        if not 0 <= start <= stop <= record.bytes:
+            raise IntegrityError(f"{self.place}/{name}: bytes [{start}, {stop}) of {record.bytes}")
+        copy = self._here(name)
+        if copy is None:
+            return self._remote(name).read(start, stop)
+        with copy.open("rb") as file:
+            file.seek(start)
+            return file.read(stop - start)
+
+    def tokens(self, name: str) -> "npt.NDArray[Any] | RemoteTokens":
+        """The token ids of a flat file, 1-D, of the dtype in the receipt: a memory map, or ranges of the bucket."""
+        record, dtype = self.receipt.file(name), self.receipt.facts.get("dtype")
+        if dtype not in _DTYPES:
+            raise ConfigError(f"{self.place}: its receipt names no token dtype; open {name} as a file")
+        element = np.dtype(dtype).newbyteorder("<")
+        if record.bytes % element.itemsize:
+            raise ConfigError(f"{self.place}/{name}: {record.bytes} bytes are no {dtype} ids; open it as a file")
+        copy = self._here(name)
+        if copy is None:
+            return RemoteTokens(self._remote(name), element)
+        # a map of an empty file is an error of the system
+        return np.memmap(copy, dtype=element, mode="r") if record.bytes else np.empty(0, element)
+
+    def _here(self, name: str) -> Path | None:
+        """Where the file is on this machine, if it is."""
+        record = self.receipt.file(name)
+        if not isinstance(self.store, BucketArtifacts):
+            return self.path(name)
+        found = self.store.copies.find(self.artifact, self.receipt.content, record)
+        return self.path(name) if found is not None else None
+
+    def _remote(self, name: str) -> "RemoteRanges":
+        assert isinstance(self.store, BucketArtifacts)
+        return RemoteRanges(self.store, self.artifact, self.receipt, name)
+
+
+class RemoteRanges:
+    """Ranges of one file of one content in a bucket."""
+
+    def __init__(self, store: BucketArtifacts, artifact: Artifact, receipt: Receipt, name: str) -> None:
+        self._store, self._artifact, self._receipt, self._name = store, artifact, receipt, name
+        self._info: ObjectInfo | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._receipt.file(self._name).bytes
+
+    def read(self, start: int, stop: int) -> bytes:
+        """The bytes `[start, stop)`. MissingArtifactError when the artifact was replaced since the handle was made."""
+        if start >= stop:
+            return b""
+        for last in (False, True):
+            if self._info is None:
+                self._info = self._store.pinned(self._artifact, self._receipt, self._name)
+            try:
+                return b"".join(self._store.store.read(self._info.key, start, stop, version=self._info.version))
+            except (ConflictError, MissingArtifactError):
+                # The object of this content may have moved to another key, or been written again.
+                self._info = None
+                if last:
+                    raise
+        raise AssertionError("unreachable")
+
+
+class _RemoteFile(io.RawIOBase):
+    """A file of a bucket, read by ranges."""
+
+    def __init__(self, ranges: RemoteRanges) -> None:
+        self._ranges, self._position = ranges, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._ranges.size}[whence]
+        if base + offset < 0:
+            raise ValueError(f"seek to {base + offset}, before the beginning")
+        self._position = base + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        stop = min(self._position + len(view), self._ranges.size)
+        data = self._ranges.read(self._position, stop)
+        view[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+
+class RemoteTokens:
+    """The token ids of a file in a bucket, as far as slicing goes: `len`, `dtype`, `shape`, `[i]`, `[a:b:step]`.
+
+    Each subscript is one ranged read and gives an array of its own. `numpy.asarray` reads the whole file.
+    """
+
+    def __init__(self, ranges: RemoteRanges, dtype: np.dtype[Any]) -> None:
+        self._ranges, self.dtype = ranges, dtype
+        self.shape = (ranges.size // dtype.itemsize,)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            wanted = range(*index.indices(len(self)))
+            if not wanted:
+                return np.empty(0, self.dtype)
+            low, high = min(wanted[0], wanted[-1]), max(wanted[0], wanted[-1])
+            ids = self._range(low, high + 1)
+            return ids[:: wanted.step] if wanted.step > 0 else ids[::-1][:: -wanted.step]
+        position = int(index)
+        if not -len(self) <= position < len(self):
+            raise IndexError(f"token {position} of {len(self)}")
+        position %= len(self)
+        return self._range(position, position + 1)[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return np.asarray(self[:], dtype=dtype)
+
+    def _range(self, start: int, stop: int) -> npt.NDArray[Any]:
+        size = self.dtype.itemsize
+        return np.frombuffer(self._ranges.read(start * size, stop * size), self.dtype).copy()

@@ -1,0 +1,369 @@
+"""Copies what is below one place to another, between any two stores, with digests compared.
+
+A sync can be killed at any moment and run again: an object that the destination has with the right digest is skipped,
+and so is a piece of a big one. Receipts go last, artifact by artifact, so nothing at the destination is an artifact
+before all of it is there. Objects at the destination that the source has not are left alone.
+
+**Digests.** That of an artifact's file is in its receipt; that of another object in its metadata, or in the manifest of
+an earlier sync of the same version, or in the journal of this one; else it is computed while the object is copied.
+Where nothing is known of two objects of one size, both are read.
+
+**Copies.** Within one bucket and one set of credentials the server copies. Else an object passes through a file of the
+work folder, and one beyond `piece_bytes` through several, which the destination then composes: the disk holds at most
+one piece.
+
+At the end the destination has `sync_manifest.json`: every object with size and SHA-256.
+"""
+
+import fnmatch
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from dataprep_assets.errors import IntegrityError, TransferError
+from dataprep_assets.integrity.commit import STAGING
+from dataprep_assets.integrity.receipt import NAME, parse_receipt
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store
+
+MANIFEST = "sync_manifest.json"
+PIECES = ".sync/"
+PIECE_BYTES = 4 << 30
+_PART_BYTES = 16 << 20
+_SHARD = re.compile(r"(?P<folder>(?:.*/)?)(?P<split>[A-Za-z]+)_(?P<index>\d{6})\.npy")
+_IDS = re.compile(r"(?P<folder>(?:.*/)?)sample_ids_(?P<index>\d{6})\.bin")
+_NPY_HEADER = 128
+
+Action = Literal["copy", "replace", "skip"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """One object of the source, and what is to be done. `sha256` is None until it is known."""
+
+    key: str
+    bytes: int
+    version: str
+    sha256: str | None
+    action: Action
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncPlan:
+    """What a sync would do. `findings` are what is odd in the source: gaps, sizes, missing ids."""
+
+    items: tuple[Item, ...]
+    findings: tuple[str, ...]
+    on_server: bool
+
+    @property
+    def todo(self) -> tuple[Item, ...]:
+        """What is to be copied, receipts after the data of their artifacts."""
+        return tuple(item for item in self.items if item.action != "skip")
+
+    @property
+    def bytes(self) -> int:
+        """Bytes to copy."""
+        return sum(item.bytes for item in self.todo)
+
+    @property
+    def requests(self) -> int:
+        """Requests that the copying takes, about: ranges read and parts written, or one copy on the server."""
+        return sum(2 if self.on_server else 2 + 2 * -(-item.bytes // _PART_BYTES) for item in self.todo)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sync:
+    """From `source` to `destination`. `work` is a folder of this machine for what passes through it and the journal.
+
+    `server` is one store above both places where the server can copy between them, with the prefixes of the two in it.
+    """
+
+    source: Store
+    destination: Store
+    work: Path
+    prefix: str = ""
+    select: tuple[str, ...] = ()
+    server: tuple[Store, str, str] | None = None
+    piece_bytes: int = PIECE_BYTES
+    _known: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
+
+    def plan(self) -> SyncPlan:
+        """Compare the two places; nothing is written."""
+        self._known.update(self._remembered())
+        found = [info for info in self.source.list(self.prefix) if self._is_wanted(info.key)]
+        recorded = self._recorded(found)
+        there = {info.key: info for info in self.destination.list(self.prefix)}
+        kept = self._kept_manifest()
+        items = [self._item(info, recorded.get(info.key), there.get(info.key), kept) for info in found]
+        return SyncPlan(
+            items=tuple(sorted(items, key=lambda item: _receipts_last(item.key))),
+            findings=tuple(inventory(found)),
+            on_server=self.server is not None,
+        )
+
+    def run(self, plan: SyncPlan, progress: Callable[[Item], None] | None = None, moved: Progress | None = None) -> int:
+        """Carry out a plan and write the manifest; how many objects were copied.
+
+        Raises IntegrityError for an object whose bytes are not those of its receipt, TransferError, ConflictError (the
+        source changed: plan again).
+        """
+        done: dict[str, dict[str, Any]] = {}
+        outdated = {item.key for item in plan.todo if item.action == "replace" and _is_receipt(item.key)}
+        self.work.mkdir(parents=True, exist_ok=True)
+        for item in plan.items:
+            digest = item.sha256
+            if item.action != "skip":
+                for receipt in outdated & _receipts_above(item.key):
+                    # What it describes is about to change: without its receipt the artifact is not there.
+                    self.destination.delete(receipt)
+                    outdated.remove(receipt)
+                digest = self._copy(item, moved)
+                self._journal(item, digest)
+                if progress is not None:
+                    progress(item)
+            info = self.destination.head(item.key)
+            if info is None or info.bytes != item.bytes or (digest and info.sha256 not in (None, digest)):
+                raise IntegrityError(
+                    f"{self.destination.url}/{item.key}: not what was copied there. Something else writes to it; run "
+                    "again when it is done"
+                )
+            done[item.key] = {
+                "bytes": item.bytes,
+                "sha256": digest,
+                "source_version": item.version,
+                "version": info.version,
+            }
+        self._write_manifest(plan, done)
+        shutil.rmtree(self.work, ignore_errors=True)
+        return len(plan.todo)
+
+    def _is_wanted(self, key: str) -> bool:
+        if key == MANIFEST or key.startswith(PIECES) or STAGING in PurePosixPath(key).parts:
+            return False
+        return not self.select or any(fnmatch.fnmatchcase(key, pattern) for pattern in self.select)
+
+    def _recorded(self, found: Sequence[ObjectInfo]) -> dict[str, str]:
+        """Key → SHA-256, from the receipts of the source."""
+        digests: dict[str, str] = {}
+        for info in found:
+            folder = info.key.rpartition("/")[0]
+            if not _is_receipt(info.key):
+                continue
+            data = b"".join(self.source.read(info.key, version=info.version))
+            receipt = parse_receipt(data, f"{self.source.url}/{info.key}")
+            digests |= {f"{folder}/{record.path}".lstrip("/"): record.sha256 for record in receipt.files}
+            digests[info.key] = hashlib.sha256(data).hexdigest()
+        return digests
+
+    def _item(
+        self, info: ObjectInfo, recorded: str | None, there: ObjectInfo | None, kept: Mapping[str, Mapping[str, Any]]
+    ) -> Item:
+        sha256 = recorded or self._known.get((info.key, info.version))
+        action: Action
+        if there is None:
+            action, why = "copy", "not there"
+        elif there.bytes != info.bytes:
+            action, why = "replace", f"{there.bytes} bytes there"
+        else:
+            source = info if sha256 else self.source.head(info.key) or info
+            sha256 = sha256 or source.sha256
+            other = self.destination.head(info.key) or there
+            action, sha256, why = self._compared(source, other, sha256, kept.get(info.key, {}))
+        return Item(key=info.key, bytes=info.bytes, version=info.version, sha256=sha256, action=action, why=why)
+
+    def _compared(
+        self, source: ObjectInfo, there: ObjectInfo, sha256: str | None, kept: Mapping[str, Any]
+    ) -> tuple[Action, str | None, str]:
+        """What to do with two objects of one size."""
+        if sha256 is None and kept.get("source_version") == source.version:
+            sha256 = kept.get("sha256")
+        other = there.sha256 or (kept.get("sha256") if kept.get("version") == there.version else None)
+        if sha256 is None or other is None:
+            for name in ("md5", "crc32c"):
+                mine, theirs = getattr(source, name), getattr(there, name)
+                if None not in (mine, theirs):
+                    same = mine == theirs
+                    return ("skip" if same else "replace"), sha256 or other if same else sha256, f"{name} compared"
+        sha256 = sha256 or _digest(self.source, source)
+        other = other or _digest(self.destination, there)
+        return ("skip", sha256, "sha256 compared") if sha256 == other else ("replace", sha256, "another sha256 there")
+
+    def _copy(self, item: Item, moved: Progress | None) -> str | None:
+        """Copy one object; its SHA-256, where it passed through here."""
+        if self.server is not None:
+            return self._copy_on_server(item)
+        if item.bytes > self.piece_bytes:
+            return self._copy_in_pieces(item, moved)
+        path = self.work / "object"
+        self.source.download(item.key, path, sha256=item.sha256, progress=moved)
+        digest = item.sha256 or _digest_file(path)
+        self.destination.upload(path, item.key, sha256=digest)
+        path.unlink()
+        return digest
+
+    def _copy_on_server(self, item: Item) -> str | None:
+        assert self.server is not None
+        store, source_prefix, destination_prefix = self.server
+        before = self.source.head(item.key)
+        if before is None or before.version != item.version:
+            raise ConflictError(f"{self.source.url}/{item.key}: it was replaced meanwhile. Run again")
+        made = store.copy(f"{source_prefix}{item.key}", f"{destination_prefix}{item.key}")
+        for name in ("sha256", "md5", "crc32c"):
+            mine, theirs = getattr(before, name), getattr(made, name)
+            if None not in (mine, theirs) and mine != theirs:
+                raise TransferError(
+                    f"{self.destination.url}/{item.key}: the server's copy has another {name}. Run again"
+                )
+        if item.sha256 is not None and made.sha256 is None and before.sha256 is None:
+            # Nobody but a reader can tell that the bytes are those of the receipt.
+            digest = _digest(self.destination, replace(made, key=item.key))
+            if digest != item.sha256:
+                raise self._not_its_receipt(item)
+        return item.sha256 or before.sha256
+
+    def _copy_in_pieces(self, item: Item, moved: Progress | None) -> str:
+        """A big object, one piece at a time; what a killed sync had sent is read again, but not sent again."""
+        area = f"{PIECES}{hashlib.sha256(f'{item.key} {item.version}'.encode()).hexdigest()[:32]}/"
+        whole, pieces, path = hashlib.sha256(), [], self.work / "piece"
+        for number, start in enumerate(range(0, item.bytes, self.piece_bytes)):
+            stop = min(start + self.piece_bytes, item.bytes)
+            piece = hashlib.sha256()
+            with path.open("wb") as file:
+                for block in self.source.read(item.key, start, stop, version=item.version):
+                    file.write(block)
+                    piece.update(block)
+                    whole.update(block)
+                    if moved is not None:
+                        moved(len(block))
+            key = f"{area}{number:06d}"
+            there = self.destination.head(key)
+            if there is None or (there.sha256 or _digest(self.destination, there)) != piece.hexdigest():
+                self.destination.upload(path, key, sha256=piece.hexdigest())
+            pieces.append(key)
+        path.unlink()
+        if item.sha256 is not None and whole.hexdigest() != item.sha256:
+            raise self._not_its_receipt(item)
+        self.destination.compose(pieces, item.key)
+        for key in pieces:
+            self.destination.delete(key)
+        return whole.hexdigest()
+
+    def _not_its_receipt(self, item: Item) -> IntegrityError:
+        return IntegrityError(f"{self.source.url}/{item.key}: its bytes are not those of its receipt. Rebuild it")
+
+    def _kept_manifest(self) -> dict[str, dict[str, Any]]:
+        try:
+            if self.destination.head(MANIFEST) is None:
+                return {}
+            objects = json.loads(b"".join(self.destination.read(MANIFEST)))["objects"]
+        except (ValueError, KeyError, TypeError):
+            return {}
+        return objects if isinstance(objects, dict) else {}
+
+    def _write_manifest(self, plan: SyncPlan, done: Mapping[str, Mapping[str, Any]]) -> None:
+        """Of all that was ever synced to here and is still there, so that syncs of parts add up."""
+        kept = {key: value for key, value in self._kept_manifest().items() if key not in done}
+        value = {
+            "schema_version": 1,
+            "source": self.source.url,
+            "destination": self.destination.url,
+            "findings": list(plan.findings),
+            "objects": dict(sorted({**kept, **done}.items())),
+        }
+        self.destination.put(MANIFEST, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n")
+
+    @property
+    def _journal_path(self) -> Path:
+        return self.work / "journal.jsonl"
+
+    def _journal(self, item: Item, sha256: str | None) -> None:
+        if sha256 is not None:
+            with self._journal_path.open("a") as file:
+                file.write(json.dumps([item.key, item.version, sha256]) + "\n")
+
+    def _remembered(self) -> Iterator[tuple[tuple[str, str], str]]:
+        try:
+            lines = self._journal_path.read_text().splitlines()
+        except OSError:
+            return
+        for line in lines:
+            try:
+                key, version, sha256 = json.loads(line)
+            except ValueError:
+                continue  # the line that a kill cut
+            yield (key, version), sha256
+
+
+def inventory(found: Sequence[ObjectInfo]) -> Iterator[str]:
+    """What is odd among `train_000000.npy` and `sample_ids_000000.bin` (FORMATS C.1), one sentence a finding."""
+    shards: dict[tuple[str, str], dict[int, int]] = {}
+    ids: dict[str, dict[int, int]] = {}
+    for info in found:
+        if match := _SHARD.fullmatch(info.key):
+            shards.setdefault((match["folder"], match["split"]), {})[int(match["index"])] = info.bytes
+        elif match := _IDS.fullmatch(info.key):
+            ids.setdefault(match["folder"], {})[int(match["index"])] = info.bytes
+    for (folder, split), sizes in sorted(shards.items()):
+        where = f"{folder}{split}"
+        if missing := sorted(set(range(max(sizes) + 1)) - set(sizes)):
+            yield f"{where}: gaps in its shards: {', '.join(f'{i:06d}' for i in missing)}"
+        usual = max(set(sizes.values()), key=list(sizes.values()).count)
+        for index, size in sorted(sizes.items()):
+            name = f"{where}_{index:06d}.npy"
+            if size < _NPY_HEADER or (size - _NPY_HEADER) % 4:
+                yield f"{name}: {size} bytes are not 128 + 4 bytes a token"
+            elif size != usual:
+                yield f"{name}: {size} bytes, the others have {usual}"
+        if split == "train":
+            yield from _odd_ids(folder, sizes, ids.get(folder, {}))
+
+
+def _odd_ids(folder: str, shards: Mapping[int, int], ids: Mapping[int, int]) -> Iterator[str]:
+    lengths = set()
+    for index, size in sorted(shards.items()):
+        name = f"{folder}sample_ids_{index:06d}.bin"
+        if index not in ids:
+            yield f"{name}: missing, though {folder}train_{index:06d}.npy is there"
+            continue
+        tokens, samples = (size - _NPY_HEADER) // 4, ids[index] // 8
+        if ids[index] % 8 or not samples or tokens % samples:
+            yield f"{name}: {ids[index]} bytes are no 8 bytes a sample of {tokens} tokens"
+        else:
+            lengths.add(tokens // samples)
+    if len(lengths) > 1:
+        yield f"{folder}sample_ids: samples of different lengths: {sorted(lengths)} tokens"
+    for index in sorted(set(ids) - set(shards)):
+        yield f"{folder}sample_ids_{index:06d}.bin: no train_{index:06d}.npy beside it"
+
+
+def _is_receipt(key: str) -> bool:
+    return key.rpartition("/")[2] == NAME
+
+
+def _receipts_above(key: str) -> set[str]:
+    """Keys of the receipts that could list this object."""
+    return {str(folder / NAME) for folder in PurePosixPath(key).parents}
+
+
+def _receipts_last(key: str) -> tuple[str, str]:
+    """Objects folder by folder; those below an artifact come before its receipt."""
+    folder, _, name = key.rpartition("/")
+    return (f"{folder}/\U0010ffff" if name == NAME else f"{folder}/", name)
+
+
+def _digest(store: Store, info: ObjectInfo) -> str:
+    digest = hashlib.sha256()
+    for block in store.read(info.key, version=info.version):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _digest_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

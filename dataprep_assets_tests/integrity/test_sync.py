@@ -1,0 +1,257 @@
+"""A sync between any two stores: equal bytes, nothing copied twice, whole after a kill, and honest about the source."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.integrity.receipt import NAME
+from dataprep_assets.integrity.sync import MANIFEST, Item, Sync, inventory
+from dataprep_assets.integrity.verify import verify_store
+from dataprep_assets.stores.connect import LocalPlace, Place, server_between
+from dataprep_assets.stores.store import ObjectInfo, Store
+from dataprep_assets_tests.builds.pipeline import run_pipeline, sample_declaration
+from dataprep_assets_tests.fakes.places import Places, places
+
+SHARDS = {
+    "tokenized/train_000000.npy": bytes(128 + 4 * 4096),
+    "tokenized/train_000001.npy": bytes(127) + b"x" + bytes(4 * 4096),
+    "tokenized/sample_ids_000000.bin": bytes(8 * 2),
+    "tokenized/sample_ids_000001.bin": b"12345678" * 2,
+    "tokenized/val_000000.npy": bytes(128 + 4 * 2048),
+    "README": b"",
+}
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    with places(tmp_path_factory.mktemp("servers")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    root = tmp_path_factory.mktemp("corpus")
+    run_pipeline(sample_declaration(views=["nanogpt"]), root, 2)
+    for folder in root.rglob(".staging"):
+        for lock in folder.iterdir():
+            lock.unlink()
+        folder.rmdir()
+    return LocalPlace(root=root)
+
+
+def filled(place: Place, files: dict[str, bytes]) -> Place:
+    store = place()
+    for key, data in files.items():
+        store.put(key, data)
+    return place
+
+
+def contents(store: Store) -> dict[str, bytes]:
+    return {info.key: b"".join(store.read(info.key)) for info in store.list() if info.key != MANIFEST}
+
+
+def sync(source: Place, destination: Place, work: Path, **named: Any) -> Sync:
+    return Sync(
+        source=source(), destination=destination(), work=work, server=server_between(source, destination), **named
+    )
+
+
+@pytest.mark.parametrize(
+    ("here", "there"), [("folder", "swift"), ("moto", "gcs"), ("gcs", "moto"), ("swift", "folder"), ("gcs", "folder")]
+)
+def test_a_dataset_arrives_whole_and_a_second_sync_copies_nothing(
+    here: str, there: str, servers: Places, corpus: Place, tmp_path: Path
+) -> None:
+    source, destination = corpus, servers.new(there)
+    if here != "folder":
+        source = servers.new(here)
+        first = sync(corpus, source, tmp_path / "first")
+        first.run(first.plan())
+    one = sync(source, destination, tmp_path / "work")
+    plan = one.plan()
+    assert one.run(plan) == len(plan.items) > 20
+    assert contents(destination()) == contents(corpus())
+    assert all(not verdict.defects for verdict in verify_store(destination()))
+    manifest = json.loads(b"".join(destination().read(MANIFEST)))
+    assert {k: v["sha256"] for k, v in manifest["objects"].items()} == {
+        key: hashlib.sha256(data).hexdigest() for key, data in contents(corpus()).items()
+    }
+    again = sync(source, destination, tmp_path / "other").plan()
+    assert (again.todo, again.bytes) == ((), 0)
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize("kind", ["moto", "gcs"])
+def test_within_one_bucket_the_server_copies(kind: str, servers: Places, tmp_path: Path) -> None:
+    source: Any = servers.new(kind)
+    filled(source, SHARDS)
+    destination = replace(source, prefix=f"{source.prefix}-copy")
+    one = sync(source, destination, tmp_path / "work")
+    assert one.plan().on_server
+    one.run(one.plan())
+    assert contents(destination()) == SHARDS
+    assert sync(source, destination, tmp_path / "work").plan().todo == ()
+
+
+@pytest.mark.parametrize("kind", ["folder", "moto", "gcs"])
+def test_what_differs_is_replaced_and_what_matches_is_not(kind: str, servers: Places, tmp_path: Path) -> None:
+    source = filled(servers.new("folder"), SHARDS)
+    destination = filled(servers.new(kind), SHARDS | {"tokenized/train_000001.npy": bytes(128 + 4 * 4096), "own": b"o"})
+    one = sync(source, destination, tmp_path / "work")
+    plan = one.plan()
+    assert [(item.key, item.action) for item in plan.todo] == [("tokenized/train_000001.npy", "replace")]
+    one.run(plan)
+    assert contents(destination()) == SHARDS | {"own": b"o"}
+
+
+def test_receipts_are_last_and_an_outdated_one_is_taken_away_first(corpus: Place, tmp_path: Path) -> None:
+    destination = LocalPlace(root=tmp_path / "there")
+    one = sync(corpus, destination, tmp_path / "work")
+    order = [item.key for item in one.plan().items]
+    for key in order:
+        folder = key.rpartition("/")[0]
+        if key.endswith(f"/{NAME}"):
+            assert all(
+                order.index(other) < order.index(key)
+                for other in order
+                if other.startswith(f"{folder}/") and other != key
+            )
+    one.run(one.plan())
+    changed = "sample_corpus/nanogpt_bins"
+    destination().put(f"{changed}/{NAME}", b"{}")
+    destination().put(f"{changed}/train.bin", b"old")
+    there: list[bool] = []
+
+    def look(item: Item) -> None:
+        there.append(destination().head(f"{changed}/{NAME}") is not None)
+
+    again = sync(corpus, destination, tmp_path / "work")
+    assert again.run(again.plan(), look) == 2
+    assert there == [False, True]
+
+
+def test_a_big_object_goes_in_pieces_with_one_of_them_on_the_disk(servers: Places, tmp_path: Path) -> None:
+    data = os.urandom(3 * (6 << 20) + 12345)
+    source = filled(servers.new("folder"), {"big.bin": data})
+    for kind in ("moto", "gcs", "folder"):
+        destination = servers.new(kind)
+        one = sync(source, destination, tmp_path / "work", piece_bytes=6 << 20)
+        sizes: list[int] = []
+
+        def look(_: int, sizes: list[int] = sizes) -> None:
+            sizes.append(sum(path.stat().st_size for path in (tmp_path / "work").glob("*")))
+
+        one.run(one.plan(), moved=look)
+        assert contents(destination()) == {"big.bin": data}
+        assert max(sizes) <= (6 << 20) + 1024
+        assert sync(source, destination, tmp_path / "work").plan().todo == ()
+
+
+def test_a_source_that_is_not_as_its_receipt_says_is_not_copied(corpus: Place, tmp_path: Path) -> None:
+    source = LocalPlace(root=tmp_path / "source")
+    sync(corpus, source, tmp_path / "w").run(sync(corpus, source, tmp_path / "w").plan())
+    key = "sample_corpus/token_bins/train-00000/tokens.bin"
+    raw = b"".join(source().read(key))
+    source().put(key, bytes([raw[0] ^ 1]) + raw[1:])
+    for piece_bytes in (1 << 30, 1000):
+        destination = LocalPlace(root=tmp_path / f"there-{piece_bytes}")
+        one = sync(source, destination, tmp_path / "work", piece_bytes=piece_bytes)
+        with pytest.raises(DataprepError, match=r"tokens\.bin"):
+            one.run(one.plan())
+        assert destination().head(key) is None
+        assert destination().head("sample_corpus/token_bins/train-00000/receipt.json") is None
+
+
+def test_selected_keys_alone_are_copied_and_manifests_add_up(tmp_path: Path) -> None:
+    source, destination = filled(LocalPlace(root=tmp_path / "a"), SHARDS), LocalPlace(root=tmp_path / "b")
+    for pattern in ("*/train_*", "*/sample_ids_*"):
+        one = sync(source, destination, tmp_path / "work", prefix="tokenized/", select=(pattern,))
+        one.run(one.plan())
+    wanted = {k for k in SHARDS if "train_" in k or "sample_ids_" in k}
+    assert contents(destination()).keys() == wanted
+    assert json.loads(b"".join(destination().read(MANIFEST)))["objects"].keys() == wanted
+
+
+@pytest.mark.slow
+def test_a_sync_that_is_killed_again_and_again_ends_whole_and_copies_nothing_twice(tmp_path: Path) -> None:
+    files = {f"folder/{n:03d}.bin": os.urandom(3000) for n in range(12)} | {"big.bin": os.urandom(50_000)}
+    source, destination = filled(LocalPlace(root=tmp_path / "a"), files), tmp_path / "b"
+    program = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from dataprep_assets.integrity.sync import Sync\n"
+        "from dataprep_assets.stores.local import LocalStore\n"
+        "class Killing(LocalStore):\n"
+        "    left = 3\n"
+        "    def upload(self, *a, **k):\n"
+        "        self.left -= 1\n"
+        "        if not self.left: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        print(a[1], flush=True)\n"
+        "        return super().upload(*a, **k)\n"
+        "s = Sync(source=LocalStore(Path(sys.argv[1])), destination=Killing(Path(sys.argv[2])),"
+        " work=Path(sys.argv[3]), piece_bytes=20_000)\n"
+        "s.run(s.plan())\n"
+    )
+    sent: list[str] = []
+    for _ in range(20):
+        done = subprocess.run(
+            [sys.executable, "-c", program, tmp_path / "a", destination, tmp_path / "work"],
+            capture_output=True,
+            text=True,
+            cwd=Path(__file__).parents[2],
+            check=False,
+        )
+        sent += done.stdout.split()
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    assert done.returncode == 0
+    there = LocalPlace(root=destination)
+    assert contents(there()) == files
+    assert sum(key.startswith("folder/") for key in sent) == 12
+    assert len(sent) > 12
+    assert isinstance(source, LocalPlace)
+
+
+def test_the_inventory_names_gaps_sizes_and_missing_ids() -> None:
+    def found(sizes: dict[str, int]) -> list[str]:
+        return list(inventory([ObjectInfo(key=k, bytes=v, version="") for k, v in sizes.items()]))
+
+    good = {key: len(data) for key, data in SHARDS.items()}
+    assert found(good) == []
+    assert found({k: v for k, v in good.items() if "ids_000001" not in k}) == [
+        "tokenized/sample_ids_000001.bin: missing, though tokenized/train_000001.npy is there"
+    ]
+    (gap,) = found(
+        {"train_000000.npy": 132, "train_000002.npy": 132, "sample_ids_000000.bin": 8, "sample_ids_000002.bin": 8}
+    )
+    assert gap == "train: gaps in its shards: 000001"
+    assert "not 128 + 4 bytes a token" in "".join(found(good | {"tokenized/val_000000.npy": 131}))
+    assert "the others have" in "".join(
+        found({"train_000000.npy": 136, "train_000001.npy": 132, "train_000002.npy": 136})
+    )
+    assert "no 8 bytes a sample" in "".join(found(good | {"tokenized/sample_ids_000000.bin": 17}))
+    assert "samples of different lengths" in "".join(found(good | {"tokenized/sample_ids_000000.bin": 8}))
+    assert "no train_000007.npy" in "".join(found(good | {"tokenized/sample_ids_000007.bin": 16}))
+
+
+def test_an_object_that_changes_after_the_copy_is_noticed(tmp_path: Path) -> None:
+    source, destination = filled(LocalPlace(root=tmp_path / "a"), SHARDS), LocalPlace(root=tmp_path / "b")
+    one = sync(source, destination, tmp_path / "work")
+
+    def spoil(item: Item) -> None:
+        destination().put(item.key, b"something else")
+
+    with pytest.raises(IntegrityError, match="Something else writes to it"):
+        one.run(one.plan(), spoil)
+    assert destination().head(MANIFEST) is None

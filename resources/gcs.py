@@ -1,0 +1,18 @@
+"""Artifacts in a Google Cloud Storage bucket, as a Dagster resource on dagster-gcp's `GCSResource`."""
+
+import dagster as dg
+from dagster_gcp.gcs import GCSResource
+
+from dataprep_assets.stores.connect import GcsPlace, Place
+from resources.storage import StorageResource
+
+
+class GcsStorageResource(StorageResource):
+    """Artifacts below `prefix` of `bucket`. The project is `gcs`'s, the credentials are Google's default ones."""
+
+    gcs: dg.ResourceDependency[GCSResource]
+    bucket: str
+    prefix: str = ""
+
+    def place(self) -> Place:
+        return GcsPlace(bucket=self.bucket, prefix=self.prefix, project=self.gcs.project)

@@ -1,0 +1,74 @@
+"""The IO manager of this project's assets, for local, GCS and R2 storage alike.
+
+An asset downstream that names one of ours as an input gets an `ArtifactHandle`: nothing is copied before it is read::
+
+    @dg.asset(ins={"bins": dg.AssetIn(["my_corpus", "nanogpt_bins"])})
+    def train(bins: ArtifactHandle) -> None:
+        data = bins.tokens("train.bin")
+
+An input of many partitions comes as a dict, partition → handle; a partitioned asset that reads one partition of another
+gets that one's handle. Our own assets publish in their bodies and return no value, so nothing is ever pickled.
+"""
+
+from typing import Any
+
+import dagster as dg
+
+from dataprep_assets.errors import ConfigError, MissingArtifactError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.handle import ArtifactHandle
+from resources.storage import StorageResource
+
+KEY = "artifacts"
+STORAGE = "dataprep/storage"
+"""Definition metadata of an asset whose dataset declares a storage of its own."""
+
+
+class ArtifactIOManager(dg.ConfigurableIOManager):
+    """See the module. `storage` is the resource that the assets themselves use."""
+
+    storage: dg.ResourceDependency[StorageResource]
+
+    def load_input(self, context: dg.InputContext) -> ArtifactHandle | dict[str, ArtifactHandle]:
+        upstream = context.upstream_output
+        declared = (upstream.definition_metadata or {}).get(STORAGE) if upstream is not None else None
+        store = self.storage.artifacts(declared)
+        if not context.has_asset_partitions:
+            return ArtifactHandle.of(store, artifact_of(context.asset_key, None))
+        artifacts = [artifact_of(context.asset_key, partition) for partition in context.asset_partition_keys]
+        if len(artifacts) == 1 and context.has_partition_key:
+            return ArtifactHandle.of(store, artifacts[0])
+        receipts = store.receipts(artifacts)
+        if missing := [str(a) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is None]:
+            shown = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
+            raise MissingArtifactError(
+                f"{len(missing)} of {len(artifacts)} partitions are not there: {shown}. Materialize them first"
+            )
+        return {
+            str(artifact.partition): ArtifactHandle(store, artifact, receipt)
+            for artifact, receipt in zip(artifacts, receipts, strict=True)
+            if receipt is not None
+        }
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        """Accept the handle of the finished artifact itself, or None where it is finished; nothing else."""
+        if obj is not None and not isinstance(obj, ArtifactHandle):
+            raise ConfigError(
+                f"{context.asset_key.to_user_string()}: returns a {type(obj).__name__}. The IO manager {KEY!r} keeps "
+                "no Python objects: publish an artifact and return None, or use another io_manager_key"
+            )
+        store = self.storage.artifacts((context.definition_metadata or {}).get(STORAGE))
+        partitions = context.asset_partition_keys if context.has_asset_partitions else [None]
+        for partition in partitions:
+            artifact = artifact_of(context.asset_key, partition)
+            found = store.require(artifact)
+            if obj is not None and (obj.artifact, obj.receipt.content) != (artifact, found.content):
+                raise ConfigError(f"{context.asset_key.to_user_string()}: returns the handle of {obj.artifact}")
+
+
+def artifact_of(key: dg.AssetKey, partition: str | None) -> Artifact:
+    """The artifact of one of our assets: `<dataset>/[<split>/]<name>`, and its partition where it has any."""
+    dataset, *split, name = key.path
+    if len(split) > 1:
+        raise ConfigError(f"{key.to_user_string()}: not an asset of this project: <dataset>/[<split>/]<artifact>")
+    return Artifact(dataset=dataset, name=name, partition=partition or (split[0] if split else None))

@@ -1,0 +1,38 @@
+"""Artifacts in a bucket that speaks S3 (Cloudflare R2, AWS, MinIO), on dagster-aws's `S3Resource`.
+
+`S3Resource.get_client()` sets boto3's retries and nothing else, so the store makes its own client, with its own
+time-outs, checksums and retries, from the same fields (`stores/s3_api.py`).
+"""
+
+import dagster as dg
+from dagster_aws.s3 import S3Resource
+from pydantic import Field
+
+from dataprep_assets.stores.connect import AWS_PAIR, Place, S3Place
+from resources.storage import StorageResource
+
+
+class R2StorageResource(StorageResource):
+    """Artifacts below `prefix` of `bucket`; endpoint and credentials are those of `s3`.
+
+    Give its secrets as `dg.EnvVar`. `key_names` are the variables that an error tells people to check.
+    """
+
+    s3: dg.ResourceDependency[S3Resource]
+    bucket: str
+    prefix: str = ""
+    key_names: list[str] = Field(default=list(AWS_PAIR))
+
+    def place(self) -> Place:
+        key_id, secret = self.key_names
+        return S3Place(
+            bucket=self.bucket,
+            prefix=self.prefix,
+            endpoint_url=self.s3.endpoint_url,
+            region=self.s3.region_name,
+            access_key_id=self.s3.aws_access_key_id,
+            secret_access_key=self.s3.aws_secret_access_key,
+            session_token=self.s3.aws_session_token,
+            profile=self.s3.profile_name,
+            key_names=(key_id, secret),
+        )
