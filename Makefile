@@ -1,9 +1,12 @@
-# Two commands set everything up: `make demo` runs the sample corpus, `make test` passes the tests.
+# Two commands set everything up: `make demo` runs the samples of every pipeline, `make test` passes the tests.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # the trainers' own readers, for the tests of the views; `make test READERS=` leaves them (and PyTorch) out
 READERS ?= ,readers
+# buckets (r2, gcs), and TensorFlow with the readers of TFDS directories (tfds)
+EXTRAS ?= r2,gcs,tfds
+SAMPLES := sample_corpus sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks
 
 export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := yes
@@ -11,7 +14,7 @@ export DAGSTER_DISABLE_TELEMETRY := yes
 .PHONY: demo test ui bench check clean
 
 demo: $(VENV)/.installed
-	@$(BIN)/dataprep run sample_corpus
+	@$(BIN)/dataprep run $(SAMPLES)
 
 ui: $(VENV)/.installed $(DAGSTER_HOME)/dagster.yaml
 	$(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p 3000
@@ -33,11 +36,11 @@ bench: $(VENV)/.installed-tests
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "Python 3.11 to 3.13 is needed: make PYTHON=python3.12 demo")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	touch $@
 
 $(VENV)/.installed-tests: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev$(READERS)]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS),dev$(READERS)]'
 	touch $@
 
 $(DAGSTER_HOME)/dagster.yaml: deploy/local/dagster.yaml
