@@ -1,0 +1,1 @@
+"""Builds packed chat data: rows to spooled sequences, sequences to packed Parquet."""

@@ -1,0 +1,144 @@
+"""Rendered conversations to ids and loss masks, many at a time and without a step a token.
+
+The text is cut at the special tokens that the template wrote. Each becomes its one id; what lies between is encoded as
+plain text, so nothing in a conversation can become a special token, and nothing is added: no BOS, no EOS. It is also
+cut where an answer begins. A model that answers has read its prompt as tokens of its own, so no token may span that
+cut; the original (Nemotron, `core/chat_sft_shard_core.py`) encodes its chunks apart as well. Where a special token or
+a pre-tokenizer's boundary is at the cut, as in the bundled template, the ids are those of the whole text.
+
+The mask is aligned to labels (FORMATS D.8): position `i` is 1 when token `i + 1` of its sequence is trained, and the
+last position of a sequence is 0.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import CertificateError, TokenizerError
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
+from dataprep_assets.tokenization.chat.rendering import Chunk, Rendered
+from dataprep_assets.tokenization.engines import ReferenceEngine
+
+__all__ = ["ChatEncoder", "EncodedSequences", "check_cutting", "label_aligned"]
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedSequences:
+    """Sequences end to end. `tokens` uint32 and `trained` bool, shape `(tokens,)`; `offsets` int64, `(sequences + 1,)`.
+
+    `trained` says of each token whether it is trained; the mask of the trainer is `label_aligned` of it.
+    """
+
+    tokens: NDArray[np.uint32]
+    trained: NDArray[np.bool_]
+    offsets: NDArray[np.int64]
+
+
+def label_aligned(trained: NDArray[np.bool_], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """The loss mask of sequences: shifted left by one, 0 at each end. Shapes as in `EncodedSequences`; uint8."""
+    mask = np.zeros(len(trained), np.uint8)
+    mask[:-1] = trained[1:]
+    ends = offsets[1:][np.diff(offsets) > 0] - 1
+    mask[ends] = 0
+    return mask
+
+
+class ChatEncoder:
+    """Encodes rendered conversations. The encoder given must take special tokens for text."""
+
+    def __init__(self, bundle: TokenizerBundle, encoder: CertifiedEncoder) -> None:
+        if encoder.certificate.special_tokens != "text":
+            raise TokenizerError("a chat is encoded between its special tokens: certify the engine for `text`")
+        self._bundle, self._encoder = bundle, encoder
+        self._contents = [token.content for token in bundle.special_tokens]
+        self._ids = {token.content: token.id for token in bundle.special_tokens}
+        self._special = _any_of(self._contents)
+
+    def encode(self, conversations: Sequence[Rendered]) -> EncodedSequences:
+        """The sequences of the conversations, in order."""
+        texts: list[str] = []
+        ids: list[int] = []  # of each item: a special token's, or -1 for a text
+        trained: list[bool] = []
+        items = [0]  # items before each sequence
+        for rendered in conversations:
+            for chunks in rendered.sequences:
+                for chunk in chunks:
+                    self._add(chunk, rendered.mark, texts, ids, trained)
+                items.append(len(ids))
+        flat, bounds = self._encoder.encode(texts) if texts else (np.zeros(0, np.uint32), np.zeros(1, np.uint64))
+        given = np.array(ids, np.int64)
+        is_text = given < 0
+        lengths = np.ones(len(given), np.int64)
+        lengths[is_text] = np.diff(bounds)
+        ends = np.zeros(len(given) + 1, np.int64)
+        np.cumsum(lengths, out=ends[1:])
+        tokens = np.empty(int(ends[-1]), np.uint32)
+        from_text = np.repeat(is_text, lengths)
+        tokens[from_text] = flat
+        tokens[~from_text] = given[~is_text]
+        return EncodedSequences(tokens, np.repeat(np.array(trained, np.bool_), lengths), ends[items])
+
+    def _add(self, chunk: Chunk, mark: str | None, texts: list[str], ids: list[int], trained: list[bool]) -> None:
+        for at, part in enumerate(self._special.split(chunk.text)):
+            if at % 2:
+                ids.append(self._ids[part])
+            elif part:
+                texts.append(part if mark is None else self._restored(part, mark))
+                ids.append(-1)
+            else:
+                continue
+            trained.append(chunk.trained)
+
+    def _restored(self, text: str, mark: str) -> str:
+        """Text with its placeholders put back."""
+        parts = text.split(mark)
+        parts[1::2] = [self._contents[int(index)] for index in parts[1::2]]
+        return "".join(parts)
+
+    @cached_property
+    def _reference(self) -> ReferenceEngine:
+        return ReferenceEngine(self._bundle, "match")
+
+    def recheck(self, rendered: Rendered, tokens: Any, where: str) -> None:
+        """Encode one conversation again, each chunk as a whole and by the reference; CertificateError if ids differ.
+
+        Only for a conversation without placeholders. `tokens` are those of all its sequences.
+        """
+        self._encoder.sampled_documents += 1
+        if not np.array_equal(_whole(self._reference, rendered), tokens):
+            raise CertificateError(
+                f"{where}: ids differ from those of the reference for the whole text of each chunk. Set "
+                "`tokenizer.engine: tokenizers`; if it remains, this tokenizer cannot be cut at its special tokens"
+            )
+
+
+def _whole(reference: ReferenceEngine, rendered: Rendered) -> NDArray[np.uint32]:
+    """Ids of each chunk encoded as a whole, special tokens matched and none added."""
+    return reference.encode([chunk.text for chunks in rendered.sequences for chunk in chunks])[0]
+
+
+def check_cutting(bundle: TokenizerBundle, rendered: Rendered) -> None:
+    """Compare, on one conversation, encoding between special tokens with encoding each chunk whole, by the reference.
+
+    TokenizerError for a tokenizer that treats the two differently: one whose special tokens swallow white space
+    (`lstrip`, `rstrip`), or that begins every text with a space of its own (SentencePiece).
+    """
+    refused = refused_outright(bundle, "text", "tokenizers", "comparison with the reference itself")
+    tokens = ChatEncoder(bundle, CertifiedEncoder(bundle, "text", refused)).encode([rendered]).tokens
+    if not np.array_equal(tokens, _whole(ReferenceEngine(bundle, "match"), rendered)):
+        raise TokenizerError(
+            f"{bundle.name}: text between special tokens has other ids on its own than in the whole conversation "
+            "(special tokens with `lstrip` or `rstrip`, or a space before every text). Such tokenizers are not "
+            "supported for packed chat data"
+        )
+
+
+def _any_of(literals: Sequence[str]) -> re.Pattern[str]:
+    longest_first = sorted((re.escape(literal) for literal in literals), key=len, reverse=True)
+    return re.compile(f"({'|'.join(longest_first) or '(?!)'})")

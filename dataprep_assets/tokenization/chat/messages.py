@@ -1,0 +1,179 @@
+"""Rows to conversations: what is one, and the one reason why a row is not.
+
+The schema is that of FORMATS D.8 (Nemotron, `core/chat_sft_shard_core.py`): `messages` with role, content, optional
+`tool_calls` and `reasoning_content`; optional `tools`; optional `used_in`. A row is checked before any template sees
+it, so that a template's error is a template's error. Refusals name a message by its index and never show its text.
+
+Entry point: `read_conversation`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+__all__ = ["FILTERED", "REASONS", "ROLES", "Conversation", "ConversationFields", "Refusal", "read_conversation"]
+
+ROLES = ("system", "user", "assistant", "tool")
+FILTERED = ("not_used_in",)
+"""Reasons that are somebody's choice, not a defect of the row: no policy fails on them."""
+REASONS = (
+    "no_messages",
+    "message_not_an_object",
+    "unknown_role",
+    "not_text",
+    "content_not_a_string",
+    "reasoning_not_a_string",
+    "empty_assistant",
+    "bad_tools",
+    "bad_tool_call",
+    "tool_calls_without_tools",
+    "tool_call_text_without_tools",
+)
+"""Why a row is no conversation, as counted in the ledger."""
+_TOOLS_HEADING = "# Tools"
+_NOT_TEXT = frozenset({"image", "image_url", "input_image", "video", "video_url", "audio", "input_audio", "file"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationFields:
+    """Names of the row's fields, and what of `used_in` to keep: any of `used_in_filter`, or every row when empty."""
+
+    messages: str = "messages"
+    tools: str = "tools"
+    used_in: str = "used_in"
+    used_in_filter: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The fields that are read of a row."""
+        return (self.messages, self.tools, *((self.used_in,) if self.used_in_filter else ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a row is not used: a reason for the ledger, and the 0-based index of the message at fault, if one is."""
+
+    reason: str
+    message: int | None = None
+
+    def __str__(self) -> str:
+        return self.reason if self.message is None else f"{self.reason} (message {self.message})"
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Checked messages, with tool-call arguments as objects and without null fields, and the tools or None."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+
+    @property
+    def has_reasoning(self) -> bool:
+        """Whether any message has a reasoning that is not blank."""
+        return any(message.get("reasoning_content", "").strip() for message in self.messages)
+
+
+def read_conversation(row: Mapping[str, Any], fields: ConversationFields) -> Conversation | Refusal:
+    """The conversation of a row, or why it has none. The row itself is not changed."""
+    if fields.used_in_filter and not _used_in(row.get(fields.used_in)) & set(fields.used_in_filter):
+        return Refusal("not_used_in")
+    tools = _tools(row.get(fields.tools))
+    if isinstance(tools, Refusal):
+        return tools
+    given = row.get(fields.messages)
+    if not isinstance(given, list) or not given:
+        return Refusal("no_messages")
+    messages = []
+    for index, message in enumerate(given):
+        if not isinstance(message, Mapping):
+            return Refusal("message_not_an_object", index)
+        checked = _message(message)
+        if isinstance(checked, str):
+            return Refusal(checked, index)
+        messages.append(checked)
+    if tools is None and (refusal := _needs_tools(messages)) is not None:
+        return refusal
+    return Conversation(messages, tools)
+
+
+def _used_in(value: Any) -> set[str]:
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
+    return {part.strip() for part in parts if isinstance(part, str)}
+
+
+def _tools(value: Any) -> list[dict[str, Any]] | Refusal | None:
+    if isinstance(value, str):  # a column that holds JSON: Parquet has no type for tools of different shapes
+        try:
+            value = orjson.loads(value) if value.strip() else None
+        except orjson.JSONDecodeError:
+            return Refusal("bad_tools")
+    if not value:
+        return None
+    if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
+        return Refusal("bad_tools")
+    return value
+
+
+def _message(message: Mapping[str, Any]) -> dict[str, Any] | str:
+    """A checked copy of a message, or the reason against it."""
+    checked = {key: value for key, value in message.items() if value is not None}  # Parquet fills absent fields
+    role = checked.get("role")
+    if role not in ROLES:
+        return "unknown_role"
+    content = checked.setdefault("content", "")
+    if not isinstance(content, str):
+        return "not_text" if _holds_media(content) else "content_not_a_string"
+    if not isinstance(checked.get("reasoning_content", ""), str):
+        return "reasoning_not_a_string"
+    if calls := checked.pop("tool_calls", None):
+        normalized = _tool_calls(calls) if role == "assistant" else None
+        if normalized is None:
+            return "bad_tool_call"
+        checked["tool_calls"] = normalized
+    elif role == "assistant" and not content.strip() and not checked.get("reasoning_content", "").strip():
+        return "empty_assistant"
+    return checked
+
+
+def _holds_media(content: Any) -> bool:
+    parts = content if isinstance(content, list) else [content]
+    return any(isinstance(part, dict) and part.get("type") in _NOT_TEXT for part in parts)
+
+
+def _tool_calls(calls: Any) -> list[dict[str, Any]] | None:
+    """Tool calls with their arguments as objects; None when they are not tool calls."""
+    if not isinstance(calls, list):
+        return None
+    normalized = []
+    for call in calls:
+        inner = call.get("function", call) if isinstance(call, dict) else None
+        if not isinstance(inner, dict) or not isinstance(inner.get("name"), str) or not inner["name"]:
+            return None
+        arguments = inner.get("arguments")
+        if isinstance(arguments, str):
+            try:
+                arguments = orjson.loads(arguments) if arguments.strip() else {}
+            except orjson.JSONDecodeError:
+                return None
+        if arguments is None:
+            arguments = {}
+        if not isinstance(arguments, dict):
+            return None
+        inner = {**inner, "arguments": arguments}
+        normalized.append({**call, "function": inner} if "function" in call else inner)
+    return normalized
+
+
+def _needs_tools(messages: list[dict[str, Any]]) -> Refusal | None:
+    """Calls of tools that nothing declares; a system text that holds `# Tools` declares them itself."""
+    texts = [f"{m['content']}\n{m.get('reasoning_content', '')}" for m in messages]
+    if any(_TOOLS_HEADING in text for text in texts):
+        return None
+    for index, (message, text) in enumerate(zip(messages, texts, strict=True)):
+        if message.get("tool_calls"):
+            return Refusal("tool_calls_without_tools", index)
+        if "<tool_call>" in text:
+            return Refusal("tool_call_text_without_tools", index)
+    return None

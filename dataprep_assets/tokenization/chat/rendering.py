@@ -1,0 +1,211 @@
+"""A conversation rendered, and cut where the assistant's answers begin and end.
+
+The whole conversation is rendered once; each answer is found by rendering the messages before it with the generation
+prompt, and the messages up to it without. Both must be a beginning of the whole, or the model would be trained on a
+text that it never sees when it answers: then the conversation is refused, naming the message. An answer runs from
+behind the generation prompt to its stop token, inclusive; what the template writes after that is not trained.
+
+With reasoning in a conversation there is one sequence a user turn, because a template drops the reasoning of earlier
+turns: only the answers after the last user message of a sequence are trained in it. Otherwise there is one sequence.
+
+Literal special tokens in what people wrote stay text. They are replaced by placeholders before the rendering, so
+that in its result every special token is the template's own, and put back when it is encoded.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.tokenization.bundle import LiteralFinder, SpecialToken
+from dataprep_assets.tokenization.chat.messages import Conversation, Refusal
+from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
+
+__all__ = ["REASONS", "Chunk", "ConversationRenderer", "Rendered", "Turns", "stop_token"]
+
+REASONS = ("template_refused", "template_mismatch", "no_stop_token")
+"""Why a conversation cannot be rendered: the template raised; a beginning of the conversation is not rendered as the
+beginning of the whole; an answer does not end with the stop token."""
+
+Turns = Literal["reasoning", "always"]
+"""When a conversation becomes one sequence a user turn: where it holds `reasoning`, or `always`."""
+
+_MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
+"""Noncharacters: code points that Unicode keeps free for uses such as this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rendered text between two cuts, and whether its tokens are trained."""
+
+    text: str
+    trained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """One conversation: the chunks of each of its sequences.
+
+    `mark` is None, or the character around placeholders: `mark + str(i) + mark` stands for special token `i`.
+    """
+
+    sequences: tuple[tuple[Chunk, ...], ...]
+    mark: str | None = None
+
+
+class ConversationRenderer:
+    """Renders conversations. `specials` are the tokenizer's; those in `allowed` may be written by anybody."""
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        specials: Sequence[SpecialToken],
+        *,
+        stop: str,
+        turns: Turns = "reasoning",
+        allowed: Sequence[str] = (),
+    ) -> None:
+        self._renderer, self._stop, self._turns = renderer, stop, turns
+        self._indexes = {s.content: i for i, s in enumerate(specials) if s.content not in allowed}
+        self._finder = LiteralFinder(tuple(self._indexes))
+        longest_first = sorted(self._indexes, key=len, reverse=True)
+        self._literal = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+    def render(self, conversation: Conversation) -> Rendered | Refusal:
+        """The sequences of a conversation, or why it has none. A sequence without an answer is left out."""
+        mark = None
+        if any(map(self._finder.found_in, _strings([conversation.messages, conversation.tools]))):
+            mark, conversation = self._protected(conversation)
+        try:
+            return Rendered(tuple(self._sequences(conversation, mark)), mark)
+        except _RefusedError as error:
+            return error.refusal
+
+    def _sequences(self, conversation: Conversation, mark: str | None) -> Iterator[tuple[Chunk, ...]]:
+        messages, thinking = conversation.messages, conversation.has_reasoning
+        if not thinking and self._turns == "reasoning":
+            yield self._sequence(conversation, len(messages), 0, mark)
+            return
+        users = [i for i, message in enumerate(messages) if message["role"] == "user"]
+        for user, stop in zip(users, [*users[1:], len(messages)], strict=True):
+            if any(message["role"] == "assistant" for message in messages[user:stop]):
+                yield self._sequence(conversation, stop, user + 1, mark)
+
+    def _sequence(self, conversation: Conversation, stop: int, first: int, mark: str | None) -> tuple[Chunk, ...]:
+        """The messages up to `stop`, with the answers from message `first` on to be trained."""
+        messages, tools, thinking = conversation.messages, conversation.tools, conversation.has_reasoning
+        whole = self._text(messages[:stop], tools, False, thinking, stop - 1)
+        if mark is not None and not _restorable(whole, mark):
+            raise _RefusedError("template_refused", None)
+        chunks: list[Chunk] = []
+        at = 0
+        for index in range(first, stop):
+            if messages[index]["role"] != "assistant":
+                continue
+            start = self._answer_start(whole, messages[:index], tools, thinking, index)
+            end = len(whole)
+            if index < stop - 1:
+                before = self._text(messages[: index + 1], tools, False, thinking, index)
+                if not whole.startswith(before):
+                    raise _RefusedError("template_mismatch", index)
+                end = len(before)
+            answer = whole[start:end].rstrip()
+            if start < at:
+                raise _RefusedError("template_mismatch", index)
+            if not answer.endswith(self._stop):
+                raise _RefusedError("no_stop_token", index)
+            chunks += (Chunk(whole[at:start], False), Chunk(answer, True))
+            at = start + len(answer)
+        chunks.append(Chunk(whole[at:], False))
+        return tuple(chunk for chunk in chunks if chunk.text)
+
+    def _answer_start(
+        self, whole: str, before: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool, index: int
+    ) -> int:
+        """Where the answer after `before` begins: behind the generation prompt that the whole has there.
+
+        An answer without reasoning among others that have it is prompted with thinking off. Some templates write
+        white space behind the prompt that an answer does not repeat; there the prompt ends before it.
+        """
+        prompts = []
+        for mode in (thinking, not thinking):
+            prompt = self._text(before, tools, True, mode, index)
+            if whole.startswith(prompt):
+                return len(prompt)
+            prompts.append(prompt.rstrip())
+        for prompt in prompts:
+            if prompt and whole.startswith(prompt):
+                return len(prompt)
+        raise _RefusedError("template_mismatch", index)
+
+    def _text(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, prompt: bool, thinking: bool, at: int
+    ) -> str:
+        try:
+            return self._renderer.render(messages, tools, prompt=prompt, thinking=thinking)
+        except TemplateRenderError as failure:
+            raise _RefusedError("template_refused", at) from failure
+
+    def _protected(self, conversation: Conversation) -> tuple[str, Conversation]:
+        used = "".join(_strings([conversation.messages, conversation.tools]))
+        mark = next((m for m in _MARKS if m not in used), None)
+        if mark is None:
+            raise ConfigError("a conversation uses all 32 noncharacters U+FDD0 to U+FDEF: no text does. Drop the row")
+
+        def placeholder(match: re.Match[str]) -> str:
+            return f"{mark}{self._indexes[match[0]]}{mark}"
+
+        def protect(value: Any) -> Any:
+            if isinstance(value, str):
+                return self._literal.sub(placeholder, value)
+            if isinstance(value, dict):
+                return {protect(k): protect(v) for k, v in value.items()}
+            return [protect(v) for v in value] if isinstance(value, list) else value
+
+        return mark, Conversation(protect(conversation.messages), protect(conversation.tools))
+
+
+def _restorable(text: str, mark: str) -> bool:
+    """Whether every placeholder came through whole: a template may cut or escape what it is given."""
+    parts = text.split(mark)
+    return len(parts) % 2 == 1 and all(map(str.isdigit, parts[1::2])) and f"\\u{ord(mark):04x}" not in text.lower()
+
+
+class _RefusedError(Exception):
+    def __init__(self, reason: str, message: int | None) -> None:
+        self.refusal = Refusal(reason, message)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner)
+
+
+def stop_token(renderer: Renderer, specials: Sequence[SpecialToken], declared: str = "auto") -> SpecialToken:
+    """The special token with which the template ends an answer; a declared one must be that.
+
+    ConfigError when an answer ends with none: a model trained so never learns to stop (Megatron-Bridge#3927).
+    """
+    messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}]
+    try:
+        text = renderer.render(messages, None, prompt=False, thinking=False).rstrip()
+    except TemplateRenderError as failure:
+        raise ConfigError(f"chat_template: it cannot render a question and an answer: {failure}") from failure
+    ending = [s for s in specials if text.endswith(s.content)]
+    found = max(ending, key=lambda s: len(s.content), default=None)
+    if found is None or declared not in ("auto", found.content):
+        said = repr(found.content) if found else "no special token of this tokenizer"
+        known = [s.content for s in specials][:12]
+        raise ConfigError(
+            f"chat_template: an answer ends with {said}, wanted is {declared!r}; it ends in {text[-24:]!r}. Use a "
+            f"template and a tokenizer that belong together; the special tokens are {known}"
+        )
+    return found

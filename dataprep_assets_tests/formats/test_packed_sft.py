@@ -1,0 +1,163 @@
+"""Packed chat files: the trainer's schema, deterministic bytes, and every defect that a row can have."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats.packed_sft import PackedRows, open_packed, row_defects, token_ids, write_bins
+from dataprep_assets.packing.algorithms import pack
+
+CAPACITY = 16
+
+
+def _sequences(count: int) -> tuple[list[list[int]], list[list[int]]]:
+    ids = [[100 * i + k for k in range(2 + i % 7)] for i in range(count)]
+    masks = [[1] * (len(s) - 1) + [0] for s in ids]
+    return ids, masks
+
+
+def _write(path: Path, count: int, **options: Any) -> tuple[list[list[int]], list[list[int]], Any]:
+    ids, masks = _sequences(count)
+    lengths = np.array([len(s) for s in ids], np.int64)
+    bins = pack(lengths, CAPACITY, "first_fit_shuffle", seed=1)
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    tokens = np.array([t for s in ids for t in s], np.int32)
+    mask = np.array([m for s in masks for m in s], np.uint8)
+    write_bins(path, bins.items, bins.offsets, tokens, mask, ends, **options)
+    return ids, masks, bins
+
+
+def test_rows_are_the_bins_sequence_by_sequence(tmp_path: Path) -> None:
+    ids, masks, bins = _write(tmp_path / "x.parquet", 100, row_group_bins=7)
+    rows = pq.read_table(tmp_path / "x.parquet").to_pylist()
+    assert len(rows) == len(bins)
+    for index, row in enumerate(rows):
+        items = bins[index].tolist()
+        starts = np.cumsum([0, *(len(ids[i]) for i in items)])[:-1].tolist()
+        assert row == {
+            "input_ids": [t for i in items for t in ids[i]],
+            "loss_mask": [m for i in items for m in masks[i]],
+            "seq_start_id": starts,
+        }
+
+
+def test_schema_and_row_groups_are_the_originals(tmp_path: Path) -> None:
+    _write(tmp_path / "x.parquet", 100, row_group_bins=7)
+    with pq.ParquetFile(tmp_path / "x.parquet") as file:
+        assert [str(f.type) for f in file.schema_arrow] == [
+            "list<element: int32>",
+            "list<element: uint8>",
+            "list<element: int32>",
+        ]
+        assert file.schema_arrow.names == ["input_ids", "loss_mask", "seq_start_id"]
+        sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+        assert set(sizes[:-1]) == {7}
+        assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+    assert open_packed(tmp_path / "x.parquet").group_sizes == tuple(sizes)
+
+
+def test_the_same_bins_give_the_same_bytes(tmp_path: Path) -> None:
+    _write(tmp_path / "a.parquet", 500)
+    _write(tmp_path / "b.parquet", 500)
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+
+
+def test_a_written_file_has_no_defects(tmp_path: Path) -> None:
+    _write(tmp_path / "x.parquet", 300, row_group_bins=11)
+    groups = list(open_packed(tmp_path / "x.parquet"))
+    assert [d for rows in groups for d in row_defects(rows, CAPACITY)] == []
+    assert [rows.first for rows in groups] == list(range(0, 11 * len(groups), 11))
+    begins, ends = groups[0].sequence_bounds()
+    assert (ends > begins).all()
+    assert ends[-1] == len(groups[0].tokens)
+
+
+def test_an_id_beyond_the_dtype_is_refused_not_wrapped() -> None:
+    assert token_ids(np.array([0, 2**31 - 1], np.uint32), "x").tolist() == [0, 2**31 - 1]
+    with pytest.raises(FormatError, match="x: token id 2147483648 at position 1 does not fit int32"):
+        token_ids(np.array([7, 2**31], np.uint32), "x")
+
+
+def _rows(row: list[int], mask: list[int], starts: list[int], before: int = 3) -> PackedRows:
+    """A sound row, and after it the given one."""
+    sound = [1, 2, 3][:before]
+    return PackedRows(
+        tokens=np.array(sound + row, np.int32),
+        mask=np.array([1, 1, 0][:before] + mask, np.uint8),
+        starts=np.array([0, *starts], np.int32),
+        rows=np.array([0, before, before + len(row)], np.int64),
+        heads=np.array([0, 1, 1 + len(starts)], np.int64),
+        first=40,
+    )
+
+
+DEFECTS = {
+    "longer than the pack size": ([5] * 20, [1] * 19 + [0], [0]),
+    "empty": ([], [], []),
+    "no sequence starts in it": ([5, 6], [1, 0], []),
+    "does not start at 0": ([5, 6, 7], [1, 1, 0], [1]),
+    "do not increase strictly": ([5, 6, 7, 8], [1, 0, 1, 0], [0, 2, 2]),
+    "starts behind the row's end": ([5, 6], [1, 0], [0, 2]),
+    "not 0 or 1": ([5, 6, 7], [2, 1, 0], [0]),
+    "the last position of a sequence is trained": ([5, 6, 7, 8], [1, 1, 1, 0], [0, 2]),
+    "a sequence has no trained token": ([5, 6, 7, 8], [0, 0, 1, 0], [0, 2]),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_defect_is_named_with_its_row(defect: str) -> None:
+    assert row_defects(_rows([5, 6, 7], [0, 1, 0], [0]), CAPACITY) == []
+    found = row_defects(_rows(*DEFECTS[defect]), CAPACITY)
+    assert any(defect in sentence and sentence.startswith("row 41: ") for sentence in found)
+
+
+def _table(**columns: Any) -> pa.Table:
+    kinds = {"input_ids": pa.int32(), "loss_mask": pa.uint8(), "seq_start_id": pa.int32()}
+    arrays = {k: pa.array(v, pa.list_(pa.field("element", kinds[k]))) for k, v in columns.items()}
+    return pa.table(arrays)
+
+
+def test_other_columns_or_types_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    good = _table(input_ids=[[1, 2]], loss_mask=[[1, 0]], seq_start_id=[[0]])
+    wide = good.set_column(0, "input_ids", pa.array([[1, 2]], pa.list_(pa.int64())))
+    for table in (good.drop_columns("loss_mask"), wide, good.append_column("bin", [[1]])):
+        pq.write_table(table, path)
+        with pytest.raises(FormatError, match="the trainer needs input_ids list"):
+            open_packed(path)
+    pq.write_table(good, path)
+    assert open_packed(path).rows == 1
+
+
+def test_mask_and_ids_of_different_length_and_nulls_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(_table(input_ids=[[1], [1, 2]], loss_mask=[[0], [1]], seq_start_id=[[0], [0]]), path)
+    with pytest.raises(FormatError, match="row 1: input_ids and loss_mask differ in length"):
+        list(open_packed(path))
+    pq.write_table(_table(input_ids=[[1, None]], loss_mask=[[1, 0]], seq_start_id=[[0]]), path)
+    with pytest.raises(FormatError, match="column input_ids holds nulls"):
+        list(open_packed(path))
+
+
+@pytest.mark.parametrize("cut", [3, 1000, -1])
+def test_a_cut_file_is_refused(cut: int, tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    _write(path, 500)
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(FormatError, match="no Parquet file"):
+        open_packed(path)
+
+
+def test_a_flipped_byte_in_the_data_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    _write(path, 500)
+    data = bytearray(path.read_bytes())
+    data[200] ^= 0xFF
+    path.write_bytes(bytes(data))
+    with pytest.raises(FormatError, match="cannot be read from row 0"):
+        list(open_packed(path))

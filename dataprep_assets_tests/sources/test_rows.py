@@ -1,0 +1,135 @@
+"""Whole rows: the same objects whatever the file's form, positions that a person can find, ranges that cover once."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.sources.rows import RowBlock, RowRange, count_rows, read_rows, split_rows
+
+ROWS = [{"id": i, "messages": [{"role": "user", "content": f"é {i}"}]} for i in range(3000)]
+
+
+def _lines(rows: list[Any]) -> bytes:
+    return b"".join(json.dumps(r, ensure_ascii=False).encode() + b"\n" for r in rows)
+
+
+def _parquet(path: Path) -> None:
+    pq.write_table(pa.Table.from_pylist(ROWS), path, row_group_size=700)
+
+
+FORMS: dict[str, tuple[str, str | None, Callable[[Path], Any]]] = {
+    "rows.jsonl": ("jsonl", None, lambda p: p.write_bytes(_lines(ROWS))),
+    "rows.jsonl.zst": ("jsonl", "zstd", lambda p: p.write_bytes(zstandard.compress(_lines(ROWS)))),
+    "rows.jsonl.gz": ("jsonl", "gzip", lambda p: p.write_bytes(gzip.compress(_lines(ROWS)))),
+    "rows.json": ("json", None, lambda p: p.write_bytes(b"\xef\xbb\xbf \n" + json.dumps(ROWS, indent=1).encode())),
+    "rows.json.gz": ("json", "gzip", lambda p: p.write_bytes(gzip.compress(json.dumps(ROWS).encode()))),
+    "rows.parquet": ("parquet", None, _parquet),
+}
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str, str | None]:
+    format, compression, write = FORMS[request.param]
+    path = tmp_path / request.param
+    write(path)
+    return path, format, compression
+
+
+def _read(path: Path, format: str, compression: str | None, rows: RowRange | None = None) -> list[RowBlock]:
+    return list(read_rows(path, format=format, compression=compression, label=path.name, rows=rows))
+
+
+def _numbered(blocks: list[RowBlock]) -> list[tuple[int, dict[str, Any]]]:
+    return [pair for b in blocks for pair in zip(b.numbers, b.rows, strict=True)]
+
+
+def test_every_form_gives_the_same_rows_and_its_own_digest(form: tuple[Path, str, str | None]) -> None:
+    path, format, compression = form
+    reader = read_rows(path, format=format, compression=compression, label="x")
+    assert _numbered(list(reader)) == list(enumerate(ROWS, 1))
+    assert reader.sha256 == sha256_file(path)
+    assert reader.bytes_read == path.stat().st_size
+    assert count_rows(path, format=format, compression=compression, label="x") == len(ROWS)
+
+
+@pytest.mark.parametrize("parts", [1, 3, 7, 2999, 3000, 3007])
+def test_ranges_cover_every_row_once(form: tuple[Path, str, str | None], parts: int) -> None:
+    path, format, compression = form
+    ranges = split_rows(len(ROWS), parts)
+    if parts > 7:
+        ranges = ranges[:2] + ranges[-2:]  # what lies between is the same rule
+        expected = [n for r in ranges for n in range(r.first, r.stop or len(ROWS) + 1)]
+    else:
+        expected = list(range(1, len(ROWS) + 1))
+    found = [n for r in ranges for n, _ in _numbered(_read(path, format, compression, r))]
+    assert found == expected
+
+
+def test_a_range_is_digested_to_the_end(form: tuple[Path, str, str | None]) -> None:
+    path, format, compression = form
+    reader = read_rows(path, format=format, compression=compression, label="x", rows=RowRange(5, 7))
+    assert _numbered(list(reader)) == [(5, ROWS[4]), (6, ROWS[5])]
+    assert reader.sha256 == sha256_file(path)
+
+
+def test_bad_lines_are_named_by_row_and_byte(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    lines = [b'{"a": 1}', b"", b"{nope", b'{"a": "\xff"}', b"[1]", b"  ", b'{"a": 2}']
+    path.write_bytes(b"\r\n".join(lines))
+    blocks = _read(path, "jsonl", None)
+    assert _numbered(blocks) == [(1, {"a": 1}), (7, {"a": 2})]
+    bad = [b for block in blocks for b in block.bad]
+    assert [(b.row, b.reason) for b in bad] == [(3, "bad_json"), (4, "invalid_utf8"), (5, "not_an_object")]
+    data = path.read_bytes()
+    assert [data[b.byte :].split(b"\r\n")[0] for b in bad] == lines[2:5]
+    assert [data[o : o + 8] for block in blocks for o in block.offsets] == [b'{"a": 1}', b'{"a": 2}']
+    assert sum(block.blank_lines for block in blocks) == 2
+    assert count_rows(path, format="jsonl", compression=None, label="x") == 7
+
+
+def test_a_line_longer_than_a_block_is_one_row(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    rows = [{"a": "x" * 9_000_000}, {"a": "y"}]
+    path.write_bytes(_lines(rows))
+    assert _numbered(_read(path, "jsonl", None)) == list(enumerate(rows, 1))
+    assert count_rows(path, format="jsonl", compression=None, label="x") == 2
+
+
+def test_elements_that_are_no_objects_are_bad(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(b'[{"a": 1}, 2, null]')
+    (block,) = _read(path, "json", None)
+    assert [(b.row, b.byte, b.reason) for b in block.bad] == [(2, -1, "not_an_object"), (3, -1, "not_an_object")]
+
+
+def test_an_empty_file_has_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b"")
+    assert _read(path, "jsonl", None) == []
+    assert count_rows(path, format="jsonl", compression=None, label="x") == 0
+
+
+def test_columns_that_a_parquet_file_has_not_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    _parquet(path)
+    reader = read_rows(path, format="parquet", compression=None, label="x", columns=["id", "tools"])
+    assert _numbered(list(reader))[:2] == [(1, {"id": 0}), (2, {"id": 1})]
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl.zst", "rows.jsonl.gz", "rows.json", "rows.parquet"])
+def test_a_cut_file_is_refused_even_beyond_the_range(name: str, tmp_path: Path) -> None:
+    format, compression, write = FORMS[name]
+    path = tmp_path / name
+    write(path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CorruptSourceError, match=name):
+        _read(path, format, compression, RowRange(1, 3))

@@ -1,0 +1,130 @@
+"""Rows that are conversations, and the one reason for each row that is not."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from dataprep_assets.tokenization.chat.messages import (
+    REASONS,
+    Conversation,
+    ConversationFields,
+    Refusal,
+    read_conversation,
+)
+
+USER = {"role": "user", "content": "What is it?"}
+ANSWER = {"role": "assistant", "content": "That."}
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+
+
+def read(*messages: Any, **others: Any) -> Conversation | Refusal:
+    return read_conversation({"messages": list(messages), **others}, ConversationFields())
+
+
+REFUSED: dict[str, tuple[dict[str, Any], Refusal]] = {
+    "no field": ({}, Refusal("no_messages")),
+    "null": ({"messages": None}, Refusal("no_messages")),
+    "no list": ({"messages": "[]"}, Refusal("no_messages")),
+    "empty list": ({"messages": []}, Refusal("no_messages")),
+    "a text for a message": ({"messages": [USER, "hi"]}, Refusal("message_not_an_object", 1)),
+    "unknown role": ({"messages": [USER, {"role": "bot", "content": "x"}]}, Refusal("unknown_role", 1)),
+    "no role": ({"messages": [{"content": "x"}]}, Refusal("unknown_role", 0)),
+    "a number": ({"messages": [{"role": "user", "content": 3}, ANSWER]}, Refusal("content_not_a_string", 0)),
+    "text parts": (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]},
+        Refusal("content_not_a_string", 0),
+    ),
+    "an image": (
+        {"messages": [USER, {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+        Refusal("not_text", 1),
+    ),
+    "reasoning as a list": (
+        {"messages": [USER, {**ANSWER, "reasoning_content": ["x"]}]},
+        Refusal("reasoning_not_a_string", 1),
+    ),
+    "an answer of blanks": (
+        {"messages": [USER, {"role": "assistant", "content": " \n"}]},
+        Refusal("empty_assistant", 1),
+    ),
+    "no answer": ({"messages": [USER, {"role": "assistant"}]}, Refusal("empty_assistant", 1)),
+    "a call without tools": ({"messages": [USER, CALL]}, Refusal("tool_calls_without_tools", 1)),
+    "a call in text without tools": (
+        {"messages": [USER, {"role": "assistant", "content": "<tool_call>f</tool_call>"}]},
+        Refusal("tool_call_text_without_tools", 1),
+    ),
+    "tools that are no JSON": ({"messages": [USER, ANSWER], "tools": "{nope"}, Refusal("bad_tools")),
+    "tools that are no objects": ({"messages": [USER, ANSWER], "tools": ["f"]}, Refusal("bad_tools")),
+    "arguments that are no JSON": (
+        {"messages": [USER, {**CALL, "tool_calls": [{"function": {"name": "f", "arguments": "{a"}}]}], "tools": TOOLS},
+        Refusal("bad_tool_call", 1),
+    ),
+    "arguments that are a list": (
+        {"messages": [USER, {**CALL, "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}], "tools": TOOLS},
+        Refusal("bad_tool_call", 1),
+    ),
+    "a call without a name": (
+        {"messages": [USER, {**CALL, "tool_calls": [{"function": {"arguments": {}}}]}], "tools": TOOLS},
+        Refusal("bad_tool_call", 1),
+    ),
+    "a user who calls": (
+        {"messages": [{**USER, "tool_calls": CALL["tool_calls"]}], "tools": TOOLS},
+        Refusal("bad_tool_call", 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_row_that_is_no_conversation_is_refused_by_reason_and_message(name: str) -> None:
+    row, refusal = REFUSED[name]
+    assert read_conversation(row, ConversationFields()) == refusal
+    assert refusal.reason in REASONS
+
+
+def test_every_reason_has_a_row() -> None:
+    assert {refusal.reason for _, refusal in REFUSED.values()} == set(REASONS)
+
+
+def test_arguments_given_as_json_become_objects_and_the_row_stays_as_it_was() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"city": "Bonn", "n": 2}'}}
+    row = {"messages": [USER, {**CALL, "tool_calls": [call]}], "tools": TOOLS}
+    before = copy.deepcopy(row)
+    found = read_conversation(row, ConversationFields())
+    assert isinstance(found, Conversation)
+    assert found.messages[1]["tool_calls"][0]["function"]["arguments"] == {"city": "Bonn", "n": 2}
+    assert found.messages[1]["content"] == ""
+    assert row == before
+
+
+def test_nulls_that_parquet_fills_in_are_no_fields() -> None:
+    found = read({**USER, "tool_calls": None, "reasoning_content": None}, {**ANSWER, "tool_calls": []}, tools=None)
+    assert found == Conversation([USER, ANSWER])
+
+
+def test_tools_in_a_json_column_are_tools() -> None:
+    found = read(USER, CALL, tools='[{"function": {"name": "f"}}]')
+    assert isinstance(found, Conversation)
+    assert found.tools == [{"function": {"name": "f"}}]
+
+
+def test_a_system_text_may_declare_the_tools() -> None:
+    system = {"role": "system", "content": "# Tools\nf"}
+    assert isinstance(read(system, USER, CALL), Conversation)
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [("nano", True), ("a, nano ,b", True), (["nano"], True), ("nano2", False), (None, False), ([], False)],
+)
+def test_rows_are_chosen_by_where_they_are_used(value: Any, kept: bool) -> None:
+    fields = ConversationFields(used_in_filter=("nano", "super"))
+    found = read_conversation({"messages": [USER, ANSWER], "used_in": value}, fields)
+    assert found == (Conversation([USER, ANSWER]) if kept else Refusal("not_used_in"))
+
+
+def test_the_fields_have_the_names_that_were_declared() -> None:
+    fields = ConversationFields(messages="conversation", tools="functions")
+    found = read_conversation({"conversation": [USER, ANSWER], "functions": TOOLS, "messages": 3}, fields)
+    assert found == Conversation([USER, ANSWER], TOOLS)
+    assert fields.names == ("conversation", "functions")

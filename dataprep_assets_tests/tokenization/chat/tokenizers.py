@@ -1,0 +1,60 @@
+"""A small tokenizer with the tokens of a chat: the sample's, and six more."""
+
+import atexit
+import json
+import shutil
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import dataprep_assets
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.certificate import Certificate, certify
+from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, stop_token
+from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, template_variables
+from dataprep_assets.tokenization.engines import fast_engine
+
+SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "sample_corpus" / "tokenizer"
+SPECIAL = ("<|im_start|>", "<|im_end|>")
+PLAIN = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+
+
+def write_chat_tokenizer(folder: Path, **flags: Any) -> TokenizerBundle:
+    """The sample's tokenizer with chat tokens; `flags` are set on the special ones of them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    definition = json.loads((SAMPLE / "tokenizer.json").read_bytes())
+    first = max(token["id"] for token in definition["added_tokens"]) + 1
+    for offset, content in enumerate((*SPECIAL, *PLAIN)):
+        base = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+        special = content in SPECIAL
+        token = {"id": first + offset, "content": content, "special": special, **base, **(flags if special else {})}
+        definition["added_tokens"].append(token)
+    (folder / "tokenizer.json").write_text(json.dumps(definition, ensure_ascii=False))
+    config = json.loads((SAMPLE / "tokenizer_config.json").read_bytes()) | {"eos_token": "<|im_end|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return TokenizerBundle.load(folder, name="chat")
+
+
+@lru_cache
+def chat_bundle() -> TokenizerBundle:
+    """The tokenizer, made once a process and removed at its end."""
+    folder = Path(tempfile.mkdtemp(prefix="chat-tokenizer-"))
+    atexit.register(shutil.rmtree, folder)
+    return write_chat_tokenizer(folder)
+
+
+@lru_cache
+def chat_certificate() -> Certificate:
+    """What the fast engine earns on the adversarial set alone."""
+    return certify(chat_bundle(), "text", fast_engine("fastokens", chat_bundle(), "text"), [])
+
+
+def conversation_renderer(
+    template: str = "nano3", bundle: TokenizerBundle | None = None, **options: Any
+) -> ConversationRenderer:
+    """A renderer of a template by name or text."""
+    bundle = bundle or chat_bundle()
+    renderer = compile_template(ChatTemplate.load(template), template_variables(bundle))
+    stop = stop_token(renderer, bundle.special_tokens).content
+    return ConversationRenderer(renderer, bundle.special_tokens, stop=stop, **options)
