@@ -28,8 +28,8 @@ REPORTS = ("ids_unique", "row_counts", "validation_untouched", "no_train_text_in
 A check blocks when the trainer would stop, would train on other samples than the file's rows, or would learn a wrong
 label: that training is wasted. These four are about data that trains as it stands. Other numbers of rows than the
 original's (`version_4-3` has 700, with repeated ids) may be an experiment, and must not fail the run of the 24 good
-versions beside it. A changed validation file, or one that shares texts with train, spoils what is measured, which can be
-measured again.
+versions beside it. A changed validation file, or one that shares texts with train, spoils what is measured, and that
+can be measured again.
 """
 
 _DEFECTS_SHOWN = 5
