@@ -224,7 +224,7 @@ def _instance() -> "dg.DagsterInstance":
 
 
 def _run(name: str) -> int:
-    from dataprep_assets.materialize import materialize, summary
+    from dataprep_assets.materialize import blocked_by, materialize, summary
 
     component = _component(name)
     store = component.assets.store(_storage())
@@ -232,7 +232,7 @@ def _run(name: str) -> int:
     with _instance() as instance:
         first = next(component.steps(store)).keys[0]
         known = instance.get_latest_materialization_event(first) is not None
-        if known and not list(component.stale(store)):
+        if known and not list(component.stale(store)) and not blocked_by(component, instance):
             component.sweep(store)
             product = component.declaration.artifact(*component.product)
             print(f"{name}: all is up to date, nothing to do. {product}: {store.place(product)}")

@@ -28,6 +28,7 @@ def materialize(definitions: dg.Definitions, steps: Iterable[Step], instance: dg
             run_config=_QUIET,
             raise_on_error=False,
         )
+        failed = [e for e in outcome.get_asset_check_evaluations() if not e.passed]
         if not outcome.success:
             print("    failed")
             for event in outcome.all_events:
@@ -36,11 +37,20 @@ def materialize(definitions: dg.Definitions, steps: Iterable[Step], instance: dg
                     if error is not None:
                         cause = error.cause or error
                         print(f"    {event.step_key or 'run'}: {cause.message.strip()}", file=sys.stderr)
+        for evaluation in failed:
+            print(f"    check {evaluation.check_name}: {evaluation.description}")
+        if not outcome.success:
             return False
-        failed = [e for e in outcome.get_asset_check_evaluations() if not e.passed]
-        if failed:
-            print(f"    checks failed: {', '.join(e.check_name for e in failed)}")
     return True
+
+
+def blocked_by(component: DatasetComponent, instance: dg.DagsterInstance) -> list[str]:
+    """Names of the blocking checks of a dataset whose latest result is a failure, or that never ran."""
+    definitions = component.build_defs(None)  # type: ignore[arg-type]  # no component of ours asks its context
+    specs = [spec for checks in definitions.asset_checks or () for spec in checks.check_specs if spec.blocking]
+    found = instance.event_log_storage.get_latest_asset_check_execution_by_key([spec.key for spec in specs])
+    good = {k for k, record in found.items() if record.status == AssetCheckExecutionRecordStatus.SUCCEEDED}
+    return [spec.key.to_user_string() for spec in specs if spec.key not in good]
 
 
 def check_counts(dataset: str, definitions: dg.Definitions, instance: dg.DagsterInstance) -> tuple[int, int, list[str]]:

@@ -41,7 +41,7 @@ class DatasetAssets:
             "group_name": self.declaration.dataset,
             "kinds": set(kinds),
             "owners": list(self.declaration.owners),
-            "description": description,
+            "description": "\n\n".join(filter(None, (description, self.declaration.description))),
             "tags": {"dataprep/sensitive": "true"} if self.declaration.sensitive else {},
             "metadata": {io_manager.STORAGE: self.declaration.storage} if self.declaration.storage else {},
             "io_manager_key": io_manager.KEY,

@@ -10,7 +10,6 @@ from dataprep_assets.builds.shard_work import shard_works
 from dataprep_assets.builds.snapshot import planned_lines, snapshot_key
 from dataprep_assets.builds.views import artifact_name, combined_splits, view_key
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.commit import sweep
 
 
 def stale(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
@@ -70,4 +69,4 @@ def sweep_dataset(corpus: CorpusDeclaration, store: ArtifactStore) -> None:
     partitioned = [corpus.artifact(name, partition) for name in ("snapshot", "token_bins") for partition in plan]
     combined = [corpus.artifact("combined_bins", split) for split in corpus.splits if corpus.combines]
     others = [corpus.artifact(name) for name in ("manifest", "engine_certificate", *map(artifact_name, corpus.views))]
-    sweep(store.directory(artifact) for artifact in [*partitioned, *combined, *others])
+    store.sweep([*partitioned, *combined, *others])

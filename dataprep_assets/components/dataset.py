@@ -21,10 +21,11 @@ def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> 
     try:
         return model.model_validate(attributes).located(yaml_path.parent)
     except ValidationError as error:
+        hidden = model.model_config.get("hide_input_in_errors", False)  # a secret may stand in a wrong place
         lines = []
         for fault in error.errors():
-            key = ".".join(str(part) for part in fault["loc"])
-            lines.append(f"{yaml_path}: {key}: {fault['msg']} (got {fault['input']!r:.120})")
+            where = ": ".join(filter(None, (str(yaml_path), ".".join(str(part) for part in fault["loc"]))))
+            lines.append(f"{where}: {fault['msg']}" + ("" if hidden else f" (got {fault['input']!r:.120})"))
         raise ConfigError("\n".join(lines)) from error
 
 

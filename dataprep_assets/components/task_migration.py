@@ -15,7 +15,6 @@ from dataprep_assets.components.dataset import DatasetComponent
 from dataprep_assets.components.scaffold import TaskMigrationScaffolder
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.commit import sweep
 
 
 @scaffold_with(TaskMigrationScaffolder)
@@ -50,8 +49,7 @@ class TaskMigration(DatasetComponent):
                 yield str(self.declaration.artifact(ARTIFACT, partition))
 
     def sweep(self, store: ArtifactStore) -> None:
-        every = [self.declaration.artifact(ARTIFACT, partition) for partition in partitions(self.declaration)]
-        sweep(store.directory(artifact) for artifact in every)
+        store.sweep(self.declaration.artifact(ARTIFACT, partition) for partition in partitions(self.declaration))
 
     @property
     def product(self) -> tuple[str, str | None]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, Verification, damage, read_receipt
 from dataprep_assets.stores.files import concatenate
 
@@ -82,6 +83,10 @@ class ArtifactStore(ABC):
     @abstractmethod
     def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
         """Make an artifact that was committed to its directory visible to everybody, its receipt last."""
+
+    def sweep(self, artifacts: Iterable[Artifact]) -> None:
+        """Remove what killed runs left beside finished artifacts; what another process is building is left alone."""
+        sweep(self.directory(artifact) for artifact in artifacts)
 
     def require(self, artifact: Artifact) -> Receipt:
         """The artifact's receipt; MissingArtifactError when it is not there."""

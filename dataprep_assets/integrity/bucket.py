@@ -57,6 +57,9 @@ _READ_BLOCK = 8 << 20
 _TRIES = 3
 
 
+_ABANDONED_SECONDS = 86_400.0
+
+
 @dataclass(frozen=True)
 class BucketArtifacts(ArtifactStore):
     """See the module. `root` is the folder of this machine; `open_store` opens the bucket once in each process.
@@ -78,6 +81,13 @@ class BucketArtifacts(ArtifactStore):
     def copies(self) -> Copies:
         """What of it is on this machine."""
         return Copies(self.root, self.budget_bytes)
+
+    def sweep(self, artifacts: Iterable[Artifact]) -> None:
+        """As in a folder; in the bucket, uploads that nobody has gone on with for a day are given up."""
+        every = list(artifacts)
+        super().sweep(every)
+        for dataset in sorted({artifact.dataset for artifact in every}):
+            self.store.sweep(f"{dataset}/", older_than_seconds=_ABANDONED_SECONDS)
 
     def place(self, artifact: Artifact) -> str:
         return f"{self.url.rstrip('/')}/{artifact}"

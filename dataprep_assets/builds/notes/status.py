@@ -15,7 +15,6 @@ from dataprep_assets.builds.notes.tfrecord_shards import NAMES as SHARDS
 from dataprep_assets.builds.notes.tfrecord_shards import shards_key
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.digest import sha256_file
 
 __all__ = ["stale", "stale_replay", "sweep_dataset", "sweep_replay"]
@@ -77,9 +76,9 @@ def sweep_dataset(notes: NotesDeclaration, store: ArtifactStore) -> None:
     partitioned = [PACKED, *(SHARDS[format] for format in notes.formats)]
     artifacts = [notes.artifact(name, month) for name in partitioned for month in notes.months.expected]
     artifacts += [notes.artifact(name) for name in ("engine_certificate", *(DIRECTORIES[f] for f in notes.formats))]
-    sweep(store.directory(artifact) for artifact in artifacts)
+    store.sweep(artifacts)
 
 
 def sweep_replay(replay: ReplayDeclaration, store: ArtifactStore) -> None:
     """Remove what killed runs left beside a combination that is not stale."""
-    sweep([store.directory(replay.artifact(DIRECTORIES[replay.format]))])
+    store.sweep([replay.artifact(DIRECTORIES[replay.format])])
