@@ -19,7 +19,7 @@ from typing import Any, Literal
 from dataprep_assets.builds.token_stream import EncodedPart, SourcePart, StreamPlan, encode_part
 from dataprep_assets.builds.workers import Finished, Meter, Progress, Task, WorkerPool, report
 from dataprep_assets.errors import BadRecordError, DataprepError
-from dataprep_assets.formats import document_ends, flat_bins
+from dataprep_assets.formats import document_ends, flat_bins, megatron
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import publish_directory, staging, sweep
@@ -31,6 +31,7 @@ VERSION = 1
 TOKENS = "tokens.bin"
 ENDS = "document_ends.bin"
 QUARANTINE = "quarantine.jsonl"
+MEGATRON_INDEX = "tokens.idx"
 ONE_THREAD = {
     "FASTOKENS_BPE_THREADS": "1",
     "RAYON_NUM_THREADS": "1",
@@ -42,7 +43,10 @@ ONE_THREAD = {
 
 @dataclass(frozen=True, kw_only=True)
 class ShardWork:
-    """One shard to have: where it goes, and its files in manifest order."""
+    """One shard to have: where it goes, and its files in manifest order.
+
+    `megatron` adds Megatron's index of the stream (`tokens.idx`, beside `tokens.bin`). Another `salt` is another key.
+    """
 
     artifact: Artifact
     store: ArtifactStore
@@ -50,6 +54,8 @@ class ShardWork:
     plan: StreamPlan
     budget: float
     sizes: tuple[int, ...]
+    megatron: bool = False
+    salt: str = ""
 
     @property
     def directory(self) -> Path:
@@ -64,8 +70,17 @@ class ShardWork:
     @property
     def key(self) -> str:
         """Digest of all that decides the shard's bytes."""
-        files = [[f.label, f.sha256, f.format, f.compression] for f in self.files]
-        return digest_value(["token_bins", VERSION, self.plan.key_parts(), self.budget, files])
+        files = [_identity(f) for f in self.files]
+        parts = ["token_bins", VERSION, self.plan.key_parts(), self.budget, files]
+        added = {"megatron": self.megatron, "salt": self.salt}
+        if set_ones := {name: value for name, value in added.items() if value}:
+            parts.append(set_ones)
+        return digest_value(parts)
+
+
+def _identity(file: SourcePart) -> list[Any]:
+    whole = [file.label, file.sha256, file.format, file.compression]
+    return whole if file.rows is None else [*whole, [file.rows.first, file.rows.stop]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +222,7 @@ def _finished_part(staged: Path, ordinal: int) -> EncodedPart | None:
         quarantine=tuple(tuple(q) for q in value["quarantine"]),
         cpu_seconds=value["cpu_seconds"],
         wall_seconds=value["wall_seconds"],
+        truncated=value["truncated"],
     )
 
 
@@ -241,6 +257,9 @@ def seal(work: ShardWork, staged: Path, parts: Mapping[int, EncodedPart]) -> Rec
         [(p[1], part.ledger.tokens) for p, part in zip(paths, in_order, strict=True)], final / ENDS
     )
     flat_bins.validate(final / TOKENS, work.plan.dtype, ledger.tokens)
+    if work.megatron:
+        ends = document_ends.open_ends(final / ENDS)
+        megatron.write_idx(final / MEGATRON_INDEX, ends, dtype=work.plan.dtype)
     quarantine = [
         {"file": f.label, "row": row, "byte": byte, "reason": reason}
         for f, part in zip(work.files, in_order, strict=True)
@@ -261,6 +280,7 @@ def seal(work: ShardWork, staged: Path, parts: Mapping[int, EncodedPart]) -> Rec
             "bos_id": work.plan.bos_id,
             "special_tokens": work.plan.special_tokens,
             "certificate": work.plan.certificate,
+            **({"truncated": sum(p.truncated for p in in_order)} if work.plan.max_tokens is not None else {}),
         },
         ledger=ledger,
         sources=tuple(_source_line(f, p) for f, p in zip(work.files, in_order, strict=True)),
@@ -288,11 +308,12 @@ def _source_line(file: SourcePart, part: EncodedPart) -> dict[str, Any]:
         "documents": kept.documents,
         "dropped": dict(kept.dropped),
         "tokens": kept.tokens,
+        **({"rows": [file.rows.first, file.rows.stop]} if file.rows is not None else {}),
     }
 
 
 def _check_budget(work: ShardWork, ledger: Ledger, parts: Sequence[EncodedPart]) -> None:
-    dropped = sum(ledger.dropped.values())
+    dropped = sum(len(p.quarantine) for p in parts)  # what the plan filters is wanted, not bad
     if dropped and dropped > work.budget * ledger.rows_in:
         worst = Counter({f.label: len(p.quarantine) for f, p in zip(work.files, parts, strict=True)}).most_common(1)[0]
         first = next((f.label, *p.quarantine[0]) for f, p in zip(work.files, parts, strict=True) if p.quarantine)

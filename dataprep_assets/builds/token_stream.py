@@ -2,7 +2,8 @@
 
 Bytes flow in large blocks: decompressed, parsed, encoded and written by native code, with one Python step a document
 only where nothing else can do it. Everything a receipt needs is counted on the way: the digest of the source as read,
-the ledger, the range of ids. The canonical stream is `[BOS] ids separator` for each document, in order.
+the ledger, the range of ids. The canonical stream is `[BOS] ids separator` for each document, in order. A plan may
+leave the separator out, filter short documents and cut long ones; what it filters is dropped with its reason.
 """
 
 import json
@@ -23,6 +24,7 @@ from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.sources.records import Block, read_records
+from dataprep_assets.sources.rows import RowRange
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
 from dataprep_assets.tokenization.engines import SpecialTokens
@@ -33,22 +35,29 @@ STREAM_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPlan:
-    """All that decides the bytes of a token stream, and how they are proven. Picklable; the same for every worker."""
+    """All that decides the bytes of a token stream, and how they are proven. Picklable; the same for every worker.
+
+    Documents of fewer than `min_characters` are dropped; of longer ones than `max_tokens` the first ids are kept, BOS
+    and separator counted in, so that a cut document still ends as every other does.
+    """
 
     tokenizer: Path
     tokenizer_digest: str
     certificate: dict[str, Any]
     special_tokens: SpecialTokens
-    separator_id: int
+    separator_id: int | None
     bos_id: int | None
     dtype: str
     text_field: str
     bad_records: Literal["fail", "drop"]
     sample_rate: float
+    min_characters: int | None = None
+    max_tokens: int | None = None
 
     def key_parts(self) -> dict[str, Any]:
         """What of the plan enters a key: not where the tokenizer lies, not how its output is proven."""
-        return {
+        limits = {"min_characters": self.min_characters, "max_tokens": self.max_tokens}
+        return {name: value for name, value in limits.items() if value is not None} | {
             "stream": STREAM_VERSION,
             "tokenizer": self.tokenizer_digest,
             "special_tokens": self.special_tokens,
@@ -64,7 +73,7 @@ class StreamPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class SourcePart:
-    """One source file to encode: where it is, what it should be, and how messages name it."""
+    """One source file to encode, or some of its rows: where it is, what it should be, and how messages name it."""
 
     label: str
     path: Path
@@ -72,16 +81,21 @@ class SourcePart:
     compression: str | None
     sha256: str
     ordinal: int
+    rows: RowRange | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedPart:
-    """What `encode_part` found: the ledger, and `(row, byte, reason)` of every dropped record."""
+    """What `encode_part` found: the ledger, and `(row, byte, reason)` of every record that cannot be a document.
+
+    `truncated` counts documents cut to the plan's `max_tokens`.
+    """
 
     ledger: Ledger
     quarantine: tuple[tuple[int, int, str], ...]
     cpu_seconds: float
     wall_seconds: float
+    truncated: int = 0
 
 
 @lru_cache(maxsize=1)
@@ -116,7 +130,12 @@ def encode_part(
     encoder = load_encoder(plan)
     reference_before, sampled_before = encoder.reference_documents, encoder.sampled_documents
     reader = read_records(
-        part.path, format=part.format, compression=part.compression, text_field=plan.text_field, label=part.label
+        part.path,
+        format=part.format,
+        compression=part.compression,
+        text_field=plan.text_field,
+        label=part.label,
+        rows=part.rows,
     )
     counting = _Counting(plan, encoder, part)
     bytes_before, cpu_before = 0, cpu_started
@@ -152,6 +171,7 @@ def encode_part(
         quarantine=tuple(counting.quarantine),
         cpu_seconds=time.process_time() - cpu_started,
         wall_seconds=time.monotonic() - started,
+        truncated=counting.truncated,
     )
 
 
@@ -178,12 +198,12 @@ class _Counting:
         self._dtype = flat_bins.token_dtype(plan.dtype)
         self._limit = int(np.iinfo(self._dtype).max)
         self._before = b"" if plan.bos_id is None else np.array(plan.bos_id, self._dtype).tobytes()
-        self._after = np.array(plan.separator_id, self._dtype).tobytes()
-        self._extra = 1 + (plan.bos_id is not None)
+        self._after = b"" if plan.separator_id is None else np.array(plan.separator_id, self._dtype).tobytes()
+        self._extra = (plan.separator_id is not None) + (plan.bos_id is not None)
         self._ends: list[NDArray[np.uint64]] = []
         self._dropped: Counter[str] = Counter()
         self.quarantine: list[tuple[int, int, str]] = []
-        self.tokens = self._documents = self._rows = self._blank = self._empty = 0
+        self.tokens = self.truncated = self._documents = self._rows = self._blank = self._empty = 0
         self._special_literals = self._literal_separators = self._characters = 0
         self._low, self._high = self._limit, 0
 
@@ -200,11 +220,46 @@ class _Counting:
             self.quarantine.append((bad.row, bad.byte, bad.reason))
         self._rows += len(block.texts) + len(block.bad)
         self._blank += block.blank_lines
+        if self._plan.min_characters is not None:
+            block = self._long_enough(block, self._plan.min_characters)
         if not block.texts:
             return []
         ids, offsets = self._encoder.encode(block.texts)
         self._recheck_sample(block, ids, offsets)
-        return [self._lay_out(block.texts, ids, offsets)]
+        texts = block.texts
+        if self._plan.max_tokens is not None:
+            ids, offsets = self._cut(ids, offsets, self._plan.max_tokens - self._extra)
+        if not self._extra:
+            texts, offsets = self._not_empty(texts, offsets)
+        return [self._lay_out(texts, ids, offsets)] if texts else []
+
+    def _long_enough(self, block: Block, characters: int) -> Block:
+        kept = [i for i, text in enumerate(block.texts) if len(text) >= characters]
+        if len(kept) == len(block.texts):
+            return block
+        self._dropped["below_min_doc_chars"] += len(block.texts) - len(kept)
+        rows = [block.row(i) for i in kept]
+        return Block([block.texts[i] for i in kept], rows[0] if rows else block.first_row, rows)
+
+    def _cut(
+        self, ids: NDArray[np.uint32], offsets: NDArray[np.uint64], limit: int
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+        lengths = np.diff(offsets)
+        long = lengths > limit
+        if not long.any():
+            return ids, offsets
+        self.truncated += int(np.count_nonzero(long))
+        cut = np.minimum(lengths, np.uint64(limit))
+        within = np.arange(len(ids), dtype=np.uint64) - np.repeat(offsets[:-1], lengths.astype(np.int64))
+        return ids[within < limit], np.concatenate([np.zeros(1, np.uint64), np.cumsum(cut, dtype=np.uint64)])
+
+    def _not_empty(self, texts: list[str], offsets: NDArray[np.uint64]) -> tuple[list[str], NDArray[np.uint64]]:
+        """Without BOS and separator a document of no ids would be a sequence of no tokens, which trainers refuse."""
+        filled = np.flatnonzero(np.diff(offsets))
+        if len(filled) == len(texts):
+            return texts, offsets
+        self._dropped["no_tokens"] += len(texts) - len(filled)
+        return [texts[i] for i in filled], np.concatenate([offsets[:1], offsets[1:][filled]])
 
     def _lay_out(self, texts: list[str], ids: NDArray[np.uint32], offsets: NDArray[np.uint64]) -> bytes:
         count = len(texts)
@@ -224,7 +279,8 @@ class _Counting:
         self._empty += int(np.count_nonzero(lengths == 0))
         self._characters += sum(map(len, texts))
         self._special_literals += self._literals.count(texts)
-        self._literal_separators += int(np.count_nonzero(ids == self._plan.separator_id))
+        if self._plan.separator_id is not None:
+            self._literal_separators += int(np.count_nonzero(ids == self._plan.separator_id))
         # one join copies every document between its neighbours' separators: no per-token work in Python
         width = self._dtype.itemsize
         flat = np.ascontiguousarray(ids, self._dtype).view(np.uint8).data
@@ -232,6 +288,7 @@ class _Counting:
         documents = [flat[start:stop] for start, stop in pairwise(bounds)]
         documents.append(flat[:0])  # so that the last document gets its separator from the same join
         block = (self._after + self._before).join(documents)
+        # the join put a BOS after the last document
         return self._before + block[: len(block) - len(self._before)] if self._before else block
 
     def _recheck_sample(self, block: Block, ids: NDArray[np.uint32], offsets: NDArray[np.uint64]) -> None:
@@ -250,7 +307,7 @@ class _Counting:
 
     def ledger(self) -> Ledger:
         """The books so far."""
-        added = [self._plan.separator_id] + ([self._plan.bos_id] if self._plan.bos_id is not None else [])
+        added = [i for i in (self._plan.separator_id, self._plan.bos_id) if i is not None]
         some = self._documents > 0
         return Ledger(
             rows_in=self._rows,
@@ -259,12 +316,12 @@ class _Counting:
             blank_lines=self._blank,
             empty_documents=self._empty,
             tokens=self.tokens,
-            separators=self._documents,
+            separators=self._documents if self._plan.separator_id is not None else 0,
             literal_separators=self._literal_separators,
             special_literals=self._special_literals,
             text_characters=self._characters,
-            min_id=min(self._low, *added) if some else None,
-            max_id=max(self._high, *added) if some else None,
+            min_id=min([self._low, *added]) if some else None,
+            max_id=max([self._high, *added]) if some else None,
         )
 
 

@@ -9,12 +9,15 @@ of the file and nowhere else; CRLF line ends are accepted; blank lines are count
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sources.blocks import BlockReader
+
+if TYPE_CHECKING:
+    from dataprep_assets.sources.rows import RowRange
 
 REASONS = ("bad_json", "invalid_utf8", "not_an_object", "missing_text", "null_text", "text_not_a_string")
 """Why a record can be refused, as counted in the ledger."""
@@ -55,19 +58,35 @@ class RecordReader(Protocol):
     def bytes_read(self) -> int: ...
 
 
-def read_records(path: Path, *, format: str, compression: str | None, text_field: str, label: str) -> RecordReader:
-    """The reader for a file's declared format. `label` names the file in errors."""
+def read_records(
+    path: Path,
+    *,
+    format: str,
+    compression: str | None,
+    text_field: str,
+    label: str,
+    rows: "RowRange | None" = None,
+) -> RecordReader:
+    """The reader for a file's declared format. `label` names the file in errors.
+
+    With `rows`, only these rows become records; the rest of the file is read and digested all the same. The format
+    `json` is JSON lines or one array of objects.
+    """
     if format == "parquet":
-        return ParquetReader(path, text_field, label)
-    return JsonLinesReader(path, compression, text_field, label)
+        return ParquetReader(path, text_field, label, rows)
+    if format == "json":
+        return ObjectReader(path, compression, text_field, label, rows)
+    return JsonLinesReader(path, compression, text_field, label, rows)
 
 
 class JsonLinesReader:
     """JSON lines, one object a line. Rows are physical lines: `sed -n ROWp` shows the record that a message names."""
 
-    def __init__(self, path: Path, compression: str | None, text_field: str, label: str) -> None:
+    def __init__(
+        self, path: Path, compression: str | None, text_field: str, label: str, rows: "RowRange | None" = None
+    ) -> None:
         self._blocks = BlockReader(path, compression, label)
-        self._field = text_field
+        self._field, self._range = text_field, rows
 
     @property
     def sha256(self) -> str:
@@ -92,13 +111,29 @@ class JsonLinesReader:
                 continue
             lines = b"".join([*tail, data[:cut]]) if tail else data[:cut]
             tail = [data[cut:]] if cut < len(data) else []
-            block, count = self._parse(lines, row, byte)
-            yield block
+            if self._range is None:
+                block, count = self._parse(lines, row, byte)
+                yield block
+            else:
+                count = lines.count(b"\n")
+                yield from self._within(lines, row, byte, count)
             row += count
             byte += len(lines)
         if tail:
-            block, _ = self._parse(b"".join(tail), row, byte)
-            yield block
+            rest = b"".join(tail)
+            if self._range is None:
+                yield self._parse(rest, row, byte)[0]
+            else:
+                yield from self._within(rest, row, byte, 1)
+
+    def _within(self, data: bytes, row: int, byte: int, count: int) -> Iterator[Block]:
+        assert self._range is not None
+        chosen = self._range.within(row, count)
+        if chosen.start == chosen.stop:
+            return
+        start = _after_lines(data, 0, chosen.start)
+        stop = len(data) if chosen.stop == count else _after_lines(data, start, chosen.stop - chosen.start)
+        yield self._parse(data[start:stop], row + chosen.start, byte + start)[0]
 
     def _parse(self, data: bytes, row: int, byte: int) -> tuple[Block, int]:
         lines = data.split(b"\n")
@@ -131,6 +166,13 @@ class JsonLinesReader:
         return block
 
 
+def _after_lines(data: bytes, start: int, lines: int) -> int:
+    """The byte after this many more line ends."""
+    for _ in range(lines):
+        start = data.index(b"\n", start) + 1
+    return start
+
+
 def _text_of(line: bytes, field_name: str) -> tuple[str, str | None]:
     try:
         record = orjson.loads(line)
@@ -157,8 +199,8 @@ def _checked(value: Any) -> tuple[str, str | None]:
 class ParquetReader:
     """One text column of a Parquet file, read in batches of rows; the file's digest costs one more read of it."""
 
-    def __init__(self, path: Path, text_field: str, label: str) -> None:
-        self._path, self._field, self._label = path, text_field, label
+    def __init__(self, path: Path, text_field: str, label: str, rows: "RowRange | None" = None) -> None:
+        self._path, self._field, self._label, self._range = path, text_field, label, rows
         self._sha256 = ""
         self._bytes = 0
 
@@ -185,16 +227,38 @@ class ParquetReader:
                     raise CorruptSourceError(
                         f"{self._label}: no string column {self._field!r}; columns are {held}. Set `text_field`"
                     )
-                for batch in file.iter_batches(batch_size=2048, columns=[self._field], use_threads=False):
-                    texts = batch.column(0).to_pylist()
-                    yield self._block(texts, row) if batch.column(0).null_count else Block(texts, row)
-                    row += len(texts)
+                groups, row = self._groups(file)
+                for batch in file.iter_batches(
+                    batch_size=2048, row_groups=groups, columns=[self._field], use_threads=False
+                ):
+                    values, count = batch.column(0), batch.num_rows
+                    chosen = slice(0, count) if self._range is None else self._range.within(row, count)
+                    if chosen.start or chosen.stop < count:
+                        values = values.slice(chosen.start, chosen.stop - chosen.start)
+                    texts, first = values.to_pylist(), row + chosen.start
+                    yield self._block(texts, first) if values.null_count else Block(texts, first)
+                    row += count
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: some damage
             raise CorruptSourceError(
                 f"{self._label}: Parquet cannot be read near row {row}: {error}. Fetch the file again"
             ) from error
         self._sha256 = sha256_file(self._path)
         self._bytes = self._path.stat().st_size
+
+    def _groups(self, file: Any) -> tuple[list[int] | None, int]:
+        """The row groups that hold rows of the range, and the row that the first of them begins with."""
+        if self._range is None:
+            return None, 1
+        groups: list[int] = []
+        first, row = 1, 1
+        for group in range(file.metadata.num_row_groups):
+            count = file.metadata.row_group(group).num_rows
+            chosen = self._range.within(row, count)
+            if chosen.start < chosen.stop:
+                first = row if not groups else first
+                groups.append(group)
+            row += count
+        return groups, first
 
     @staticmethod
     def _block(values: list[str | None], row: int) -> Block:
@@ -207,3 +271,38 @@ class ParquetReader:
                 block.texts.append(value)
                 block.rows.append(row + offset)
         return block
+
+
+class ObjectReader:
+    """JSON lines or one JSON array, through whole objects: for files named `.json`, which may be either."""
+
+    def __init__(
+        self, path: Path, compression: str | None, text_field: str, label: str, rows: "RowRange | None" = None
+    ) -> None:
+        from dataprep_assets.sources.rows import read_rows  # that module builds on this one
+
+        self._field = text_field
+        self._rows = read_rows(path, format="json", compression=compression, label=label, rows=rows)
+
+    @property
+    def sha256(self) -> str:
+        return self._rows.sha256
+
+    @property
+    def bytes_read(self) -> int:
+        return self._rows.bytes_read
+
+    def __iter__(self) -> Iterator[Block]:
+        for found in self._rows:
+            block = Block([], found.numbers[0] if found.numbers else 1, rows=[])
+            assert block.rows is not None
+            block.bad, block.blank_lines = list(found.bad), found.blank_lines
+            for value, number, byte in zip(found.rows, found.numbers, found.offsets, strict=True):
+                text, reason = _checked(value.get(self._field, _ABSENT))
+                if reason is None:
+                    block.texts.append(text)
+                    block.rows.append(number)
+                else:
+                    block.bad.append(BadRecord(number, byte, reason))
+            block.bad.sort(key=lambda bad: bad.row)
+            yield block

@@ -1,0 +1,52 @@
+"""Builds Megatron's bin and idx of a pretraining blend, a shard a partition.
+
+The shard is the canonical token stream, built by the corpus pipeline's own machinery (`builds/token_bins.py`): its
+`tokens.bin` is Megatron's `.bin`, and `tokens.idx` is derived from the same document ends. `<directory>/tokens` is the
+prefix that Megatron opens.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from dataprep_assets.builds.blend.declaration import BlendDeclaration
+from dataprep_assets.builds.blend.plan import BlendPlan
+from dataprep_assets.builds.blend.snapshot import shard_parts
+from dataprep_assets.builds.blend.stream import blend_stream, load_blend_certificate
+from dataprep_assets.builds.token_bins import ShardResult, ShardWork, build_token_bins
+from dataprep_assets.builds.workers import Meter
+from dataprep_assets.integrity.artifacts import ArtifactStore
+
+ARTIFACT = "indexed_bins"
+
+
+def indexed_bins_works(
+    blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partitions: Iterable[str]
+) -> list[ShardWork]:
+    """The work of the given shards; MissingArtifactError when a snapshot or the certificate is not there."""
+    certificate = load_blend_certificate(blend, store)
+    works = []
+    for partition in partitions:
+        unit, shard = plan.find(partition)
+        works.append(
+            ShardWork(
+                artifact=blend.artifact(ARTIFACT, partition),
+                store=store,
+                plan=blend_stream(blend, certificate, unit.dataset.text_field),
+                budget=blend.bad_records.budget,
+                files=shard_parts(blend, store, plan, partition),
+                sizes=(shard.total_bytes,),
+                megatron=True,
+                salt=blend.force,
+            )
+        )
+    return works
+
+
+def build_indexed_bins(
+    works: Sequence[ShardWork],
+    blend: BlendDeclaration,
+    *,
+    workers: int,
+    on_progress: Callable[[Meter, int], None] | None = None,
+) -> Iterator[ShardResult]:
+    """Have all shards: yields each as soon as it is verified, built or failed. See `build_token_bins`."""
+    return build_token_bins(works, workers=workers, verification=blend.verify, on_progress=on_progress)

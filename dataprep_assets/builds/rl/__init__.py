@@ -1,0 +1,1 @@
+"""RL data: records transformed into JSON lines."""

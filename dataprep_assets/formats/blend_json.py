@@ -1,0 +1,126 @@
+"""`blend.json`: what Megatron reads with `--per-split-data-args-path`, in the one form that it accepts.
+
+An object with the keys `train`, `valid` and `test`; each is a flat list of texts `["<weight>", "<prefix>", …]`, where
+`<prefix>.bin` and `<prefix>.idx` are an indexed dataset, or null for a split that there is not. (Megatron-LM,
+`megatron/training/utils.py`, `get_blend_and_blend_per_split`; `megatron/core/datasets/utils.py`,
+`get_blend_from_list`: an empty list or a list of pairs is an error there, two prefixes that look like numbers are taken
+for a weight and a prefix.) The same list on one line is the file of `--data-args-path`.
+
+Entry points: `write_blend`, `read_blend`, `data_args`, `defects`.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.errors import FormatError
+
+__all__ = ["SPLITS", "Entry", "data_args", "defects", "read_blend", "write_blend"]
+
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One indexed dataset of a blend. Weights are relative to each other within a split."""
+
+    weight: float
+    prefix: str
+
+
+def _flat(entries: Sequence[Entry]) -> list[str]:
+    return [text for entry in entries for text in (f"{entry.weight:.15g}", entry.prefix)]
+
+
+def write_blend(path: Path, splits: Mapping[str, Sequence[Entry]]) -> None:
+    """Write the blend to the new file `path`. FormatError for what Megatron would refuse or misread."""
+    if unknown := set(splits) - set(SPLITS):
+        raise FormatError(f"blend: unknown splits {sorted(unknown)}; Megatron has {SPLITS}")
+    value = {split: _flat(splits[split]) if split in splits else None for split in SPLITS}
+    if found := list(_defects(value)):
+        raise FormatError(f"{path}: {found[0]}")
+    with open(path, "x", encoding="utf-8") as file:
+        file.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def data_args(entries: Sequence[Entry]) -> str:
+    """The line for `--data-args-path`. FormatError for a prefix with white space, which Megatron would cut there."""
+    if spaced := next((e.prefix for e in entries if e.prefix.split() != [e.prefix]), None):
+        raise FormatError(f"blend: {spaced!r} holds white space: --data-args-path cannot name it; use blend.json")
+    return " ".join(_flat(entries)) + "\n"
+
+
+def read_blend(path: Path) -> dict[str, list[Entry]]:
+    """The splits that there are; FormatError for anything that Megatron would refuse or misread."""
+    value = _loaded(path)
+    if found := list(_defects(value)):
+        raise FormatError(f"{path}: {found[0]}")
+    return {
+        split: [Entry(float(weight), prefix) for weight, prefix in zip(flat[::2], flat[1::2], strict=True)]
+        for split, flat in value.items()
+        if flat is not None
+    }
+
+
+def _loaded(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise FormatError(f"{path}: not JSON: {error}") from error
+
+
+def defects(path: Path, exists: Callable[[str], bool]) -> list[str]:
+    """Everything that is wrong with a blend, one sentence each; `exists` tells whether a prefix has both its files."""
+    value = _loaded(path)
+    found = list(_defects(value))
+    if found:
+        return found
+    prefixes = [prefix for flat in value.values() if flat for prefix in flat[1::2]]
+    return [f"{prefix}: listed, but its .bin and .idx are not both there" for prefix in prefixes if not exists(prefix)]
+
+
+def _defects(value: Any) -> Iterator[str]:
+    if not isinstance(value, dict) or set(value) != set(SPLITS):
+        yield f"must be an object with exactly the keys {', '.join(SPLITS)}"
+        return
+    if not any(value.values()):
+        yield "no split has an entry"
+    seen: dict[str, str] = {}
+    for split in SPLITS:
+        flat = value[split]
+        if flat is None:
+            continue
+        if not isinstance(flat, list) or not all(isinstance(text, str) for text in flat):
+            yield f"{split}: must be a flat list of texts, weight and prefix in turn"
+        elif not flat:
+            yield f"{split}: an empty list, which Megatron refuses; use null"
+        elif len(flat) % 2:
+            yield f"{split}: {len(flat)} texts are not pairs of weight and prefix"
+        else:
+            yield from _pair_defects(split, flat, seen)
+
+
+def _pair_defects(split: str, flat: list[str], seen: dict[str, str]) -> Iterator[str]:
+    weights = [_number(text) for text in flat[::2]]
+    for text, weight in zip(flat[::2], weights, strict=True):
+        if weight is None or weight < 0:
+            yield f"{split}: {text!r} is no weight; weights are finite numbers, 0 or more"
+    if all(weight == 0 for weight in weights):
+        yield f"{split}: every weight is 0"
+    for prefix in flat[1::2]:
+        if _number(prefix) is not None:
+            yield f"{split}: the prefix {prefix!r} looks like a number, which Megatron takes for a weight"
+        if prefix in seen:
+            yield f"{split}: {prefix} is listed in {seen[prefix]} already"
+        seen[prefix] = split
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

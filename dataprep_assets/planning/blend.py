@@ -1,0 +1,201 @@
+"""The arithmetic of a training blend: which files, or rows of files, make a shard, and which shards make a share.
+
+Pure functions over sizes, weights and counts. Files go to shards by size (largest first, to the least loaded shard),
+with the tie-breaking of Nemotron's `create_size_balanced_assignments`, so a plan made here groups files as one made
+there does. Fewer files than shards are cut by rows, at least one shard a file: any skew of sizes has an answer.
+
+Entry points: `assign_by_size`, `shares_by_size`, `sampled_shards`, `held_out`; `requested_shares`, `outlook`,
+`shard_weights`, `shards_for_shares`, `drift`.
+"""
+
+import hashlib
+import heapq
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.planning.manifest import natural_key
+
+__all__ = [
+    "SPLITS",
+    "SourceOutlook",
+    "assign_by_size",
+    "drift",
+    "held_out",
+    "outlook",
+    "requested_shares",
+    "sampled_shards",
+    "shard_weights",
+    "shards_for_shares",
+    "shares_by_size",
+]
+
+SPLITS = ("train", "valid", "test")
+"""The keys of a per-split `blend.json`, in order."""
+
+
+def assign_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[list[int]]:
+    """Indexes of the files of each shard; `files` are `(path, bytes)`, at least as many as `shards`.
+
+    By size descending, then path ascending, each to the shard with the fewest bytes (the lowest number among equals);
+    round robin when no file has a size. Within a shard files are in the natural order of their paths.
+    """
+    if not 1 <= shards <= len(files):
+        raise ConfigError(f"num_shards: {shards} shards of {len(files)} files: cut the files by rows instead")
+    order = sorted(range(len(files)), key=lambda i: (-files[i][1], files[i][0]))
+    groups: list[list[int]] = [[] for _ in range(shards)]
+    if not any(size for _, size in files):
+        for position, index in enumerate(order):
+            groups[position % shards].append(index)
+    else:
+        heap = [(0, shard) for shard in range(shards)]
+        for index in order:
+            load, shard = heapq.heappop(heap)
+            groups[shard].append(index)
+            heapq.heappush(heap, (load + files[index][1], shard))
+    return [sorted(group, key=lambda i: natural_key(files[i][0])) for group in groups]
+
+
+def shares_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[int]:
+    """How many shards each file is cut into: at least one, all `shards` together, the rest in proportion to size.
+
+    Each further shard goes to the file whose shards are largest so far; among equals to the one with fewest shards,
+    then to the first path. So files of no known size get as many each.
+    """
+    if not 1 <= len(files) <= shards:
+        raise ConfigError(f"num_shards: {len(files)} files cannot be cut into {shards} shards of at most one file each")
+    shares = [1] * len(files)
+    heap = [(Fraction(-size), 1, path, index) for index, (path, size) in enumerate(files)]
+    heapq.heapify(heap)
+    for _ in range(shards - len(files)):
+        _, _, path, index = heapq.heappop(heap)
+        shares[index] += 1
+        heapq.heappush(heap, (Fraction(-files[index][1], shares[index]), shares[index], path, index))
+    return shares
+
+
+def sampled_shards(
+    shards: int, *, dataset: str, count: int | None = None, percent: float | None = None, seed: int = 42
+) -> list[int]:
+    """Which of a dataset's shards a sample keeps, ascending: `count` of them, or `percent`, at least one.
+
+    The dataset's own seed is the first 8 hex digits of SHA-256(`"<seed>:<dataset>"`), as in Nemotron.
+    """
+    if count is None and percent is None:
+        return list(range(shards))
+    wanted = count if count is not None else round(Fraction(percent or 0) * shards / 100)
+    wanted = max(1, min(shards, wanted))
+    return sorted(_random(seed, dataset).sample(range(shards), wanted))
+
+
+def held_out(shards: Sequence[int], *, dataset: str, valid: int, test: int, seed: int = 42) -> dict[str, list[int]]:
+    """Split a dataset's shards: `test` and `valid` of them at random, the rest for training; no shard is in two splits.
+
+    Taken of every dataset, not of the pool of all, so that each split is the whole blend. ConfigError when nothing
+    would be left to train on.
+    """
+    if valid + test >= len(shards):
+        raise ConfigError(
+            f"held_out: {dataset} has {len(shards)} shards with data; {valid} for valid and {test} for test leave none "
+            "to train on. Raise `num_shards` or hold out fewer"
+        )
+    shuffled = list(shards)
+    _random(seed, dataset).shuffle(shuffled)
+    return {
+        "train": sorted(shuffled[test + valid :]),
+        "valid": sorted(shuffled[test : test + valid]),
+        "test": sorted(shuffled[:test]),
+    }
+
+
+def _random(seed: int, dataset: str) -> random.Random:
+    return random.Random(int(hashlib.sha256(f"{seed}:{dataset}".encode()).hexdigest()[:8], 16))
+
+
+def requested_shares(weights: Mapping[str, float]) -> dict[str, float]:
+    """Each dataset's share of the blend, summing to 1; datasets of weight 0 have none and are left out."""
+    total = sum(weights.values())
+    if total <= 0:
+        raise ConfigError(
+            f"blend: the weights of {list(weights)} add up to {total}; give at least one a positive weight"
+        )
+    return {name: weight / total for name, weight in weights.items() if weight > 0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOutlook:
+    """What a blend asks of one dataset, and what it can have. Tokens are counts, shares sum to 1 over the blend.
+
+    `wanted_tokens` is the requested share of the budget, `epochs` that over what the dataset has (infinite for one that
+    has nothing), `realisable` its share when no dataset is read more often than `max_epochs` times.
+    """
+
+    name: str
+    requested: float
+    tokens: int
+    wanted_tokens: float
+    epochs: float
+    realisable: float
+
+
+def outlook(
+    shares: Mapping[str, float],
+    tokens: Mapping[str, int],
+    *,
+    train_tokens: int | None = None,
+    max_epochs: float | None = None,
+) -> list[SourceOutlook]:
+    """The outlook of every dataset of a blend; the budget is `train_tokens`, or all the tokens that there are."""
+    budget = train_tokens if train_tokens is not None else sum(tokens[name] for name in shares)
+    wanted = {name: share * budget for name, share in shares.items()}
+    limits = {name: float("inf") if max_epochs is None else max_epochs * tokens[name] for name in shares}
+    had = {name: min(want, limits[name]) if tokens[name] else 0.0 for name, want in wanted.items()}
+    total = sum(had.values())
+    return [
+        SourceOutlook(
+            name=name,
+            requested=shares[name],
+            tokens=tokens[name],
+            wanted_tokens=wanted[name],
+            epochs=wanted[name] / tokens[name] if tokens[name] else float("inf"),
+            realisable=had[name] / total if total else 0.0,
+        )
+        for name in shares
+    ]
+
+
+def shard_weights(share: float, tokens: Sequence[int]) -> list[float]:
+    """A dataset's share divided among its shards by their tokens: every token of it is drawn equally often."""
+    total = sum(tokens)
+    if total <= 0 or min(tokens) <= 0:
+        raise ConfigError(
+            f"a share of {share} cannot be divided among shards of {list(tokens)} tokens; leave out empty ones"
+        )
+    return [share * count / total for count in tokens]
+
+
+def shards_for_shares(rows: Mapping[str, Sequence[int]], shares: Mapping[str, float]) -> dict[str, list[int]]:
+    """Which shards of each dataset to use whole so that rows are in proportion to the shares; at least one of each.
+
+    For consumers that read files, not weights (packed SFT): of the dataset that limits the blend everything is used,
+    of each other as many of its shards, in order, as come nearest to its share.
+    """
+    limit = min(sum(rows[name]) / share for name, share in shares.items())
+    return {name: _nearest(rows[name], share * limit) for name, share in shares.items()}
+
+
+def _nearest(rows: Sequence[int], wanted: float) -> list[int]:
+    taken, done = [0], rows[0]
+    for index in range(1, len(rows)):
+        if abs(done + rows[index] - wanted) > abs(done - wanted):
+            break
+        taken.append(index)
+        done += rows[index]
+    return taken
+
+
+def drift(requested: Mapping[str, float], realised: Mapping[str, float]) -> float:
+    """The largest difference between a requested share and the realised one, as a fraction of the whole blend."""
+    return max((abs(requested.get(n, 0.0) - realised.get(n, 0.0)) for n in {*requested, *realised}), default=0.0)

@@ -1,0 +1,101 @@
+"""Claims about `blend.json`, held against Megatron's own reader where it is installed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats import blend_json
+from dataprep_assets.formats.blend_json import Entry
+
+GOOD = {"train": ["0.75", "/a", "0.25", "/b"], "valid": None, "test": ["1", "/c"]}
+
+
+def _their_reader() -> Any:
+    pytest.importorskip("torch")
+    return pytest.importorskip("megatron.core.datasets.utils").get_blend_from_list
+
+
+def test_it_is_written_flat_with_null_for_what_is_not_there(tmp_path: Path) -> None:
+    entries = {"train": [Entry(0.75, "/a"), Entry(0.25, "/b")], "test": [Entry(1.0, "/c")]}
+    blend_json.write_blend(tmp_path / "blend.json", entries)
+    assert json.loads((tmp_path / "blend.json").read_bytes()) == GOOD
+    assert blend_json.read_blend(tmp_path / "blend.json") == entries
+
+
+def test_megatron_takes_every_split_of_it(tmp_path: Path) -> None:
+    theirs = _their_reader()
+    blend_json.write_blend(tmp_path / "blend.json", {"train": [Entry(0.1 + 0.2, "/a"), Entry(1e-7, "/b")]})
+    value = json.loads((tmp_path / "blend.json").read_bytes())
+    assert theirs(value["train"]) == (["/a", "/b"], [0.3, 1e-7])
+    assert theirs(value["valid"]) is None
+    args = blend_json.data_args([Entry(0.5, "/a"), Entry(0.5, "/b")]).split()
+    assert theirs(args) == (["/a", "/b"], [0.5, 0.5])
+
+
+def test_megatron_refuses_what_we_refuse_to_write() -> None:
+    """The forms of FORMATS D.10: an empty list, and the nested one that the original's documentation shows."""
+    theirs = _their_reader()
+    with pytest.raises(ValueError, match=""):
+        theirs([])
+    with pytest.raises((TypeError, AttributeError)):
+        theirs([["1.0", "/a"]])
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"train": []}, "empty list"),
+        ({"train": [["1.0", "/a"]]}, "flat list"),
+        ({"train": ["1.0"]}, "pairs"),
+        ({"train": ["/a", "/b"]}, "no weight"),
+        ({"train": ["-1", "/a"]}, "no weight"),
+        ({"train": ["nan", "/a"]}, "no weight"),
+        ({"train": ["0", "/a"]}, "every weight is 0"),
+        ({"train": ["1", "17"]}, "looks like a number"),
+        ({"train": ["1", "/a", "1", "/a"]}, "listed in train already"),
+        ({"train": ["1", "/c"]}, "listed in train already"),
+        ({"train": None, "test": None}, "no split"),
+        ({"more": None}, "exactly the keys"),
+    ],
+)
+def test_every_defect_is_refused(tmp_path: Path, change: dict[str, Any], complaint: str) -> None:
+    path = tmp_path / "blend.json"
+    path.write_text(json.dumps({**GOOD, **change}))
+    with pytest.raises(FormatError, match=complaint):
+        blend_json.read_blend(path)
+    assert any(complaint in defect for defect in blend_json.defects(path, lambda _: True))
+
+
+def test_a_missing_key_or_no_json_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "blend.json"
+    path.write_text('{"train": ["1", "/a"]}')
+    with pytest.raises(FormatError, match="exactly the keys"):
+        blend_json.read_blend(path)
+    path.write_text("{")
+    with pytest.raises(FormatError, match="not JSON"):
+        blend_json.read_blend(path)
+
+
+def test_a_dangling_prefix_is_a_defect(tmp_path: Path) -> None:
+    path = tmp_path / "blend.json"
+    path.write_text(json.dumps(GOOD))
+    assert blend_json.defects(path, lambda prefix: True) == []
+    (defect,) = blend_json.defects(path, lambda prefix: prefix != "/b")
+    assert defect.startswith("/b: listed")
+
+
+@pytest.mark.parametrize("entries", [[], [Entry(float("nan"), "/a")], [Entry(1.0, "/a"), Entry(1.0, "/a")]])
+def test_what_cannot_be_read_is_not_written(tmp_path: Path, entries: list[Entry]) -> None:
+    with pytest.raises(FormatError):
+        blend_json.write_blend(tmp_path / "blend.json", {"train": entries})
+    assert not (tmp_path / "blend.json").exists()
+    with pytest.raises(FormatError, match="unknown splits"):
+        blend_json.write_blend(tmp_path / "blend.json", {"validation": [Entry(1.0, "/a")]})
+
+
+def test_white_space_cannot_be_in_data_args() -> None:
+    with pytest.raises(FormatError, match="white space"):
+        blend_json.data_args([Entry(1.0, "/my data/a")])

@@ -1,0 +1,78 @@
+"""Claims about Parquet with a dataset card, read back by `datasets`."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats import hf_parquet
+
+LENGTHS = [3, 1, 0, 7, 2, 5, 4]
+ENDS = np.cumsum(LENGTHS).astype(np.uint64)
+TOKENS = (np.arange(sum(LENGTHS)) * 3001 % 65_521).astype(np.uint16)
+DOCUMENTS = [part.tolist() for part in np.split(TOKENS, ENDS[:-1].astype(int))]
+
+
+def _write(folder: Path, rows_per_file: int = 3) -> None:
+    train = hf_parquet.write_split(folder, "train", TOKENS, ENDS, rows_per_file=rows_per_file)
+    test = hf_parquet.write_split(folder, "test", TOKENS[:3], ENDS[:1])
+    hf_parquet.write_card(folder, "sample", {"train": train, "test": test})
+
+
+def test_datasets_loads_the_splits_of_the_card(tmp_path: Path) -> None:
+    datasets: Any = pytest.importorskip("datasets", reason="datasets is not installed")
+    _write(tmp_path / "d")
+    loaded = datasets.load_dataset(str(tmp_path / "d"), cache_dir=str(tmp_path / "cache"))
+    assert list(loaded) == ["train", "test"]
+    assert loaded["train"]["input_ids"][:] == DOCUMENTS
+    assert loaded["test"]["input_ids"][:] == DOCUMENTS[:1]
+    assert str(loaded["train"].features["input_ids"]) in (
+        "List(Value('int32'))",
+        "Sequence(feature=Value(dtype='int32', id=None), length=-1, id=None)",
+    )
+    described = datasets.load_dataset_builder(str(tmp_path / "d"), cache_dir=str(tmp_path / "cache2")).info
+    assert {name: split.num_examples for name, split in described.splits.items()} == {"train": 7, "test": 1}
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7, 100])
+def test_files_are_numbered_of_their_number_and_hold_every_document(tmp_path: Path, rows: int) -> None:
+    _write(tmp_path, rows)
+    names = sorted(path.name for path in (tmp_path / "data").glob("train-*"))
+    count = -(-7 // rows)
+    assert names == [f"train-{i:05d}-of-{count:05d}.parquet" for i in range(count)]
+    assert [d for name in names for d in pq.read_table(tmp_path / "data" / name)["input_ids"].to_pylist()] == DOCUMENTS
+    assert hf_parquet.read_counts(tmp_path) == {"train": 7, "test": 1}
+
+
+def test_a_split_of_nothing_is_a_file_of_no_rows(tmp_path: Path) -> None:
+    hf_parquet.write_split(tmp_path, "train", TOKENS[:0], ENDS[:0])
+    assert hf_parquet.read_counts(tmp_path) == {"train": 0}
+
+
+def test_a_missing_cut_or_foreign_file_is_found(tmp_path: Path) -> None:
+    _write(tmp_path)
+    first = tmp_path / "data" / "train-00000-of-00003.parquet"
+    whole = first.read_bytes()
+    first.unlink()
+    with pytest.raises(FormatError, match="of 3"):
+        hf_parquet.read_counts(tmp_path)
+    first.write_bytes(whole[:-5])
+    with pytest.raises(FormatError, match="not a Parquet file"):
+        hf_parquet.read_counts(tmp_path)
+    pq.write_table(pa.table({"input_ids": [[1]]}), first)
+    with pytest.raises(FormatError, match="int64"):
+        hf_parquet.read_counts(tmp_path)
+
+
+def test_what_is_not_a_stream_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="does not end"):
+        hf_parquet.write_split(tmp_path, "train", TOKENS[:-1], ENDS)
+    with pytest.raises(FormatError, match="int32"):
+        hf_parquet.write_split(tmp_path, "test", np.array([1 << 31], np.uint32), np.array([1], np.uint64))
+    _write(tmp_path / "d")
+    with pytest.raises(FileExistsError):
+        hf_parquet.write_split(tmp_path / "d", "train", TOKENS, ENDS, rows_per_file=3)

@@ -1,0 +1,91 @@
+"""Claims about MDS, read back by mosaicml-streaming."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats import mds
+
+TOKENS = (np.arange(1003) * 7 % 65_521).astype(np.uint16)
+
+
+def _theirs() -> Any:
+    return pytest.importorskip("streaming", reason="mosaicml-streaming is not installed")
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
+def test_streaming_reads_every_sample_in_order(tmp_path: Path, dtype: Any) -> None:
+    theirs = _theirs()
+    written = mds.write_mds(tmp_path / "m", TOKENS.astype(dtype), length=16, shard_bytes=1 << 10)
+    assert (written.samples, written.tokens_left_out) == (62, 11)
+    assert written.shards > 3
+    read = theirs.LocalDataset(str(tmp_path / "m"))
+    assert np.concatenate([read[i]["tokens"] for i in range(len(read))]).tolist() == TOKENS[: 62 * 16].tolist()
+    stream = theirs.StreamingDataset(local=str(tmp_path / "m"), batch_size=1, shuffle=False, validate_hash="sha256")
+    assert np.concatenate([sample["tokens"] for sample in stream]).tolist() == TOKENS[: 62 * 16].tolist()
+
+
+def test_the_files_are_those_of_their_writer(tmp_path: Path) -> None:
+    theirs = _theirs()
+    mds.write_mds(tmp_path / "ours", TOKENS, length=16, shard_bytes=1 << 10)
+    with theirs.MDSWriter(
+        out=str(tmp_path / "theirs"), columns={"tokens": "ndarray:int32:16"}, hashes=["sha256"], size_limit=1 << 10
+    ) as out:
+        for start in range(0, 62 * 16, 16):
+            out.write({"tokens": TOKENS[start : start + 16].astype(np.int32)})
+    ours, wanted = ({p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in ("ours", "theirs"))
+    assert {n: d for n, d in ours.items() if n != "index.json"} == {
+        n: d for n, d in wanted.items() if n != "index.json"
+    }
+    assert json.loads(ours["index.json"]) == json.loads(wanted["index.json"])
+
+
+def test_a_stream_of_less_than_a_sample_has_none(tmp_path: Path) -> None:
+    assert mds.write_mds(tmp_path / "m", TOKENS[:5], length=16).samples == 0
+    assert mds.validate(tmp_path / "m") == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda p: p.write_bytes(p.read_bytes()[:-1]), "sha256"),
+        (lambda p: p.write_bytes(p.read_bytes().replace(b"int32", b"int16")), "sha256"),
+        (lambda p: p.unlink(), "not there"),
+        (lambda p: p.with_name("shard.00099.mds").write_bytes(b""), "not listed"),
+        (lambda p: p.with_name("index.json").write_text("{}"), "not an MDS index"),
+    ],
+)
+def test_every_damage_is_found(tmp_path: Path, damage: Callable[[Path], object], complaint: str) -> None:
+    mds.write_mds(tmp_path / "m", TOKENS, length=16, shard_bytes=1 << 10)
+    assert mds.validate(tmp_path / "m") == 62
+    damage(tmp_path / "m" / "shard.00001.mds")
+    with pytest.raises(FormatError, match=complaint):
+        mds.validate(tmp_path / "m")
+
+
+def test_an_index_that_counts_wrongly_is_found(tmp_path: Path) -> None:
+    mds.write_mds(tmp_path / "m", TOKENS, length=16, shard_bytes=1 << 10)
+    index = json.loads((tmp_path / "m" / "index.json").read_bytes())
+    for change, complaint in (
+        ({"samples": 3}, "counts and offsets"),
+        ({"column_sizes": [4]}, "bytes each"),
+        ({"size_limit": 1}, "configuration"),
+    ):
+        broken = {**index, "shards": [{**index["shards"][0], **change}, *index["shards"][1:]]}
+        (tmp_path / "m" / "index.json").write_text(json.dumps(broken))
+        with pytest.raises(FormatError, match=complaint):
+            mds.validate(tmp_path / "m")
+
+
+def test_what_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="do not fit"):
+        mds.write_mds(tmp_path / "a", TOKENS, length=1024, shard_bytes=1 << 10)
+    with pytest.raises(FormatError, match="do not fit"):
+        mds.write_mds(tmp_path / "a", TOKENS, length=0)
+    with pytest.raises(FormatError, match="int32"):
+        mds.write_mds(tmp_path / "b", np.array([1 << 31], np.uint32), length=1)
