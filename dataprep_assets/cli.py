@@ -157,6 +157,7 @@ def _preflight(url: str | None, profile: str | None) -> int:
 
 def _sync(options: argparse.Namespace) -> int:
     from dataprep_assets.integrity.sync import MANIFEST, Item, Sync
+    from dataprep_assets.serving.release import MANIFEST as RELEASE
     from dataprep_assets.stores.connect import consumer_lines, server_between
 
     source, destination = (
@@ -165,6 +166,8 @@ def _sync(options: argparse.Namespace) -> int:
     )
     identity = hashlib.sha256(f"{source} {destination} {options.prefix}".encode()).hexdigest()[:16]
     cache = Path(_storage().cache or PROJECT_ROOT / ".dataprep" / "cache")
+    if not options.select and source().head(f"{options.prefix}{RELEASE}") is not None:
+        return _sync_release(options, source, destination, cache / "sync" / identity)
     sync = Sync(
         source=source(),
         destination=destination(),
@@ -192,6 +195,25 @@ def _sync(options: argparse.Namespace) -> int:
     sync.run(plan, show)
     print(f"all there, digests compared: {destination.url}/{MANIFEST}")
     for line in consumer_lines(destination):
+        print(line)
+    return 0
+
+
+def _sync_release(options: argparse.Namespace, source: "Place", destination: "Place", scratch: Path) -> int:
+    """A release is copied by its manifest: every file compared with it, the manifest last."""
+    from dataprep_assets.builds.release.migration import migrate, plan_migration
+    from dataprep_assets.builds.release.published import consumer_code, consumer_environment
+    from dataprep_assets.serving import release
+
+    there, here = (release.Place(place(), options.prefix) for place in (source, destination))
+    plan = plan_migration(there, here)
+    for line in plan.lines:
+        print(line)
+    if options.dry_run:
+        return 0
+    migrate(plan, there, here, scratch)
+    print(f"all there, digests compared: {here}/{release.MANIFEST}")
+    for line in [*consumer_environment(destination), consumer_code(here)]:
         print(line)
     return 0
 

@@ -43,23 +43,23 @@ class HubCacheSource(Declared):
 
 
 class ObjectStoreSource(Declared):
-    """A prefix of an S3-compatible bucket (S3, R2, MinIO), mirrored. Credentials come from boto3's own chain alone."""
+    """A prefix of a bucket on S3, R2, MinIO or GCS, mirrored. Credentials come from the environment alone."""
 
     kind: Literal["object_store"]
     url: str = Field(
-        pattern=r"^s3://[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9](/.*)?$",
-        description="`s3://bucket` or `s3://bucket/prefix`.",
+        pattern=r"^(s3|gs)://[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9](/[^?#]*)?$",
+        description="`s3://bucket/prefix` or `gs://bucket/prefix`; the prefix may be left out.",
     )
     cache_dir: Path = Field(description="Folder for the mirror; relative paths are relative to this YAML.")
-    endpoint_url: str | None = Field(None, description="The store's URL, never with credentials; default: AWS S3.")
-    region: str = Field("auto", description="Region; `auto` suits R2, and without `endpoint_url` leaves it to boto3.")
-
-    @field_validator("url", mode="before")
-    @classmethod
-    def _s3_only(cls, url: Any) -> Any:
-        if isinstance(url, str) and url.startswith(("gs://", "gcs://")):
-            raise ValueError("this version reads s3:// only; mirror the bucket to a folder and use `kind: local`")
-        return url
+    endpoint_url: str | None = Field(
+        None,
+        description="With s3://: the store's URL, never with credentials; default: DATAPREP_ENDPOINT_URL, the account "
+        "R2_DATASET_ACCOUNT_ID, else AWS S3. The variables R2_DATASET_… are used for the store that they name; any "
+        "other is reached with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
+    )
+    region: str = Field(
+        "auto", description="With s3://: region; `auto` suits R2, and where no endpoint is named leaves it to boto3."
+    )
 
 
 Source = Annotated[LocalSource | HubSource | HubCacheSource | ObjectStoreSource, Field(discriminator="kind")]

@@ -2,7 +2,8 @@
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.records import read_records
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate, certify, refused_outright
-from dataprep_assets.tokenization.engines import FAST_ENGINES, ReferenceEngine, fast_engine
+from dataprep_assets.tokenization.engines import FAST_ENGINES, ReferenceEngine, SpecialTokens, fast_engine
 
 VERSION = 1
 CERTIFICATE = "certificate.json"
@@ -75,12 +76,11 @@ def build_engine_certificate(
     Returns the receipt, and whether the certificate that was there still holds.
     """
     bundle = load_bundle(corpus.tokenizer)
-    unknown = set(corpus.tokenizer.refuse) - set(CLASSES)
-    if unknown:
-        raise ConfigError(f"tokenizer.refuse: {sorted(unknown)}: known document classes are {list(CLASSES)}")
 
     def write(staged: Path) -> Written:
-        certificate = _certify(corpus, bundle, manifest)
+        certificate = certified(
+            bundle, corpus.tokenizer, corpus.document.special_tokens, lambda: corpus_sample(corpus, manifest)
+        )
         (staged / CERTIFICATE).write_text(json.dumps(certificate.to_json(), indent=1, sort_keys=True) + "\n")
         return Written(
             inputs={"tokenizer": bundle.digest, "manifest": manifest.receipt.key},
@@ -97,8 +97,16 @@ def build_engine_certificate(
     return have(corpus.artifact("engine_certificate"), store, certificate_key(corpus, manifest), write)
 
 
-def _certify(corpus: CorpusDeclaration, bundle: TokenizerBundle, manifest: Manifest) -> Certificate:
-    mode, wanted = corpus.document.special_tokens, corpus.tokenizer.engine
+def certified(
+    bundle: TokenizerBundle, declared: TokenizerDeclaration, mode: SpecialTokens, sample: Callable[[], Iterable[str]]
+) -> Certificate:
+    """The certificate of the declared engine on a sample of a dataset, which is drawn only where one is needed.
+
+    ConfigError for classes in `refuse` that do not exist; TokenizerError when a named engine cannot load the tokenizer.
+    """
+    if unknown := set(declared.refuse) - set(CLASSES):
+        raise ConfigError(f"tokenizer.refuse: {sorted(unknown)}: known document classes are {list(CLASSES)}")
+    wanted = declared.engine
     if wanted == ReferenceEngine.name:
         return refused_outright(bundle, mode, wanted, "the declaration asks for the reference engine")
     name = FAST_ENGINES[0] if wanted == "auto" else wanted
@@ -108,12 +116,13 @@ def _certify(corpus: CorpusDeclaration, bundle: TokenizerBundle, manifest: Manif
         if wanted != "auto":
             raise
         return refused_outright(bundle, mode, name, str(error))
-    certificate = certify(bundle, mode, engine, corpus_sample(corpus, manifest))
-    if extra := tuple(k for k in CLASSES if k in corpus.tokenizer.refuse and k not in certificate.refused):
-        reason = "; ".join(filter(None, (certificate.reason, f"refused by declaration: {', '.join(extra)}")))
-        refused = tuple(k for k in CLASSES if k in (*certificate.refused, *extra))
-        return Certificate.from_json(certificate.to_json() | {"refused": list(refused), "reason": reason})
-    return certificate
+    certificate = certify(bundle, mode, engine, sample())
+    refused = tuple(k for k in CLASSES if k in (*certificate.refused, *declared.refuse))
+    if refused == certificate.refused:
+        return certificate
+    extra = ", ".join(k for k in refused if k not in certificate.refused)
+    reason = "; ".join(filter(None, (certificate.reason, f"refused by declaration: {extra}")))
+    return replace(certificate, refused=refused, reason=reason)
 
 
 def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str]:

@@ -14,7 +14,8 @@ from dataprep_assets.builds.engine_certificate import load_certificate, stream_p
 from dataprep_assets.builds.shard_work import shard_works
 from dataprep_assets.checks.findings import checks_of, summarized
 from dataprep_assets.proofs.finding import Finding
-from dataprep_assets.proofs.shards import SHARD_PROOFS, ShardExamination, prove_shards, remembered
+from dataprep_assets.proofs.shards import SHARD_PROOFS, ShardExamination, prove_shards
+from dataprep_assets.proofs.verdicts import remembered
 from resources import StorageResource
 
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Self
 
 import dagster as dg
 from dagster.components.scaffold.scaffold import scaffold_with
+from pydantic import BaseModel
 
 from dataprep_assets.assets.cohort_shards import cohort_shards_asset
 from dataprep_assets.assets.dataset import DatasetAssets, Step, partition_range
@@ -30,6 +32,14 @@ class PackedCohorts(DatasetComponent):
 
     model = NotesDeclaration
     declaration: NotesDeclaration
+
+    @classmethod
+    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
+        # Dagster resolves each string of the YAML as a Jinja template, which loses the newline that ends it.
+        if isinstance(attributes, NotesDeclaration) and attributes.template.header.endswith("\n"):
+            template = attributes.template.model_copy(update={"header": attributes.template.header + "\n"})
+            attributes = attributes.model_copy(update={"template": template})
+        return super().load(attributes, context)
 
     @cached_property
     def assets(self) -> DatasetAssets:

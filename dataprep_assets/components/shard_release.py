@@ -12,15 +12,14 @@ from dataprep_assets.assets.release_plan import release_plan_asset
 from dataprep_assets.builds.manifest import load_manifest
 from dataprep_assets.builds.release.declaration import ReleaseDeclaration
 from dataprep_assets.builds.release.npy_shards import NAME as SHARDS
-from dataprep_assets.builds.release.npy_shards import release_layout, shard_artifact, stale_shards
+from dataprep_assets.builds.release.npy_shards import partition_key, release_layout, shard_artifact, stale_shards
 from dataprep_assets.builds.release.published import NAME as PUBLISHED
-from dataprep_assets.builds.release.published import is_published
+from dataprep_assets.builds.release.published import consumer_code, is_published
 from dataprep_assets.checks.npy_shards import npy_shards_checks
 from dataprep_assets.checks.published_shards import published_shards_checks
 from dataprep_assets.components.scaffold import ShardReleaseScaffolder
 from dataprep_assets.components.tokenized_corpus import TokenizedCorpus
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.serving.release import locate
 
 
@@ -66,11 +65,13 @@ class ShardRelease(TokenizedCorpus):
         super().sweep(store)
         layout = release_layout(self.declaration, store, load_manifest(self.declaration, store))
         artifacts = [shard_artifact(self.declaration, partition) for partition in layout.partitions]
-        sweep(store.directory(a) for a in [*artifacts, self.declaration.artifact(PUBLISHED)])
+        store.sweep([*artifacts, self.declaration.artifact(PUBLISHED)])
 
     @property
     def product(self) -> tuple[str, str | None]:
-        return (PUBLISHED, None) if self.declaration.release.publish else (SHARDS, "train_000000")
+        if self.declaration.release.publish:
+            return PUBLISHED, None
+        return SHARDS, partition_key(next(iter(self.declaration.splits)), 0)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         layout = release_layout(self.declaration, store, load_manifest(self.declaration, store))
@@ -80,5 +81,6 @@ class ShardRelease(TokenizedCorpus):
             samples = tokens // self.declaration.release.sequence_length
             lines.append(f"{name}: {len(split.cuts):,} npy shards, {tokens:,} tokens, {samples:,} samples")
         if target := self.declaration.release.publish:
-            lines.append(f"published: {locate(target)}")
+            place = locate(target)
+            lines += [f"published: {place}", f"train on it: {consumer_code(place)}"]
         return lines

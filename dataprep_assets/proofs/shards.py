@@ -1,24 +1,15 @@
-"""Proves many shards of token bins in parallel, and remembers the verdicts.
+"""Every proof of one shard of token bins, and of many of them in parallel; `verdicts` remembers the verdicts."""
 
-The verdict on a shard is kept beside the dataset (`.findings/token_bins/<partition>.json`) under the digest of the
-content that was examined, so that a check can speak of all shards of a split after a run that touched a few: shards
-whose content has not changed need no second reading. It is a cache: deleting it costs time only.
-"""
-
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from dataprep_assets.builds.token_bins import ENDS, ONE_THREAD, TOKENS, ShardWork
-from dataprep_assets.builds.workers import Finished, Task, WorkerPool
+from dataprep_assets.builds.token_bins import ENDS, TOKENS, ShardWork
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.commit import write_atomically
-from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.proofs import token_bins
 from dataprep_assets.proofs.finding import Finding
+from dataprep_assets.proofs.verdicts import prove_all
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 SHARD_PROOFS: Mapping[str, str] = {
@@ -41,6 +32,16 @@ class ShardExamination:
     work: ShardWork
     text_field: str
     sensitive: bool
+
+    @property
+    def artifact(self) -> Artifact:
+        """The shard."""
+        return self.work.artifact
+
+    @property
+    def store(self) -> ArtifactStore:
+        """Where it is."""
+        return self.work.store
 
 
 def prove_shard(examination: ShardExamination) -> dict[str, Finding]:
@@ -74,42 +75,4 @@ def prove_shard(examination: ShardExamination) -> dict[str, Finding]:
 
 def prove_shards(examinations: Sequence[ShardExamination], workers: int) -> Iterator[tuple[str, dict[str, Finding]]]:
     """Partition and findings of each shard, as they are done; verdicts are remembered."""
-    by_partition = {e.work.partition: e for e in examinations}
-    with WorkerPool(min(workers, max(1, len(examinations))), ONE_THREAD) as pool:
-        for partition, examination in by_partition.items():
-            pool.submit(Task(partition, prove_shard, (examination,)))
-        for event in pool.events():
-            if isinstance(event, Finished):
-                if event.error is not None:
-                    raise event.error
-                work = by_partition[event.task.label].work
-                remember(work.artifact, work.store, event.result)
-                yield event.task.label, event.result
-
-
-def _memory(artifact: Artifact, store: ArtifactStore) -> Path:
-    return store.root / artifact.dataset / ".findings" / artifact.name / f"{artifact.partition}.json"
-
-
-def remember(artifact: Artifact, store: ArtifactStore, findings: Mapping[str, Finding]) -> None:
-    """Keep the verdicts on an artifact's present content."""
-    try:
-        content = store.require(artifact).content
-    except DataprepError:
-        return  # nothing there to remember a verdict on
-    path = _memory(artifact, store)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kept = {name: {"passed": f.passed, "summary": f.summary, "warning": f.warning} for name, f in findings.items()}
-    write_atomically(path, canonical_json({"content": content, "findings": kept}))
-
-
-def remembered(artifact: Artifact, store: ArtifactStore) -> dict[str, Finding] | None:
-    """The kept verdicts on an artifact; None when its present content was not examined."""
-    try:
-        value = json.loads(_memory(artifact, store).read_bytes())
-        content = store.require(artifact).content
-    except (OSError, ValueError, DataprepError):
-        return None
-    if value["content"] != content:
-        return None
-    return {name: Finding(**kept) for name, kept in value["findings"].items()}
+    return prove_all({e.work.partition: e for e in examinations}, prove_shard, workers)

@@ -25,7 +25,6 @@ from dataprep_assets.stores.store import Store
 
 __all__ = [
     "MANIFEST",
-    "R2_KEYS",
     "SCHEMA_VERSION",
     "Place",
     "Release",
@@ -37,7 +36,6 @@ __all__ = [
 
 MANIFEST = "release.json"
 SCHEMA_VERSION = 1
-R2_KEYS = ("R2_DATASET_READ_ACCESS_KEY_ID", "R2_DATASET_READ_SECRET_ACCESS_KEY")
 _KIND = "npy_shards"
 # A manifest of 14 shards has 10 kB, one of 100,000 shards 60 MB.
 _LARGEST = 1 << 30
@@ -191,7 +189,7 @@ def locate(release: str | Path | Store | Place) -> Place:
     """The place of a release given as a folder, the path or URL of its manifest, a URL, or a store.
 
     URLs are `file:///…`, `s3://bucket/prefix` and `gs://bucket/prefix`; credentials come from each client's own
-    chain, or for R2 from the four R2_DATASET_* variables. ConfigError for any other.
+    chain, or for S3 and R2 from the R2_DATASET_* variables (see `stores.connect`). ConfigError for any other.
     """
     if isinstance(release, Place):
         return release

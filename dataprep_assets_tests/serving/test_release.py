@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import ConfigError, FormatError, MissingArtifactError
-from dataprep_assets.serving.release import Place, Release, _Environment, locate, read_release
+from dataprep_assets.serving.release import Place, Release, locate, read_release
+from dataprep_assets.stores.connect import S3Place, place_of
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.serving.releases import make_release, published
 
@@ -71,7 +72,7 @@ def test_places_are_found_by_path_url_store_and_manifest(tmp_path: Path) -> None
     with pytest.raises(MissingArtifactError):
         read_release(locate(tmp_path / "built"))
     for wrong in ("http://host/x", "ftp://x"):
-        with pytest.raises(ConfigError, match="a release is read from"):
+        with pytest.raises(ConfigError, match="is no place: give s3://bucket/prefix"):
             locate(wrong)
     with pytest.raises(ConfigError, match="credentials do not belong") as caught:
         locate("s3://key:hidden@bucket/x")
@@ -85,14 +86,14 @@ def test_the_consumers_variables_give_the_client_and_are_never_shown() -> None:
         "R2_DATASET_READ_ACCESS_KEY_ID": "hidden-id",
         "R2_DATASET_READ_SECRET_ACCESS_KEY": "hidden-secret",
     }
-    found = _Environment.read(full)
+    found = place_of("s3://dataset/tokenized", full)
+    assert isinstance(found, S3Place)
     assert found.endpoint_url == "https://acc.r2.cloudflarestorage.com"
-    assert found.aws_secret_access_key == "hidden-secret"
+    assert (found.bucket, found.prefix, found.secret_access_key) == ("dataset", "tokenized", "hidden-secret")
     assert "hidden" not in repr(found)
-    assert _Environment.read({**full, "R2_DATASET_BUCKET_LIST": "[]"}) == found
-    assert _Environment.read({}) == _Environment()
-    assert _Environment.read({"AWS_ENDPOINT_URL": "http://h"}).endpoint_url == "http://h"
+    assert place_of("s3://dataset/tokenized", {**full, "R2_DATASET_BUCKET_LIST": "[]"}) == found
+    assert place_of("s3://dataset/tokenized", {}) == S3Place(bucket="dataset", prefix="tokenized")
     del full["R2_DATASET_READ_SECRET_ACCESS_KEY"]
-    with pytest.raises(ConfigError, match="R2_DATASET_READ_SECRET_ACCESS_KEY not") as caught:
-        _Environment.read(full)
+    with pytest.raises(ConfigError, match="R2_DATASET_READ_SECRET_ACCESS_KEY: not") as caught:
+        place_of("s3://dataset/tokenized", full)
     assert "hidden" not in str(caught.value)

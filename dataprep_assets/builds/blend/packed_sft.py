@@ -54,6 +54,7 @@ def sft_works(
                     compression=options.compression,
                 ),
                 budget=blend.bad_records.budget,
+                salt=blend.force,
             )
         )
     return works

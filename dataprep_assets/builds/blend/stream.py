@@ -3,7 +3,6 @@
 import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,14 @@ from dataprep_assets.builds.artifact import Written, have
 from dataprep_assets.builds.blend.declaration import BlendDeclaration
 from dataprep_assets.builds.blend.discovery import open_place
 from dataprep_assets.builds.blend.plan import BlendPlan, PlannedUnit
-from dataprep_assets.builds.engine_certificate import load_bundle
+from dataprep_assets.builds.engine_certificate import certified, load_bundle
 from dataprep_assets.builds.token_stream import StreamPlan
-from dataprep_assets.errors import ConfigError, TokenizerError
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, versions
 from dataprep_assets.sources.rows import read_rows
-from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.certificate import CLASSES, Certificate, certify, refused_outright
-from dataprep_assets.tokenization.engines import FAST_ENGINES, ReferenceEngine, fast_engine
+from dataprep_assets.tokenization.certificate import Certificate
 
 VERSION = 1
 CERTIFICATE = "certificate.json"
@@ -45,11 +42,10 @@ def build_blend_certificate(blend: BlendDeclaration, store: ArtifactStore, plan:
     Returns the receipt, and whether the certificate that was there still holds.
     """
     bundle = load_bundle(blend.required_tokenizer)
-    if unknown := set(blend.required_tokenizer.refuse) - set(CLASSES):
-        raise ConfigError(f"tokenizer.refuse: {sorted(unknown)}: known document classes are {list(CLASSES)}")
 
     def write(staged: Path) -> Written:
-        certificate = _certify(blend, bundle, plan)
+        mode = blend.pretrain_options.special_tokens
+        certificate = certified(bundle, blend.required_tokenizer, mode, lambda: blend_sample(blend, plan))
         (staged / CERTIFICATE).write_text(json.dumps(certificate.to_json(), indent=1, sort_keys=True) + "\n")
         return Written(
             inputs={"tokenizer": bundle.digest} | {unit.name: unit.plan_hash for unit in plan.units},
@@ -64,26 +60,6 @@ def build_blend_certificate(blend: BlendDeclaration, store: ArtifactStore, plan:
         )
 
     return have(blend.artifact("engine_certificate"), store, blend_certificate_key(blend, plan), write)
-
-
-def _certify(blend: BlendDeclaration, bundle: TokenizerBundle, plan: BlendPlan) -> Certificate:
-    mode, wanted = blend.pretrain_options.special_tokens, blend.required_tokenizer.engine
-    if wanted == ReferenceEngine.name:
-        return refused_outright(bundle, mode, wanted, "the declaration asks for the reference engine")
-    name = FAST_ENGINES[0] if wanted == "auto" else wanted
-    try:
-        engine = fast_engine(name, bundle, mode)
-    except TokenizerError as error:
-        if wanted != "auto":
-            raise
-        return refused_outright(bundle, mode, name, str(error))
-    certificate = certify(bundle, mode, engine, blend_sample(blend, plan))
-    declared = blend.required_tokenizer.refuse
-    refused = tuple(k for k in CLASSES if k in (*certificate.refused, *declared))
-    if refused == certificate.refused:
-        return certificate
-    reason = "; ".join(filter(None, (certificate.reason, f"refused by declaration: {', '.join(declared)}")))
-    return replace(certificate, refused=refused, reason=reason)
 
 
 def blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:

@@ -6,26 +6,31 @@ counts and class names alone.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from dataprep_assets.builds.artifact import Written, have
-from dataprep_assets.builds.engine_certificate import CERTIFICATE, CHARACTERS_PER_DOCUMENT, FILES_SAMPLED, load_bundle
+from dataprep_assets.builds.engine_certificate import (
+    CERTIFICATE,
+    CHARACTERS_PER_DOCUMENT,
+    FILES_SAMPLED,
+    certified,
+    load_bundle,
+)
 from dataprep_assets.builds.notes.cohort_source import CohortFile, list_cohorts
 from dataprep_assets.builds.notes.declaration import NotesDeclaration, key_digest
 from dataprep_assets.builds.notes.packed_rows import RowShape
 from dataprep_assets.builds.notes.privacy import unquoting
 from dataprep_assets.builds.notes.reading import Note, read_notes
 from dataprep_assets.builds.token_stream import StreamPlan
-from dataprep_assets.errors import ConfigError, CorruptSourceError, TokenizerError
+from dataprep_assets.errors import ConfigError, CorruptSourceError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.integrity.receipt import Receipt, versions
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.certificate import CLASSES, Certificate, certify, refused_outright
-from dataprep_assets.tokenization.engines import FAST_ENGINES, ReferenceEngine, fast_engine
+from dataprep_assets.tokenization.certificate import Certificate
 
 __all__ = ["NotesPlan", "build_engine_certificate", "certificate_key", "load_certificate", "notes_plan"]
 
@@ -65,13 +70,14 @@ def build_engine_certificate(notes: NotesDeclaration, store: ArtifactStore) -> t
     Returns the receipt, and whether the certificate that was there still holds.
     """
     bundle = load_bundle(notes.tokenizer)
-    if unknown := set(notes.tokenizer.refuse) - set(CLASSES):
-        raise ConfigError(f"tokenizer.refuse: {sorted(unknown)}: known document classes are {list(CLASSES)}")
     sample = _sampled(notes)
     key = _key(notes, sample)
 
     def write(staged: Path) -> Written:
-        certificate = _certify(notes, bundle, sample)
+        with unquoting("engine_certificate"):
+            certificate = certified(
+                bundle, notes.tokenizer, notes.document.special_tokens, lambda: _texts(notes, sample)
+            )
         (staged / CERTIFICATE).write_text(json.dumps(certificate.to_json(), indent=1, sort_keys=True) + "\n")
         return Written(
             inputs={"tokenizer": bundle.digest},
@@ -87,28 +93,6 @@ def build_engine_certificate(notes: NotesDeclaration, store: ArtifactStore) -> t
         )
 
     return have(notes.artifact("engine_certificate"), store, key, write)
-
-
-def _certify(
-    notes: NotesDeclaration, bundle: TokenizerBundle, sample: Mapping[str, tuple[CohortFile, Path]]
-) -> Certificate:
-    mode, wanted = notes.document.special_tokens, notes.tokenizer.engine
-    if wanted == ReferenceEngine.name:
-        return refused_outright(bundle, mode, wanted, "the declaration asks for the reference engine")
-    name = FAST_ENGINES[0] if wanted == "auto" else wanted
-    try:
-        engine = fast_engine(name, bundle, mode)
-    except TokenizerError as error:
-        if wanted != "auto":
-            raise
-        return refused_outright(bundle, mode, name, str(error))
-    with unquoting("engine_certificate"):
-        certificate = certify(bundle, mode, engine, _texts(notes, sample))
-    if extra := tuple(k for k in CLASSES if k in notes.tokenizer.refuse and k not in certificate.refused):
-        reason = "; ".join(filter(None, (certificate.reason, f"refused by declaration: {', '.join(extra)}")))
-        refused = tuple(k for k in CLASSES if k in (*certificate.refused, *extra))
-        return replace(certificate, refused=refused, reason=reason)
-    return certificate
 
 
 def _texts(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, Path]]) -> Iterator[str]:

@@ -6,10 +6,12 @@ This is the schema of `type: dataprep_assets.components.ShardRelease`: all keys 
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dataprep_assets.builds.corpus import CorpusDeclaration, View
 from dataprep_assets.builds.declaration import Declared, resolved
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.stores.connect import place_of
 
 
 class ReleaseOptions(Declared):
@@ -32,6 +34,17 @@ class ReleaseOptions(Declared):
     publish: str | None = Field(
         None, description="Where the shards go: a folder, `s3://bucket/prefix` or `gs://bucket/prefix`."
     )
+
+    @field_validator("publish")
+    @classmethod
+    def _is_a_place(cls, publish: str | None) -> str | None:
+        # One with credentials is left to `located`: a refusal from here would repeat them.
+        if publish is not None and "@" not in publish:
+            try:
+                place_of(publish, {})
+            except ConfigError as error:
+                raise ValueError(str(error)) from error
+        return publish
 
     @model_validator(mode="after")
     def _whole_sequences(self) -> Self:
@@ -58,7 +71,10 @@ class ReleaseDeclaration(CorpusDeclaration):
     def located(self, folder: Path) -> Self:
         found = super().located(folder)
         target = self.release.publish
-        if target is None or "://" in target:
+        if target is None:
+            return found
+        if "://" in target:
+            place_of(target, {})
             return found
         release = self.release.model_copy(update={"publish": str(resolved(Path(target), folder))})
         return found.model_copy(update={"release": release})

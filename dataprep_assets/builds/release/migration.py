@@ -1,4 +1,4 @@
-"""Copies a published release from one store to another: self-hosting.
+"""Copies a published release from one store to another: self-hosting. `dataprep sync` does this for a release.
 
 Inventory and plan first (that is the dry run), then object by object through a scratch folder: the source's bytes are
 fetched with resume and verified by SHA-256, sent with it, compared in the target; the manifest comes last. A killed

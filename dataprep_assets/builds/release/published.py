@@ -3,14 +3,14 @@
 The manifest is the release: before it is there, nobody takes the shards for one. An earlier manifest is withdrawn
 before a file that it lists is replaced, so no reader ever combines two releases.
 
-Entry points: `release_manifest`, `inventory`, `publish_release`, `is_published`, `consumer_environment`.
+Entry points: `release_manifest`, `inventory`, `publish_release`, `is_published`, `consumer_environment`,
+`consumer_code`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from dataprep_assets.builds.artifact import Written, have
 from dataprep_assets.builds.release.declaration import ReleaseDeclaration
@@ -21,10 +21,19 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, ReleaseShard, read_release
+from dataprep_assets.stores import connect
 from dataprep_assets.stores.store import ObjectInfo, Progress
 
 VERSION = 1
 NAME = "published_shards"
+CONSUMER_VARIABLES = (
+    "R2_DATASET_ACCOUNT_ID",
+    "DATAPREP_ENDPOINT_URL",
+    "R2_DATASET_BUCKET_NAME",
+    "R2_DATASET_READ_ACCESS_KEY_ID",
+    "R2_DATASET_READ_SECRET_ACCESS_KEY",
+    "DATASET_BINS_PATH",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,9 +185,13 @@ def publish_release(
 
 
 def is_published(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout, place: Place) -> bool:
-    """Whether the place has the manifest and every file of the shards as they are here."""
+    """Whether the place has the manifest and every file of the shards as they are here, and here is a receipt of it."""
     manifest, found = release_manifest(release, store, layout), _published(place)
-    return found is not None and found.digest == manifest.digest and inventory(place, manifest).complete
+    receipt = store.whole(release.artifact(NAME), release.verify)
+    if receipt is None or found is None:
+        return False
+    digests = {manifest.digest, found.digest, receipt.facts["digest"]}
+    return len(digests) == 1 and receipt.facts["place"] == str(place) and inventory(place, manifest).complete
 
 
 def send_release(
@@ -217,16 +230,17 @@ def _published(place: Place) -> Release | None:
         return None
 
 
-def consumer_environment(place: Place, *, account_id: str | None = None) -> Iterator[str]:
-    """The lines that the consumer's environment needs (FORMATS C.7); secrets are named, never printed.
+def consumer_environment(place: connect.Place) -> list[str]:
+    """The lines that a trainer's environment needs (FORMATS C.7), without the secrets.
 
-    `DATASET_BINS_PATH` is the original reader's folder and key prefix in one; of prefixes other than `train` it is
-    the folder below.
+    Empty for a folder, and for GCS, whose own default credentials are enough.
     """
-    parts = urlsplit(str(place))
-    path = parts.path.strip("/")
-    yield f"R2_DATASET_ACCOUNT_ID={account_id or '<your account id>'}"
-    yield f"R2_DATASET_BUCKET_NAME={parts.netloc}"
-    yield "R2_DATASET_READ_ACCESS_KEY_ID=<key id of a token that may only read this bucket>"
-    yield "R2_DATASET_READ_SECRET_ACCESS_KEY=<its secret>"
-    yield f"DATASET_BINS_PATH={path}/" if path else "DATASET_BINS_PATH=./"
+    return [line for line in connect.consumer_lines(place) if line.partition("=")[0] in CONSUMER_VARIABLES]
+
+
+def consumer_code(place: Place) -> str:
+    """A line of Python that opens the release on a training machine, to be pasted there."""
+    return (
+        "from dataprep_assets.serving import ShardWindow; "
+        f'window = ShardWindow("{place}", "shard_cache", steps_per_shard=100); shard = window.swap(0)'
+    )

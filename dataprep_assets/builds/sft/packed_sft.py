@@ -68,7 +68,10 @@ class PackPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class SftWork:
-    """One shard to have: where it goes, and its sources in order. `budget`: largest share of bad rows dropped."""
+    """One shard to have: where it goes, and its sources in order. `budget`: largest share of bad rows dropped.
+
+    Another `salt` is another key: it forces a new build.
+    """
 
     artifact: Artifact
     store: ArtifactStore
@@ -76,6 +79,7 @@ class SftWork:
     plan: ChatPlan
     packing: PackPlan
     budget: float
+    salt: str = ""
 
     @property
     def partition(self) -> str:
@@ -87,7 +91,8 @@ class SftWork:
         """Digest of all that decides the shard's bytes."""
         how = [self.packing.algorithm, self.packing.seed, self.packing.row_group_bins, self.packing.compression]
         files = [source.key_parts() for source in self.sources]
-        return digest_value(["packed_sft", VERSION, self.plan.key_parts(), how, self.budget, files])
+        salt = [self.salt] if self.salt else []
+        return digest_value(["packed_sft", VERSION, self.plan.key_parts(), how, self.budget, files, *salt])
 
     @property
     def size(self) -> int:

@@ -10,12 +10,12 @@ import pytest
 from dataprep_assets.builds.release.migration import migrate, plan_migration
 from dataprep_assets.builds.release.npy_shards import shard_artifact
 from dataprep_assets.builds.release.published import (
-    consumer_environment,
     inventory,
     publish_release,
     release_manifest,
     send_release,
 )
+from dataprep_assets.cli import main
 from dataprep_assets.errors import IntegrityError, MissingArtifactError, TransferError
 from dataprep_assets.serving import ShardWindow
 from dataprep_assets.serving.release import MANIFEST, Place, read_release
@@ -197,14 +197,17 @@ def test_a_source_with_gaps_is_refused(tmp_path: Path) -> None:
         migrate(plan, source, target, tmp_path / "scratch")
 
 
-def test_the_consumers_lines_hold_no_secret(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("R2_DATASET_READ_SECRET_ACCESS_KEY", "hidden")
-    bucket = new_bucket(server)
-    lines = list(consumer_environment(Place(new_store(server, bucket), "remote/tokenized/"), account_id="acc"))
-    assert lines == [
-        "R2_DATASET_ACCOUNT_ID=acc",
-        f"R2_DATASET_BUCKET_NAME={bucket}",
-        "R2_DATASET_READ_ACCESS_KEY_ID=<key id of a token that may only read this bucket>",
-        "R2_DATASET_READ_SECRET_ACCESS_KEY=<its secret>",
-        "DATASET_BINS_PATH=remote/tokenized/",
-    ]
+def test_sync_copies_a_release_by_its_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = published(tmp_path)
+    path = tmp_path / "store" / "train_000000.npy"
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    ends = [str(tmp_path / "store"), str(tmp_path / "own")]
+    assert main(["sync", *ends]) == 1
+    assert "train_000000.npy" in capsys.readouterr().err
+    assert not (tmp_path / "own" / "release.json").exists()
+    path.write_bytes(good)
+    assert main(["sync", *ends, "--dry-run"]) == 0
+    assert main(["sync", *ends]) == 0
+    assert "ShardWindow" in capsys.readouterr().out
+    assert read_release(Place(LocalStore(tmp_path / "own"))).digest == read_release(source).digest

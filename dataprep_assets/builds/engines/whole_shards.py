@@ -1,0 +1,114 @@
+"""Token bins with one task a shard: for engines whose workers share no disk with the run.
+
+A task verifies, encodes and seals its shard on the machine where it lands. `build_token_bins` spreads a shard's files
+over the workers of one machine instead, which needs their staging directory in common. The bytes and the receipts are
+the same. Two runs that want the same shard on one machine or one shared disk wait for each other and make it once; on
+two machines over a bucket both may make it, identically, and the receipt is put once.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from dataprep_assets.builds.corpus import CorpusDeclaration
+from dataprep_assets.builds.engines import PROCESSES, Pool, chosen_engine, open_pool
+from dataprep_assets.builds.manifest import Manifest, open_source
+from dataprep_assets.builds.token_bins import (
+    ONE_THREAD,
+    ShardResult,
+    ShardWork,
+    _finished_part,
+    build_token_bins,
+    encode_into,
+    seal,
+)
+from dataprep_assets.builds.workers import Finished, Meter, Progress, Task
+from dataprep_assets.integrity.commit import staging, sweep
+from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.planning.manifest import ManifestEntry
+
+Bring = Callable[[], None]
+"""Fetches a shard's source files to where its `SourcePart`s say. Picklable."""
+
+
+def bringers(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Bring]:
+    """What fetches the sources of each shard on a machine whose mirror does not have them."""
+    return {p: partial(_bring, corpus, manifest.shard(p)) for p in partitions}
+
+
+def _bring(corpus: CorpusDeclaration, entries: tuple[ManifestEntry, ...]) -> None:
+    open_source(corpus.source).fetch(entries)
+
+
+def build_on_engine(
+    corpus: CorpusDeclaration,
+    manifest: Manifest,
+    works: Sequence[ShardWork],
+    *,
+    workers: int,
+    on_progress: Callable[[Meter, int], None] | None = None,
+    environment: Mapping[str, str] = os.environ,
+    declared: str | None = None,
+) -> Iterator[ShardResult]:
+    """Have all shards, on the engine that the dataset declares or the environment names.
+
+    Processes share a shard's files; another engine has one task a shard.
+    """
+    if chosen_engine(environment, declared) == PROCESSES:
+        yield from build_token_bins(works, workers=workers, verification=corpus.verify, on_progress=on_progress)
+        return
+    bring = bringers(corpus, manifest, [work.partition for work in works])
+    with open_pool(workers, ONE_THREAD, environment, declared) as pool:
+        yield from build_whole_shards(works, pool, verification=corpus.verify, bring=bring, on_progress=on_progress)
+
+
+def have_shard(work: ShardWork, verification: Verification, bring: Bring | None) -> tuple[Receipt, bool]:
+    """A worker's task: the shard's receipt, and whether it was there already."""
+    if (receipt := work.store.current(work.artifact, work.key, verification)) is not None:
+        sweep([work.directory])
+        return receipt, True
+    if bring is not None and not all(part.path.exists() for part in work.files):
+        bring()
+    with staging(work.directory, work.key) as staged:
+        # a rival may have made it while this one waited for the lock
+        if (receipt := work.store.current(work.artifact, work.key, verification)) is not None:
+            return receipt, True
+        parts = {
+            part.ordinal: _finished_part(staged, part.ordinal) or encode_into(work.plan, part, staged)
+            for part in work.files
+        }
+        return seal(work, staged, parts), False
+
+
+def build_whole_shards(
+    works: Sequence[ShardWork],
+    pool: Pool,
+    *,
+    verification: Verification = "full",
+    bring: Mapping[str, Bring] | None = None,
+    on_progress: Callable[[Meter, int], None] | None = None,
+) -> Iterator[ShardResult]:
+    """Have all shards, a task each: yields each as soon as it is verified, built or failed.
+
+    A failed shard does not stop the others. A worker that dies more often than its engine retries does
+    (WorkerDiedError): what is finished is committed. `pool` is open.
+    """
+    meter = Meter(sum(sum(work.sizes) for work in works))
+    by_label = {f"shard:{work.partition}": work for work in works}
+    for label, work in by_label.items():
+        task = Task(label, have_shard, (work, verification, (bring or {}).get(work.partition)))
+        pool.submit(task)
+    for event in pool.events():
+        if isinstance(event, Progress):
+            meter.add(event.done)
+        elif isinstance(event, Finished):
+            work = by_label[event.task.label]
+            if event.error is not None:
+                yield ShardResult(partition=work.partition, error=event.error)
+            else:
+                receipt, reused = event.result
+                if reused:
+                    meter.add({"source_bytes": sum(work.sizes)})
+                yield ShardResult(partition=work.partition, receipt=receipt, reused=reused)
+        if on_progress is not None:
+            on_progress(meter, pool.count)

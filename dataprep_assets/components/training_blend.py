@@ -1,0 +1,125 @@
+"""`dataprep_assets.components.TrainingBlend`: a blend of datasets for pretraining, SFT or RL, from one YAML."""
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import dagster as dg
+from dagster.components.scaffold.scaffold import scaffold_with
+
+from dataprep_assets.assets.blend import NAME, blend_asset, trainer_lines
+from dataprep_assets.assets.blend_plan import SHARDS, BlendAssets, blend_plan_asset
+from dataprep_assets.assets.blend_preview import blend_preview_asset
+from dataprep_assets.assets.blend_snapshot import blend_snapshot_asset
+from dataprep_assets.assets.dataset import Step, partition_range
+from dataprep_assets.assets.engine_certificate import engine_certificate_asset
+from dataprep_assets.assets.indexed_bins import indexed_bins_asset
+from dataprep_assets.assets.packed_sft import packed_sft_asset
+from dataprep_assets.assets.rl_jsonl import rl_jsonl_asset
+from dataprep_assets.builds.blend.declaration import BlendDeclaration
+from dataprep_assets.builds.blend.finalize import ARTIFACT as RUNS
+from dataprep_assets.builds.blend.plan import has_blend_plan
+from dataprep_assets.builds.blend.status import stale, sweep_blend
+from dataprep_assets.builds.blend.stream import build_blend_certificate, load_blend_certificate
+from dataprep_assets.checks.blend import blend_checks
+from dataprep_assets.checks.blend_certificate import blend_certificate_checks
+from dataprep_assets.checks.blend_plan import blend_plan_checks
+from dataprep_assets.checks.blend_preview import blend_preview_checks
+from dataprep_assets.checks.blend_snapshot import blend_snapshot_checks
+from dataprep_assets.checks.indexed_bins import indexed_bins_checks
+from dataprep_assets.checks.packed_sft import packed_sft_checks
+from dataprep_assets.checks.rl_jsonl import rl_jsonl_checks
+from dataprep_assets.components.dataset import DatasetComponent
+from dataprep_assets.components.scaffold import TrainingBlendScaffolder
+from dataprep_assets.integrity.artifacts import ArtifactStore
+
+_SHARDS = {
+    "pretrain": (indexed_bins_asset, indexed_bins_checks),
+    "sft": (packed_sft_asset, packed_sft_checks),
+    "rl": (rl_jsonl_asset, rl_jsonl_checks),
+}
+
+
+@scaffold_with(TrainingBlendScaffolder)
+class TrainingBlend(DatasetComponent):
+    """Datasets and weights to what a trainer reads: bin/idx, packed Parquet with a loss mask, or JSON lines."""
+
+    model = BlendDeclaration
+    declaration: BlendDeclaration
+
+    def __init__(self, declaration: BlendDeclaration) -> None:
+        super().__init__(declaration)
+        self._run_hash: str | None = None
+
+    @cached_property
+    def assets(self) -> BlendAssets:
+        return BlendAssets(self.declaration)
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        dataset, blend = self.assets, self.declaration
+        shards_asset, shards_checks = _SHARDS[blend.stage]
+        assets = [
+            blend_plan_asset(dataset),
+            blend_preview_asset(dataset),
+            blend_snapshot_asset(dataset),
+            shards_asset(dataset),
+            blend_asset(dataset),
+        ]
+        checks = [
+            blend_plan_checks(dataset),
+            blend_preview_checks(dataset),
+            blend_snapshot_checks(dataset),
+            shards_checks(dataset),
+            blend_checks(dataset),
+        ]
+        if blend.stage != "rl":
+            certificate = engine_certificate_asset(
+                dataset,
+                lambda store: build_blend_certificate(blend, store, dataset.plan(store)),
+                lambda store: load_blend_certificate(blend, store),
+                deps=[dataset.key("blend_preview")],
+            )
+            assets.append(certificate)
+            checks.append(blend_certificate_checks(dataset))
+        return dg.Definitions(assets=assets, asset_checks=checks)
+
+    def steps(self, store: ArtifactStore) -> Iterator[Step]:
+        """The plan and the preview, the certificate, then all shards as one range, then the run."""
+        key = self.assets.key
+        yield Step("plan and preview", [key("blend_plan"), key("blend_preview")])
+        if self.declaration.stage != "rl":
+            yield Step("engine certificate", [key("engine_certificate")])
+        plan = self.assets.plan(store)
+        self._run_hash = plan.run_hash
+        shards = plan.partitions
+        title = f"{len(shards)} shards of {len(plan.units)} datasets"
+        yield Step(title, [key("blend_snapshot"), self.assets.shards], partition_range(shards))
+        yield Step("blend", [key(NAME)])
+
+    def stale(self, store: ArtifactStore) -> Iterator[str]:
+        behind = list(stale(self.declaration, store))
+        if has_blend_plan(self.declaration, store):
+            self._run_hash = self.assets.plan(store).run_hash
+        return iter(behind)
+
+    def sweep(self, store: ArtifactStore) -> None:
+        sweep_blend(self.declaration, store)
+
+    @property
+    def product(self) -> tuple[str, str | None]:
+        """The run of the plan that `steps` or `stale` saw last; before them it has no name, and the plan is meant."""
+        return ("blend_plan", None) if self._run_hash is None else (RUNS, self._run_hash)
+
+    def summary(self, store: ArtifactStore) -> list[str]:
+        blend = self.declaration
+        plan = self.assets.plan(store)
+        receipt = store.require(blend.artifact(RUNS, plan.run_hash))
+        lines = [f"{'dataset':<28}{'split':<8}{'shards':>8}{'rows':>12}{'tokens':>16}{'requested':>11}{'realised':>10}"]
+        for row in receipt.facts["realised"]:
+            lines.append(
+                f"{row['name']:<28}{row['split']:<8}{row['shards']:>8,}{row['rows']:>12,}{row['tokens']:>16,}"
+                f"{row['requested']:>11.4f}{row['realised']:>10.4f}"
+            )
+        empty = receipt.facts["empty"]
+        shards = f"{len(plan.partitions):,} {SHARDS[blend.stage]}, {len(empty):,} of them empty"
+        lines.append(f"{shards}; run {plan.run_hash}")
+        return [*lines, *(f"for the trainer: {line}" for line in trainer_lines(blend, receipt))]
