@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READERS ?= ,readers
 # buckets (r2, gcs), and TensorFlow with the readers of TFDS directories (tfds)
 EXTRAS ?= r2,gcs,tfds
-SAMPLES := sample_corpus sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks
+SAMPLES := sample_corpus sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks sample_blend_pretrain sample_blend_sft sample_blend_rl
 
 export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := yes

@@ -83,8 +83,12 @@ def summary(
     lines += [f"checks: {passed} of {total} passed" + "".join(f"\n  not passed: {name}" for name in others)]
     lines += [
         f"files:  {store.place(product)}",
-        *(f"          {record.path}" for record in (receipt.files if receipt else ())),
+        *(f"          {name}" for name in _shown([record.path for record in (receipt.files if receipt else ())])),
         f"time:   {seconds:.1f} s",
         "see it: make ui, then open http://127.0.0.1:3000",
     ]
     return "\n".join(lines)
+
+
+def _shown(names: list[str], most: int = 12) -> list[str]:
+    return names if len(names) <= most else [*names[: most - 1], f"… and {len(names) - most + 1} more"]

@@ -1,9 +1,13 @@
-"""Fixtures for every test: where the shared data lies."""
+"""Fixtures for every test: where the shared data lies, and the S3 servers that tests share."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.fakes.swift_server import SwiftServer, swift_server
 
 CHECKOUT = Path(__file__).parent.parent
 
@@ -15,3 +19,18 @@ def shared() -> Path:
     if not (folder / "data" / "corpus").is_dir():
         pytest.skip(f"no shared data: {folder}/data/corpus is not there; set DATAPREP_SHARED to a folder that has it")
     return folder
+
+
+@pytest.fixture(scope="session")
+def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwiftServer]:
+    """A running OpenStack Swift; its buckets are `buckets.new_bucket`'s."""
+    pytest.importorskip("swift", reason="no OpenStack Swift: pip install swift setuptools")
+    with swift_server(tmp_path_factory.mktemp("swift")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[str]:
+    """The URL of a running moto server, for what Swift lacks."""
+    with moto_server() as url:
+        yield url

@@ -203,9 +203,9 @@ def _floor_part(spec: Spec, part: int) -> None:
 def ours(spec: Spec) -> None:
     """(d) This project: `build_token_bins` into a fresh root; digests, ledger, receipts, sampling and syncs are on."""
     from dataprep_assets.builds.token_bins import ShardWork, build_token_bins
-    from dataprep_assets.integrity.artifacts import LocalArtifacts
     from dataprep_assets.builds.token_stream import SourcePart, StreamPlan
     from dataprep_assets.integrity.artifact import Artifact
+    from dataprep_assets.integrity.artifacts import LocalArtifacts
 
     plan = StreamPlan(
         tokenizer=Path(spec.tokenizer),

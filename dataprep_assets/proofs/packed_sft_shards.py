@@ -1,0 +1,69 @@
+"""Every proof of a shard of packed chat data, for `verdicts.prove_all`.
+
+Entry points: `PACKED_SFT_PROOFS`, `SftExamination`, `prove_packed_sft`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dataprep_assets.builds.sft.packed_sft import SftWork
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.proofs import packed_sft
+from dataprep_assets.proofs.finding import Finding
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+
+__all__ = ["PACKED_SFT_PROOFS", "SftExamination", "prove_packed_sft"]
+
+PACKED_SFT_PROOFS: Mapping[str, str] = {
+    "files_intact": "Every file has the size and digest of the receipt, and no file is unlisted.",
+    "ledger_balances": "Rows in = conversations + rows dropped by reason, in total and for each source file.",
+    "counts_match": "Rows, sequences, tokens, trained tokens and fill are those of the receipt.",
+    "rows_valid": "Exact schema; starts increase from 0, the mask is 0 or 1 and 0 at each end, something is trained.",
+    "ids_in_vocabulary": "Every id is below len(tokenizer), recomputed from the file.",
+    "stop_tokens_trained": "Every trained answer ends with the stop token: the mask is shifted once.",
+    "specials_not_doubled": "No special token is followed by itself.",
+    "decoded_mask": "Sequences decoded, what is trained between ⟦ and ⟧, to look at.",
+    "round_trip": "Sampled sequences, rendered, encoded and masked again by the reference, are the stored ones.",
+}
+"""Name of each proof of a shard, and what it proves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftExamination:
+    """What a worker needs to prove one shard. `sensitive`: lengths instead of decoded text."""
+
+    work: SftWork
+    sensitive: bool
+
+    @property
+    def artifact(self) -> Artifact:
+        """The shard."""
+        return self.work.artifact
+
+    @property
+    def store(self) -> ArtifactStore:
+        """Where it is."""
+        return self.work.store
+
+
+def prove_packed_sft(examination: SftExamination) -> dict[str, Finding]:
+    """Every proof of one shard; a missing shard fails them all."""
+    work = examination.work
+    try:
+        receipt, directory = work.store.require(work.artifact), work.store.local(work.artifact)
+    except DataprepError as error:  # a receipt that cannot be read is the finding
+        return dict.fromkeys(PACKED_SFT_PROOFS, Finding(passed=False, summary=str(error)))
+    bundle = TokenizerBundle.load(work.plan.tokenizer)
+    return {
+        "files_intact": packed_sft.files_intact(directory, receipt),
+        "ledger_balances": packed_sft.ledger_balances(directory, receipt),
+        "counts_match": packed_sft.counts_match(directory, receipt),
+        "rows_valid": packed_sft.rows_valid(directory, receipt),
+        "ids_in_vocabulary": packed_sft.ids_in_vocabulary(directory, receipt, bundle.vocab_size),
+        "stop_tokens_trained": packed_sft.stop_tokens_trained(directory, receipt),
+        "specials_not_doubled": packed_sft.specials_not_doubled(directory, receipt, bundle),
+        "decoded_mask": packed_sft.decoded_mask(directory, receipt, bundle, sensitive=examination.sensitive),
+        "round_trip": packed_sft.round_trip(directory, receipt, work.sources, work.plan, bundle),
+    }

@@ -1,0 +1,225 @@
+"""Copies and concatenations inside an S3 bucket, made by its server out of ranges (UploadPartCopy).
+
+A part is copied from one source only, so with equal parts (`equal_parts`, R2's rule) the one part that crosses each
+boundary between sources, and whatever fits into one part altogether, goes through the client: about 5 MiB per boundary,
+more only beyond 48 GiB, counted in `client_bytes`. AWS S3 and MinIO take uneven parts; then only sources under 5 MiB
+and what completes them to 5 MiB pass the client. The sources are pinned by their ETags; the result's size and ETag are
+compared with those of its parts, and a part that is a whole source with the source's MD5. The digest of the whole is
+known to no one before it is read; how it was cut is recorded with it, so that its ETag can be checked then.
+"""
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from dataprep_assets.errors import DataprepError, TransferError
+from dataprep_assets.stores import ranged
+from dataprep_assets.stores.ranged import RetryableError
+from dataprep_assets.stores.s3_api import RefusedError
+from dataprep_assets.stores.s3_bucket import S3Bucket
+from dataprep_assets.stores.s3_etag import DIGEST, MD5, PART_BYTES, etag_of, is_opaque
+from dataprep_assets.stores.s3_read import Stream, cut_of
+from dataprep_assets.stores.s3_upload import Sent, SpoiltError, complete, put_whole, send_part
+from dataprep_assets.stores.store import ConflictError, ObjectInfo
+from dataprep_assets.stores.upload import MIN_PART_BYTES, Lanes, Piece, plan_concatenation
+
+__all__ = ["Composer"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Composer:
+    """Makes objects of a bucket out of others of it. `client_bytes` counts what it sent through the client."""
+
+    def __init__(self, bucket: S3Bucket, *, workers: int, equal_parts: bool, copy_bytes: int) -> None:
+        self._bucket = bucket
+        self._workers = workers
+        self._equal_parts = equal_parts
+        self._copy_bytes = copy_bytes
+        self._lock = threading.Lock()
+        self.client_bytes = 0
+
+    def compose(self, keys: Sequence[str], key: str) -> ObjectInfo:
+        """Concatenate two or more objects; see `Store.compose`."""
+        sources = [source for source in self._each(self._bucket.existing, keys) if source.bytes]
+        if len(sources) == 1:
+            return self.copy(sources[0].key, key)
+        parts = plan_concatenation([source.bytes for source in sources], equal_parts=self._equal_parts)
+        if len(parts) <= 1:
+            data = b"".join(self._piece(sources, piece) for pieces in parts for piece in pieces)
+            metadata = {DIGEST: hashlib.sha256(data).hexdigest()}
+            return put_whole(self._bucket, key, memoryview(data), metadata, {})
+        return self._assemble(sources, parts, key, {})
+
+    def copy(self, source: str, key: str) -> ObjectInfo:
+        """Copy an object, its metadata too; see `Store.copy`."""
+        answer = self._bucket.require(source)
+        found = self._bucket.info(source, answer)
+        # The same cut as the source's gives the same ETag.
+        cut = cut_of(self._bucket, found)
+        step = cut.part_bytes if cut else (self._copy_bytes if found.bytes > self._copy_bytes else None)
+        if step is None:
+            return self._copy_whole(found, key)
+        edges = [*range(0, found.bytes, step), found.bytes]
+        parts = [(Piece(0, start, stop),) for start, stop in pairwise(edges)]
+        return self._assemble([found], parts, key, dict(answer.get("Metadata", {})))
+
+    def _each(self, do: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """`do` for all items, several at a time; the results in the order of the items."""
+        results: dict[int, R] = {}
+        stop = threading.Event()
+
+        def one(numbered: tuple[int, T]) -> None:
+            if not stop.is_set():
+                results[numbered[0]] = do(numbered[1])
+
+        ranged.run_all(one, [*enumerate(items)], self._workers, stop)
+        return [results[index] for index in range(len(items))]
+
+    def _assemble(
+        self,
+        sources: Sequence[ObjectInfo],
+        parts: Sequence[tuple[Piece, ...]],
+        key: str,
+        metadata: Mapping[str, str],
+    ) -> ObjectInfo:
+        """A new object of pieces of others."""
+        lengths = [sum(piece.bytes for piece in pieces) for pieces in parts]
+        metadata = {name: value for name, value in metadata.items() if name != PART_BYTES} | _cut_metadata(lengths)
+        complaint = ""
+        for _ in range(2):
+            upload = self._bucket.create_upload(key, metadata)
+            work = partial(self._assemble_part, sources, key, upload, Lanes(self._workers), threading.Event())
+            try:
+                sent = self._each(work, [*enumerate(parts, 1)])
+                return complete(self._bucket, key, upload, sent, sum(lengths), metadata.get(DIGEST))
+            except SpoiltError as error:
+                complaint = str(error)
+                self._bucket.abort_quietly(self._bucket.key_of(key), upload)
+            except BaseException:
+                self._bucket.abort_quietly(self._bucket.key_of(key), upload)
+                raise
+        raise TransferError(
+            f"{self._bucket.label(key)}: {complaint}, twice in a row. Nothing of it was kept; run again later"
+        )
+
+    def _assemble_part(
+        self,
+        sources: Sequence[ObjectInfo],
+        key: str,
+        upload: str,
+        lanes: Lanes,
+        stop: threading.Event,
+        numbered: tuple[int, tuple[Piece, ...]],
+    ) -> Sent:
+        number, pieces = numbered
+        if len(pieces) == 1 and _is_copyable(sources[pieces[0].source], pieces[0]):
+            return self._copy_part(sources[pieces[0].source], pieces[0], key, upload, number)
+        data = b"".join(self._piece(sources, piece) for piece in pieces)
+        return send_part(self._bucket, key, upload, number, memoryview(data), lanes=lanes, stop=stop)
+
+    def _piece(self, sources: Sequence[ObjectInfo], piece: Piece) -> bytes:
+        """The bytes of a piece, for the client to send. They get a new digest then, so they are made sure of here."""
+        source = sources[piece.source]
+
+        def read() -> bytes:
+            stream = Stream(
+                bucket=self._bucket,
+                key=source.key,
+                position=piece.start,
+                stop=piece.stop,
+                version=source.version,
+            )
+            return b"".join(stream.blocks())
+
+        def attempt() -> bytes:
+            data = read()
+            if source.md5 is not None and piece.bytes == source.bytes:
+                good = hashlib.md5(data, usedforsecurity=False).hexdigest() == source.md5
+            else:
+                # There is no digest of a range: two readings must agree.
+                good = data == read()
+            if not good:
+                raise RetryableError(f"bytes {piece.start}-{piece.stop - 1} came damaged")
+            return data
+
+        data = self._bucket.tried(attempt, self._bucket.label(source.key))
+        with self._lock:
+            self.client_bytes += len(data)
+        return data
+
+    def _copy_part(self, source: ObjectInfo, piece: Piece, key: str, upload: str, number: int) -> Sent:
+        label = f"{self._bucket.label(key)}, part {number} from {self._bucket.label(source.key)}"
+        whole = piece.bytes == source.bytes
+        request: dict[str, Any] = {
+            "Key": self._bucket.key_of(key),
+            "UploadId": upload,
+            "PartNumber": number,
+            **self._copy_source(source),
+        }
+        if not whole:
+            request["CopySourceRange"] = f"bytes={piece.start}-{piece.stop - 1}"
+
+        def attempt() -> Sent:
+            answer = self._bucket.attempt("upload_part_copy", label, request)
+            etag = etag_of(answer.get("CopyPartResult", {}))
+            if not etag:
+                raise RetryableError("the answer names no part")
+            md5 = etag if MD5.fullmatch(etag) and not is_opaque(answer) else None
+            if whole and md5 and source.md5 and md5 != source.md5:
+                raise RetryableError(f"the copied part has MD5 {md5}, its source {source.md5}")
+            return Sent(number=number, etag=etag, md5=md5)
+
+        try:
+            return self._bucket.tried(attempt, label)
+        except RefusedError as refused:
+            if refused.code == "NoSuchUpload":
+                raise SpoiltError("the store gave the upload up while it was under way") from None
+            raise self._source_changed(refused, source, label) from None
+
+    def _copy_whole(self, source: ObjectInfo, key: str) -> ObjectInfo:
+        label = f"copy of {self._bucket.label(source.key)} to {key}"
+        request = {"Key": self._bucket.key_of(key), **self._copy_source(source)}
+        found: ObjectInfo | None = None
+        for _ in range(2):
+            try:
+                self._bucket.tried(partial(self._bucket.attempt, "copy_object", label, request), label)
+            except RefusedError as refused:
+                raise self._source_changed(refused, source, label) from None
+            answer = self._bucket.head(key)
+            found = None if answer is None else self._bucket.info(key, answer)
+            if (
+                found is not None
+                and (found.bytes, found.sha256) == (source.bytes, source.sha256)
+                and (found.md5 == source.md5 or None in (found.md5, source.md5))
+            ):
+                return found
+        raise TransferError(f"{label}: the copy is {found}, the source {source}. Remove the copy, then run again")
+
+    def _copy_source(self, source: ObjectInfo) -> dict[str, Any]:
+        return {
+            "CopySource": {"Bucket": self._bucket.name, "Key": self._bucket.key_of(source.key)},
+            "CopySourceIfMatch": f'"{source.version}"',
+        }
+
+    def _source_changed(self, refused: RefusedError, source: ObjectInfo, label: str) -> DataprepError:
+        if refused.status == 412 or refused.code == "NoSuchKey":
+            return ConflictError(
+                f"{label}: {self._bucket.label(source.key)} was replaced or removed meanwhile. Run again"
+            )
+        return self._bucket.explained(refused, label)
+
+
+def _cut_metadata(lengths: Sequence[int]) -> dict[str, str]:
+    """What records the size of the parts, where all but the last are equal and that one is no longer."""
+    equal = all(length == lengths[0] for length in lengths[:-1]) and lengths[-1] <= lengths[0]
+    return {PART_BYTES: str(lengths[0])} if equal else {}
+
+
+def _is_copyable(source: ObjectInfo, piece: Piece) -> bool:
+    # AWS copies a range only from a source of more than 5 MiB.
+    return piece.bytes == source.bytes or source.bytes > MIN_PART_BYTES

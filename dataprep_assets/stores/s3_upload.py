@@ -1,0 +1,252 @@
+"""Writes to an S3 bucket: whole objects, and files in parts that a rerun goes on with.
+
+Each body carries its Content-MD5, each answer's ETag is compared with it, and the finished object's ETag with that of
+its parts.
+"""
+
+import base64
+import hashlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.stores.ranged import RetryableError
+from dataprep_assets.stores.s3_api import RefusedError
+from dataprep_assets.stores.s3_bucket import S3Bucket
+from dataprep_assets.stores.s3_etag import COMPOSITE, DIGEST, composite, etag_of, is_opaque, plain_md5
+from dataprep_assets.stores.store import ObjectInfo, Progress
+from dataprep_assets.stores.upload import Lanes, Part, PartBody, plan_parts, send_parts
+
+__all__ = ["Sent", "SpoiltError", "Upload", "complete", "put_whole", "send_part"]
+
+# A store that says one of these of a completion does not have the parts that it took.
+_LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder", "EntityTooSmall", "InvalidRequest"}
+
+
+class SpoiltError(Exception):
+    """An upload that cannot end well: its parts are gone or wrong. Another one may."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """A part that the store has. `md5` is None where its ETag is none."""
+
+    number: int
+    etag: str
+    md5: str | None
+
+
+def put_whole(
+    bucket: S3Bucket, key: str, view: memoryview, metadata: Mapping[str, str], condition: Mapping[str, str]
+) -> ObjectInfo:
+    """PutObject, verified. RefusedError is left to the caller where there is a `condition` that was not met."""
+    name, label = bucket.key_of(key), bucket.label(key)
+    digest = hashlib.md5(view, usedforsecurity=False)
+
+    def attempt() -> Mapping[str, Any]:
+        request = {
+            "Key": name,
+            "Body": PartBody(view),
+            "ContentMD5": _base64(digest),
+            "Metadata": dict(metadata),
+            **condition,
+        }
+        answer = bucket.attempt("put_object", label, request)
+        _check_md5(answer, digest.hexdigest())
+        found = bucket.head(key)
+        # Of a conditional write the next writer may be there already.
+        if found is None or (etag_of(found) != etag_of(answer) and not condition):
+            raise RetryableError("the store acknowledged it and has it not")
+        return answer
+
+    try:
+        answer = bucket.tried(attempt, label)
+    except RefusedError as refused:
+        # A store may say of If-Match that there is nothing to match.
+        unmet = refused.status == 412 or (refused.status == 404 and refused.code != "NoSuchBucket")
+        if condition and unmet:
+            raise
+        raise bucket.explained(refused, label) from None
+    return ObjectInfo(
+        key=key, bytes=len(view), version=etag_of(answer), sha256=metadata.get(DIGEST), md5=plain_md5(answer)
+    )
+
+
+def send_part(
+    bucket: S3Bucket,
+    key: str,
+    upload: str,
+    number: int,
+    view: memoryview,
+    *,
+    lanes: Lanes,
+    stop: threading.Event,
+) -> Sent:
+    """Send one part, verified. Raises SpoiltError where the upload is gone."""
+    digest = hashlib.md5(view, usedforsecurity=False)
+    label = f"{bucket.label(key)}, part {number}"
+
+    def attempt() -> Sent:
+        request = {
+            "Key": bucket.key_of(key),
+            "UploadId": upload,
+            "PartNumber": number,
+            "Body": PartBody(view),
+            "ContentMD5": _base64(digest),
+        }
+        with lanes.one():
+            answer = bucket.attempt("upload_part", label, request)
+        _check_md5(answer, digest.hexdigest())
+        return Sent(number=number, etag=etag_of(answer), md5=plain_md5(answer))
+
+    try:
+        return bucket.tried(attempt, label, stop.is_set)
+    except RefusedError as refused:
+        if refused.code == "NoSuchUpload":
+            raise SpoiltError("the store gave the upload up while it was under way") from None
+        raise bucket.explained(refused, label) from None
+
+
+def _check_md5(answer: Mapping[str, Any], expected: str) -> None:
+    md5 = plain_md5(answer)
+    if md5 != expected and not is_opaque(answer):
+        raise RetryableError(f"the store has MD5 {md5}, {expected} was sent")
+
+
+def complete(
+    bucket: S3Bucket, key: str, upload: str, sent: Sequence[Sent], size: int, sha256: str | None
+) -> ObjectInfo:
+    """Complete an upload; its object, if it is what was sent. Raises SpoiltError when it is not."""
+    label = bucket.label(key)
+    parts = [{"PartNumber": part.number, "ETag": f'"{part.etag}"'} for part in sent]
+    request = {"Key": bucket.key_of(key), "UploadId": upload, "MultipartUpload": {"Parts": parts}}
+    made = lost = ""
+    try:
+        made = etag_of(bucket.tried(partial(bucket.attempt, "complete_multipart_upload", label, request), label))
+    except RefusedError as refused:
+        if refused.code not in _LOST:
+            raise bucket.explained(refused, label) from None
+        lost = refused.code
+    # An answer can be lost after the upload was completed, and an object can be other than what was sent: look.
+    found = bucket.head(key)
+    expected = composite([part.md5 for part in sent])
+    if lost:
+        if found is not None and _is_proven(found, size=size, expected=expected, sha256=sha256):
+            return bucket.info(key, found)
+        raise SpoiltError(f"the store has lost the upload or parts of it ({lost})")
+    complaint = _complaint(found, size=size, expected=expected, sha256=sha256)
+    if not complaint and found is not None:
+        return bucket.info(key, found)
+    if found is not None and etag_of(found) == made:
+        bucket.remove_quietly(key)
+    raise SpoiltError(f"the finished object is wrong: {complaint}")
+
+
+def _is_proven(found: Mapping[str, Any], *, size: int, expected: str | None, sha256: str | None) -> bool:
+    """Whether the object is what was sent, and not an older one, although its completion was not answered."""
+    recorded = found.get("Metadata", {}).get(DIGEST)
+    same = etag_of(found) == expected if sha256 is None else recorded == sha256
+    return same and not _complaint(found, size=size, expected=expected, sha256=sha256)
+
+
+def _complaint(found: Mapping[str, Any] | None, *, size: int, expected: str | None, sha256: str | None) -> str:
+    if found is None:
+        return "it is not there"
+    if found["ContentLength"] != size:
+        return f"{found['ContentLength']} bytes, {size} were sent"
+    etag = etag_of(found)
+    if expected is not None and COMPOSITE.fullmatch(etag) and not is_opaque(found) and etag != expected:
+        return f"its ETag is {etag}, that of what was sent {expected}"
+    recorded = found.get("Metadata", {}).get(DIGEST)
+    if sha256 is not None and recorded != sha256:
+        return f"sha256 {recorded} is recorded with it, {sha256} was to be"
+    return ""
+
+
+@dataclass(kw_only=True)
+class Upload:
+    """One file on its way up in parts."""
+
+    bucket: S3Bucket
+    path: Path
+    key: str
+    size: int
+    sha256: str
+    progress: Progress | None
+    part_bytes: int
+    workers: int
+    given: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, *, resume: bool) -> ObjectInfo:
+        """Send, complete, verify. Raises SpoiltError where a new upload may do better; this one is aborted then."""
+        bucket, name = self.bucket, self.bucket.key_of(self.key)
+        parts = plan_parts(self.size, part_bytes=self.part_bytes)
+        upload, there = self._left_over(name, parts, keep=resume)
+        if upload is None:
+            upload = bucket.create_upload(self.key, {DIGEST: self.sha256})
+        lanes, stop = Lanes(self.workers), threading.Event()
+
+        def send(part: Part, view: memoryview) -> Sent:
+            sent = _already_there(part, view, there)
+            if sent is None:
+                sent = send_part(bucket, self.key, upload, part.number, view, lanes=lanes, stop=stop)
+            self.report(part.bytes)
+            return sent
+
+        try:
+            sent = send_parts(
+                self.path,
+                parts,
+                send,
+                sha256=self.sha256,
+                lanes=self.workers,
+                label=bucket.label(self.key),
+                stop=stop,
+            )
+            return complete(bucket, self.key, upload, sent, self.size, self.sha256)
+        except (SpoiltError, IntegrityError):
+            bucket.abort_quietly(name, upload)
+            raise
+
+    def _left_over(
+        self, name: str, parts: Sequence[Part], *, keep: bool
+    ) -> tuple[str | None, dict[int, tuple[int, str]]]:
+        """The latest unfinished upload of this key whose parts fit, with them; all others are aborted."""
+        chosen: str | None = None
+        there: dict[int, tuple[int, str]] = {}
+        lengths = {part.number: part.bytes for part in parts}
+        uploads = [upload for upload in self.bucket.unfinished(name) if upload["Key"] == name]
+        for upload in sorted(uploads, key=lambda upload: (upload["Initiated"], upload["UploadId"]), reverse=True):
+            found = self.bucket.parts_of(name, upload["UploadId"]) if keep and chosen is None else {}
+            if found and all(lengths.get(number) == size for number, (size, _) in found.items()):
+                chosen, there = upload["UploadId"], found
+            else:
+                self.bucket.abort_quietly(name, upload["UploadId"])
+        return chosen, there
+
+    def report(self, count: int) -> None:
+        """Pass progress on."""
+        with self.lock:
+            self.given += count
+            if self.progress is not None and count:
+                self.progress(count)
+
+    def take_back(self) -> None:
+        """Give up all progress."""
+        self.report(-self.given)
+
+
+def _already_there(part: Part, view: memoryview, there: Mapping[int, tuple[int, str]]) -> Sent | None:
+    size, etag = there.get(part.number, (-1, ""))
+    if size != part.bytes or hashlib.md5(view, usedforsecurity=False).hexdigest() != etag:
+        return None
+    return Sent(number=part.number, etag=etag, md5=etag)
+
+
+def _base64(digest: Any) -> str:
+    return base64.b64encode(digest.digest()).decode()

@@ -1,0 +1,1 @@
+"""The engines of `dataprep_assets.builds.engines`, each on the real thing."""

@@ -1,0 +1,252 @@
+"""On a real Ray cluster: the same bytes as on processes, and a lost worker is retried or named, never passed over."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.builds.corpus import CorpusDeclaration
+from dataprep_assets.builds.engines import chosen_engine, open_pool
+from dataprep_assets.builds.engines.whole_shards import build_whole_shards, have_shard
+from dataprep_assets.builds.token_bins import ShardWork
+from dataprep_assets.builds.workers import Finished, Task, WorkerPool
+from dataprep_assets.errors import BadRecordError, ConfigError
+from dataprep_assets_tests.builds.pipeline import data_files, debris, receipts, run_pipeline
+from dataprep_assets_tests.builds.shards import build, shard_work, source, stream_plan, write_lines
+from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+
+SHARDS, FILES = 12, 36
+GUARD_SECONDS = 180
+
+
+@pytest.fixture(scope="module")
+def needs_ray() -> None:
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+
+
+@pytest.fixture(scope="module")
+def answers(needs_ray: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What every case of `ray_tasks` said, in one cluster."""
+    folder = tmp_path_factory.mktemp("marks")
+    command = [sys.executable, "-m", "dataprep_assets_tests.builds.engines.ray_tasks", str(folder)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=GUARD_SECONDS)
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_corpus(tmp_path_factory.mktemp("corpus"), FILES, documents=40)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The root of the same corpus, built by worker processes."""
+    root = tmp_path_factory.mktemp("processes")
+    run_pipeline(CorpusDeclaration.model_validate(attributes(corpus, SHARDS, views=[])), root, workers=2)
+    return root
+
+
+def token_bins(root: Path) -> tuple[dict[str, bytes], dict[str, dict[str, Any]]]:
+    """Bytes and receipts of every shard's token bins."""
+    return (
+        {name: data for name, data in data_files(root).items() if "/token_bins/" in name},
+        {name: receipt for name, receipt in receipts(root).items() if "/token_bins/" in name},
+    )
+
+
+class Run:
+    """A run of `ray_run` in its own process."""
+
+    def __init__(self, corpus: Path, root: Path) -> None:
+        command = [sys.executable, "-m", "dataprep_assets_tests.builds.engines.ray_run"]
+        self.process = subprocess.Popen(
+            [*command, str(corpus), str(root), str(SHARDS), "2"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"},
+        )
+        self.lines: list[str] = []
+
+    def read(self, lines: int | None = None) -> list[str]:
+        """What it printed, until there are so many lines or it ended; Ray's own notices left out."""
+        assert self.process.stdout is not None
+        while (lines is None or len(self.lines) < lines) and (line := self.process.stdout.readline()):
+            if "(raylet)" not in line:
+                self.lines.append(line.strip())
+        return self.lines
+
+    def finish(self) -> int:
+        self.read()
+        return self.process.wait(GUARD_SECONDS)
+
+    def shard_workers(self) -> list[int]:
+        """Ray workers of this run that hold a shard: Ray names a process after its task."""
+        return [pid for pid, title in descendants(self.process.pid) if title.startswith("ray::shard:")]
+
+
+def descendants(root: int) -> Iterator[tuple[int, str]]:
+    """`(pid, command line)` of every process below one."""
+    parents, titles = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                titles[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+    for pid in parents:
+        above = pid
+        while above in parents and above != root:
+            above = parents[above]
+        if above == root and pid != root:
+            yield pid, titles.get(pid, "")
+
+
+@pytest.mark.slow
+def test_a_ray_cluster_gives_the_bytes_and_receipts_of_worker_processes(
+    needs_ray: None, corpus: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    run = Run(corpus, tmp_path)
+    assert run.finish() == 0, run.lines
+    assert len(run.lines) == SHARDS
+    assert all(line.startswith("built") for line in run.lines)
+    assert token_bins(tmp_path) == token_bins(undisturbed)
+    again = Run(corpus, tmp_path)
+    assert again.finish() == 0, again.lines
+    assert all(line.startswith("reused") for line in again.lines)
+    assert debris(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_ray_worker_killed_half_way_is_retried_to_the_same_bytes(
+    needs_ray: None, corpus: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    run = Run(corpus, tmp_path)
+    assert len(run.read(SHARDS // 3)) == SHARDS // 3
+    killed: list[int] = []
+    deadline = time.monotonic() + 60
+    while not killed and run.process.poll() is None and time.monotonic() < deadline:
+        for pid in run.shard_workers()[:1]:
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+    assert killed, "no worker held a shard"
+    assert run.finish() == 0, run.lines
+    assert len(run.lines) == SHARDS
+    assert token_bins(tmp_path) == token_bins(undisturbed)
+    assert debris(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_twice_is_retried(answers: dict[str, Any]) -> None:
+    assert answers["retried"] == {"shard:train-00004": 3, "tokens": 0, "tries": 3}
+
+
+@pytest.mark.slow
+def test_a_worker_that_always_dies_fails_the_run_and_names_the_shard(answers: dict[str, Any]) -> None:
+    assert answers["hopeless"]["raised"].startswith("WorkerDiedError: shard:train-00004: its Ray worker died 3 times")
+    assert answers["hopeless"]["tries"] == 3
+
+
+@pytest.mark.slow
+def test_errors_of_a_task_arrive_as_they_were_and_are_not_retried(answers: dict[str, Any]) -> None:
+    assert answers["errors"]["refused"] == repr(BadRecordError("a.jsonl: row 3, byte 12: not JSON"))
+    assert "bug: ZeroDivisionError" in answers["errors"]["bug"]
+    assert answers["errors"]["fine"] == 0.5
+
+
+@pytest.mark.slow
+def test_settings_progress_and_cancelling_work_as_in_the_process_pool(answers: dict[str, Any]) -> None:
+    assert answers["settings"]["setting"] == "seen"
+    assert answers["progress"] == {"counts": 8, "tokens": 80, "tries": 0}
+    assert answers["cancelled"]["outstanding"] == 6
+    assert {name for name in answers["cancelled"] if name.startswith("part:")} == {f"part:{n}" for n in range(4)}
+
+
+def test_the_environment_chooses_the_engine() -> None:
+    assert chosen_engine({}) == "processes"
+    assert chosen_engine({"DATAPREP_ENGINE": "ray"}) == "ray"
+    assert chosen_engine({"DATAPREP_ENGINE": "ray"}, "processes") == "processes", "a dataset's own choice goes first"
+    assert isinstance(open_pool(2, {}, {}), WorkerPool)
+    with pytest.raises(ConfigError, match=r"DATAPREP_ENGINE: 'dask': one of"):
+        chosen_engine({"DATAPREP_ENGINE": "dask"})
+
+
+def test_an_address_without_a_cluster_is_refused_by_name(needs_ray: None) -> None:
+    code = (
+        "from dataprep_assets.builds.engines import open_pool\n"
+        "with open_pool(1, {}, {'DATAPREP_ENGINE': 'ray', 'RAY_ADDRESS': '127.0.0.1:1'}): pass"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=GUARD_SECONDS)
+    assert ended.returncode == 1
+    assert "RAY_ADDRESS: 127.0.0.1:1: no Ray cluster there" in ended.stderr
+
+
+def test_whole_shards_on_processes_are_what_files_on_processes_are(tmp_path: Path) -> None:
+    plan = stream_plan()
+    files = [source(write_lines(tmp_path / f"{n}.jsonl.zst", [f"document {n}", "and more"]), n) for n in range(3)]
+    by_files = build(shard_work(tmp_path / "files", plan, files))
+    work = shard_work(tmp_path / "shards", plan, files)
+    with open_pool(1, {}, {}) as pool:
+        (result,) = build_whole_shards([work], pool)
+    assert result.error is None
+    assert data_files(tmp_path / "shards") == data_files(tmp_path / "files")
+    with open_pool(1, {}, {}) as pool:
+        (again,) = build_whole_shards([work], pool)
+    assert again.reused
+    assert again.receipt is not None
+    assert again.receipt.content == by_files.receipt.content
+
+
+def test_a_failed_shard_is_named_and_the_others_are_built(tmp_path: Path) -> None:
+    good = source(write_lines(tmp_path / "good.jsonl.zst", ["good"]))
+    bad = source(write_lines(tmp_path / "bad.jsonl.zst", [b"{"]))
+    plan = stream_plan()
+    works = [
+        shard_work(tmp_path / "out", plan, [good]),
+        named(shard_work(tmp_path / "out", plan, [bad]), "train-00001"),
+    ]
+    with open_pool(2, {}, {}) as pool:
+        results = {r.partition: r for r in build_whole_shards(works, pool)}
+    assert results["train-00000"].receipt is not None
+    assert isinstance(results["train-00001"].error, BadRecordError)
+
+
+def test_a_source_that_is_not_on_the_machine_is_brought(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "far.jsonl.zst", ["from afar"])
+    work = shard_work(tmp_path / "out", stream_plan(), [source(path)])
+    away = path.rename(tmp_path / "away")
+    brought: list[Path] = []
+
+    def bring() -> None:
+        brought.append(away.rename(path))
+
+    receipt, reused = have_shard(work, "full", bring)
+    assert (brought, reused, receipt.ledger is not None) == ([path], False, True)
+    assert have_shard(work, "full", bring)[1]
+    assert len(brought) == 1
+
+
+def named(work: ShardWork, partition: str) -> ShardWork:
+    return replace(work, artifact=replace(work.artifact, partition=partition))
+
+
+def test_two_runs_that_want_one_shard_make_it_once(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl.zst", ["a document"] * 50)
+    work = shard_work(tmp_path / "out", stream_plan(), [source(path)])
+    with open_pool(2, {}, {}) as pool:
+        for label in ("one", "other"):
+            pool.submit(Task(label, have_shard, (work, "full", None)))
+        answers = [event for event in pool.events() if isinstance(event, Finished)]
+    assert [answer.error for answer in answers] == [None, None]
+    assert sorted(answer.result[1] for answer in answers) == [False, True]

@@ -1,0 +1,1 @@
+"""deploy/ against the real programs, as far as one machine has them."""

@@ -1,0 +1,212 @@
+"""A backfill of real shards on Postgres, through Dagster's own daemon, with a run and the daemon killed half-way.
+
+`python -m dataprep_assets_tests.deploy.backfill --shards 2000` runs the large one and prints what it measured.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import dagster as dg
+
+from dataprep_assets.assets.corpus import CorpusAssets
+from dataprep_assets.builds.corpus import CorpusDeclaration
+from dataprep_assets.components.tokenized_corpus import TokenizedCorpus
+from dataprep_assets.integrity.receipt import NAME
+from dataprep_assets_tests.builds.pipeline import data_files, debris, receipts, run_pipeline
+from dataprep_assets_tests.deploy.cluster import Cluster, cluster
+from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from resources import StorageResource, resources_of
+
+BACKFILL_TAG = "dagster/backfill"
+
+
+def assets(running: Cluster) -> CorpusAssets:
+    """The Dagster names of the cluster's dataset."""
+    return CorpusAssets(running.corpus)
+
+
+def prepare(running: Cluster) -> list[str]:
+    """Materialize manifest and certificate on the cluster's instance; the partitions of `train`."""
+    key = assets(running).key
+    built = TokenizedCorpus(running.corpus).build_defs(None)  # type: ignore[arg-type]
+    resources = resources_of(StorageResource(root=str(running.root)))
+    job = dg.Definitions.merge(built, dg.Definitions(resources=resources)).resolve_implicit_global_asset_job_def()
+    with running.instance() as instance:
+        job.execute_in_process(
+            asset_selection=[key("manifest"), key("engine_certificate")],
+            instance=instance,
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        )
+        return list(instance.get_dynamic_partitions(f"{running.corpus.dataset}_train_shards"))
+
+
+def shard_keys(running: Cluster) -> list[dg.AssetKey]:
+    """What a backfill of shards materializes."""
+    return [assets(running).key(name, "train") for name in ("snapshot", "token_bins")]
+
+
+def committed(root: Path) -> int:
+    """Token bins that have a receipt."""
+    return sum(1 for _ in root.glob(f"*/token_bins/*/{NAME}"))
+
+
+def run_pid(instance: dg.DagsterInstance, run_id: str) -> int | None:
+    """The process of a run, as its own log names it."""
+    for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
+        message = entry.user_message or (entry.dagster_event.message if entry.dagster_event else "") or ""
+        if "Started process for run (pid: " in message:
+            return int(message.partition("(pid: ")[2].partition(")")[0])
+    return None
+
+
+def backfill_runs(instance: dg.DagsterInstance, backfill: str) -> list[dg.DagsterRun]:
+    """All runs of a backfill, retries included."""
+    return list(instance.get_runs(filters=dg.RunsFilter(tags={BACKFILL_TAG: backfill})))
+
+
+def kill_a_run(instance: dg.DagsterInstance, backfill: str) -> str | None:
+    """kill -9 the process of a run that is under way; its id."""
+    for run in backfill_runs(instance, backfill):
+        if run.status == dg.DagsterRunStatus.STARTED and (pid := run_pid(instance, run.run_id)) is not None:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            return run.run_id
+    return None
+
+
+def differences(root: Path, other: Path) -> list[str]:
+    """Artifacts of shards whose bytes or receipts differ, or that lie about; empty when there are none."""
+    found = []
+    for read in (data_files, receipts):
+        ours, theirs = (
+            {k: v for k, v in read(r).items() if k.split("/")[1] in ("snapshot", "token_bins")} for r in (root, other)
+        )
+        found += [name for name in sorted(ours.keys() | theirs.keys()) if ours.get(name) != theirs.get(name)]
+    return found + debris(root)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What a backfill took. `detected` is from the kill to the run's failure, `retried` to the start of its retry."""
+
+    shards: int
+    runs: int
+    seconds: float
+    first_run: float
+    detected: float
+    retried: float
+    committed_at_kill: int
+    differences: int
+    ms_a_partition: float
+    events: int
+    event_bytes: int
+
+
+def disturbed_backfill(folder: Path, shards: int, files: int, *, guard_seconds: float = 600) -> Measured:
+    """Backfill a corpus of tiny files; kill a run half-way, and the daemon; wait for Dagster to finish; compare."""
+    corpus = write_corpus(folder / "corpus", files)
+    declaration = attributes(corpus, shards, views=[], workers=1)  # two runs share two cores
+    with cluster(folder / "cluster", declaration) as running:
+        partitions = prepare(running)
+        started = time.monotonic()
+        backfill = running.backfill(shard_keys(running), partitions)
+        with running.instance() as instance:
+            first_run = running.wait(lambda: bool(backfill_runs(instance, backfill)), guard_seconds, "first run")
+            running.wait(lambda: committed(running.root) >= shards // 2, guard_seconds, "half of the shards")
+            killed: list[str] = []
+
+            def kill() -> bool:
+                killed.extend(filter(None, [kill_a_run(instance, backfill)]))
+                return bool(killed)
+
+            running.wait(kill, 60, "a run to kill")
+            at_kill = committed(running.root)
+
+            def failed() -> bool:
+                run = instance.get_run_by_id(killed[0])
+                return run is not None and run.is_finished
+
+            def retrying() -> bool:
+                runs = backfill_runs(instance, backfill)
+                return any(r.parent_run_id == killed[0] and r.status != dg.DagsterRunStatus.QUEUED for r in runs)
+
+            detected = running.wait(failed, 180, "the killed run to be failed")
+            retried = detected + running.wait(retrying, 180, "its retry")
+            # the daemon alone keeps the backfill going; what it was doing is in Postgres
+            running.kill("daemon")
+            running.start_daemon()
+            running.wait(lambda: _ended(instance, backfill), guard_seconds, "the backfill")
+            seconds = time.monotonic() - started
+            status = instance.get_backfill(backfill)
+            key = shard_keys(running)[1]
+            materialized = instance.get_materialized_partitions(key)
+            missing = sorted(set(partitions) - set(materialized))
+            runs = backfill_runs(instance, backfill)
+            events, size = event_log_size(instance)
+            if missing or status is None or status.status.value != "COMPLETED_SUCCESS":
+                raise RuntimeError(f"{status}: {len(missing)} partitions missing, e.g. {missing[:3]}")
+        undisturbed = folder / "undisturbed"
+        run_pipeline(CorpusDeclaration.model_validate(declaration), undisturbed, workers=2)
+        return Measured(
+            shards=shards,
+            runs=len(runs),
+            seconds=round(seconds, 1),
+            first_run=round(first_run, 1),
+            detected=round(detected, 1),
+            retried=round(retried, 1),
+            committed_at_kill=at_kill,
+            differences=len(differences(running.root, undisturbed)),
+            ms_a_partition=round(seconds * 1000 / shards, 1),
+            events=events,
+            event_bytes=size,
+        )
+
+
+def _ended(instance: dg.DagsterInstance, backfill: str) -> bool:
+    found = instance.get_backfill(backfill)
+    return found is not None and found.status.value in (
+        "COMPLETED_SUCCESS",
+        "COMPLETED_FAILED",
+        "COMPLETED",
+        "FAILED",
+        "CANCELED",
+    )
+
+
+def event_log_size(instance: dg.DagsterInstance) -> tuple[int, int]:
+    """`(rows, bytes with indexes)` of the event log on Postgres."""
+    from sqlalchemy import text
+
+    with instance.event_log_storage.index_connection() as connection:  # type: ignore[attr-defined]
+        rows = connection.execute(text("select count(*) from event_logs")).scalar_one()
+        size = connection.execute(text("select pg_total_relation_size('event_logs')")).scalar_one()
+        return int(rows), int(size)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it in a temporary folder; 1 when the bytes differ."""
+    parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.deploy.backfill", description=__doc__)
+    parser.add_argument("--shards", type=int, default=2_000)
+    parser.add_argument("--files", type=int, help="source files (default: one a shard)")
+    options = parser.parse_args(arguments)
+    # a terminated bench leaves no server behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with tempfile.TemporaryDirectory(prefix="dataprep-backfill-") as folder:
+        files = options.files or options.shards
+        measured = disturbed_backfill(Path(folder), options.shards, files, guard_seconds=3_000)
+    print(json.dumps(asdict(measured), indent=1))
+    return int(measured.differences > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""What `deploy/compose` starts, as processes of one machine: Postgres, code location, daemon, webserver, and runs.
+
+The instance is `deploy/compose/dagster.yaml`, word for word.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import dagster as dg
+
+from dataprep_assets.builds.corpus import CorpusDeclaration
+from dataprep_assets.components.dataset import declared
+from dataprep_assets_tests.deploy.location import DECLARATION
+from dataprep_assets_tests.deploy.postgres import free_port, postgres
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+SCRIPTS = Path(sys.executable).parent
+_LAUNCH = """
+mutation($params: LaunchBackfillParams!) {
+  launchPartitionBackfill(backfillParams: $params) {
+    __typename
+    ... on LaunchBackfillSuccess { backfillId }
+    ... on PythonError { message stack }
+  }
+}
+"""
+
+
+@dataclass
+class Cluster:
+    """A running deployment. `environment` is that of its processes; `corpus` is its only dataset."""
+
+    folder: Path
+    environment: dict[str, str]
+    corpus: CorpusDeclaration
+    web_port: int
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def root(self) -> Path:
+        """Where artifacts go."""
+        return Path(self.environment["DATAPREP_ROOT"])
+
+    @contextmanager
+    def instance(self) -> Iterator[dg.DagsterInstance]:
+        """The instance, in this process."""
+        home = self.environment["DAGSTER_HOME"]
+        with mock.patch.dict(os.environ, self.environment), dg.DagsterInstance.from_config(home) as instance:
+            yield instance
+
+    def start(self, name: str, *command: str) -> None:
+        """Start one of the services; its output goes to a file of its name."""
+        with open(self.folder / f"{name}.log", "ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [str(SCRIPTS / command[0]), *command[1:]],
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def start_daemon(self) -> None:
+        """The daemon, as compose has it."""
+        self.start("daemon", "dagster-daemon", "run", "-w", str(self.folder / "home" / "workspace.yaml"))
+
+    def kill(self, name: str) -> None:
+        """kill -9 a service, not its children."""
+        process = self.processes.pop(name)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def graphql(self, query: str, variables: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Ask the webserver; its answer's data."""
+        body = json.dumps({"query": query, "variables": variables or {}}).encode()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.web_port}/graphql", body, {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=120) as response:
+            answer = json.load(response)
+        if "errors" in answer:
+            raise RuntimeError(json.dumps(answer["errors"])[:2000])
+        data: dict[str, Any] = answer["data"]
+        return data
+
+    def backfill(
+        self, keys: Sequence[dg.AssetKey], partitions: Sequence[str], tags: dict[str, str] | None = None
+    ) -> str:
+        """Launch a backfill as the UI does; its id."""
+        params = {
+            "assetSelection": [{"path": list(key.path)} for key in keys],
+            "partitionNames": list(partitions),
+            "tags": [{"key": k, "value": v} for k, v in (tags or {}).items()],
+        }
+        found = self.graphql(_LAUNCH, {"params": params})["launchPartitionBackfill"]
+        if found["__typename"] != "LaunchBackfillSuccess":
+            raise RuntimeError(json.dumps(found)[:2000])
+        backfill: str = found["backfillId"]
+        return backfill
+
+    def wait(self, ready: Callable[[], bool], seconds: float, what: str) -> float:
+        """Seconds until `ready`; RuntimeError with the services' last words when it takes too long."""
+        started = time.monotonic()
+        while not ready():
+            for name, process in self.processes.items():
+                if process.poll() is not None:
+                    raise RuntimeError(f"{name} ended with {process.returncode}: {self.last_words()}")
+            if time.monotonic() - started > seconds:
+                raise RuntimeError(f"{what}: not within {seconds} s: {self.last_words()}")
+            time.sleep(0.25)
+        return time.monotonic() - started
+
+    def last_words(self) -> str:
+        """The end of every service's output."""
+        return "\n".join(f"--- {p.name}\n{p.read_text(errors='replace')[-1500:]}" for p in self.folder.glob("*.log"))
+
+    def stop(self) -> None:
+        """End every process that was started, the runs among them: they carry this cluster's DAGSTER_HOME."""
+        for process in self.processes.values():
+            process.terminate()
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline and any(p.poll() is None for p in self.processes.values()):
+            time.sleep(0.05)
+        for pid in self.pids():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        for process in self.processes.values():
+            process.wait()
+
+    def pids(self) -> list[int]:
+        """Processes of this cluster, told by their environment."""
+        mark = f"DAGSTER_HOME={self.environment['DAGSTER_HOME']}".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                try:
+                    if mark in (entry / "environ").read_bytes().split(b"\0"):
+                        found.append(int(entry.name))
+                except OSError:
+                    continue
+        return found
+
+
+def serves(port: int) -> bool:
+    """Whether a webserver answers."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=5):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+@contextmanager
+def cluster(folder: Path, attributes: dict[str, Any], *, cpu_runs: int = 2) -> Iterator[Cluster]:
+    """Everything running, `cpu_runs` runs of token bins at a time; ended and gone afterwards."""
+    with postgres() as database:
+        home = folder / "home"
+        home.mkdir(parents=True)
+        shutil.copy(DEPLOY / "compose" / "dagster.yaml", home)
+        declaration = folder / "corpus.json"
+        declaration.write_text(json.dumps(attributes))
+        code_port, web_port = free_port(), free_port()
+        location = {"host": "127.0.0.1", "port": code_port, "location_name": "dataprep_assets"}
+        (home / "workspace.yaml").write_text(json.dumps({"load_from": [{"grpc_server": location}]}))
+        environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("DAGSTER_", "DATAPREP_"))},
+            **database,
+            "DAGSTER_HOME": str(home),
+            "DAGSTER_COMPUTE_LOGS": str(folder / "compute_logs"),
+            "DAGSTER_LOCAL_STORAGE": str(folder / "storage"),
+            "DAGSTER_EVENT_BATCH_SIZE": "1000",
+            "DATAPREP_ROOT": str(folder / "artifacts"),
+            "DATAPREP_CACHE": str(folder / "cache"),
+            DECLARATION: str(declaration),
+        }
+        corpus = declared(CorpusDeclaration, attributes, declaration)
+        running = Cluster(folder, environment, corpus, web_port)
+        with running.instance() as instance:
+            instance.event_log_storage.set_concurrency_slots("dataprep_cpu", cpu_runs)
+            instance.event_log_storage.set_concurrency_slots("dataprep_network", cpu_runs)
+        try:
+            module = "dataprep_assets_tests.deploy.location"
+            running.start("code", "dagster", "api", "grpc", "-h", "127.0.0.1", "-p", str(code_port), "-m", module)
+            workspace = str(home / "workspace.yaml")
+            running.wait(lambda: _healthy(code_port), 120, "code location")
+            running.start("web", "dagster-webserver", "-h", "127.0.0.1", "-p", str(web_port), "-w", workspace)
+            running.start_daemon()
+            running.wait(lambda: serves(web_port), 120, "webserver")
+            yield running
+        finally:
+            running.stop()
+
+
+def _healthy(port: int) -> bool:
+    from dagster._grpc.client import DagsterGrpcClient
+
+    return DagsterGrpcClient(port=port, host="127.0.0.1").health_check_query() == "SERVING"

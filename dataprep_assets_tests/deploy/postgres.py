@@ -1,0 +1,84 @@
+"""A real Postgres on loopback, in a folder of its own, run by a user without rights."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+_NOBODY = 65534
+NAME, PASSWORD = "dagster", "only-for-tests"
+
+
+def binaries() -> Path | None:
+    """The folder of `initdb` and `postgres`; None when there is none on this machine."""
+    if found := shutil.which("initdb"):
+        return Path(found).resolve().parent
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parent.parent.name))
+    return versions[-1].parent if versions else None
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody had a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def postgres() -> Iterator[dict[str, str]]:
+    """Start a server and make the database `dagster`; yields the variables that `deploy/compose/dagster.yaml` reads.
+
+    Skips the test where the binaries are not installed.
+    """
+    if (folder := binaries()) is None:
+        pytest.skip("no Postgres: initdb is neither on PATH nor below /usr/lib/postgresql")
+    identity = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    # not below pytest's own folders: those are closed to the server's user
+    with tempfile.TemporaryDirectory(prefix="dataprep-pg-", ignore_cleanup_errors=True) as home:
+        data, secret = Path(home, "data"), Path(home, "password")
+        secret.write_text(PASSWORD)
+        for path in (Path(home), secret):
+            if identity:
+                os.chown(path, _NOBODY, _NOBODY)
+        initdb = [folder / "initdb", "-D", data, "-U", NAME, "--auth=scram-sha-256", f"--pwfile={secret}", "-N"]
+        subprocess.run(initdb, check=True, capture_output=True, cwd=home, **identity)  # type: ignore[call-overload]
+        port = free_port()
+        command = [folder / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(port), "-k", home]
+        with open(Path(home, "log"), "wb") as log:
+            server = subprocess.Popen(command, stdout=log, stderr=log, cwd=home, **identity)  # type: ignore[call-overload]
+        try:
+            environment = {
+                "DAGSTER_PG_HOST": "127.0.0.1",
+                "DAGSTER_PG_PORT": str(port),
+                "DAGSTER_PG_DB": NAME,
+                "DAGSTER_PG_USERNAME": NAME,
+                "DAGSTER_PG_PASSWORD": PASSWORD,
+            }
+            _create_database(folder, environment, server, Path(home, "log"))
+            yield environment
+        finally:
+            server.send_signal(signal.SIGINT)
+            try:
+                server.wait(20)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
+
+
+def _create_database(folder: Path, environment: dict[str, str], server: subprocess.Popen[bytes], log: Path) -> None:
+    variables = {**os.environ, "PGPASSWORD": environment["DAGSTER_PG_PASSWORD"]}
+    where = ["-h", "127.0.0.1", "-p", environment["DAGSTER_PG_PORT"], "-U", NAME]
+    deadline = time.monotonic() + 60
+    while subprocess.run([folder / "createdb", *where, NAME], env=variables, capture_output=True).returncode:
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"Postgres did not start: {log.read_text()[-2000:]}")
+        time.sleep(0.2)

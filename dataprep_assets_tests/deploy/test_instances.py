@@ -1,0 +1,78 @@
+"""Every dagster.yaml of deploy/ is an instance that starts, with the limits that the assets' pools need."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import dagster as dg
+import pytest
+import yaml
+
+from dataprep_assets.assets.dataset import CPU_POOL, NETWORK_POOL
+from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS
+from dataprep_assets_tests.deploy.postgres import postgres
+from dataprep_assets_tests.project import project, sample_attributes
+
+
+@contextmanager
+def instance(name: str, home: Path, environment: dict[str, str]) -> Iterator[dg.DagsterInstance]:
+    """The instance of `deploy/<name>/dagster.yaml` in a home of its own."""
+    home.mkdir()
+    shutil.copy(DEPLOY / name / "dagster.yaml", home)
+    with mock.patch.dict(os.environ, environment), dg.DagsterInstance.from_config(str(home)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    pytest.importorskip("dagster_postgres", reason="the extra `k8s` (with dagster-postgres) is not installed")
+    folder = tmp_path_factory.mktemp("compose")
+    with postgres() as environment:
+        places = {"DAGSTER_COMPUTE_LOGS": str(folder / "logs"), "DAGSTER_LOCAL_STORAGE": str(folder / "storage")}
+        yield environment | places
+
+
+def test_the_local_instance_recovers_and_limits(tmp_path: Path) -> None:
+    with instance("local", tmp_path / "home", {}) as found:
+        assert found.run_monitoring_enabled
+        assert found.run_monitoring_settings["free_slots_after_run_end_seconds"] > 0
+        assert found.get_concurrency_config().pool_config.default_pool_limit == 1
+        assert not found.telemetry_enabled
+
+
+def test_the_team_instance_is_on_postgres_and_recovers_from_crashes_alone(
+    tmp_path: Path, database: dict[str, str]
+) -> None:
+    with instance("compose", tmp_path / "home", database) as found:
+        assert type(found.event_log_storage).__name__ == "PostgresEventLogStorage"
+        assert type(found.run_storage).__name__ == "PostgresRunStorage"
+        assert type(found.run_coordinator).__name__ == "QueuedRunCoordinator"
+        assert found.run_monitoring_settings["free_slots_after_run_end_seconds"] > 0
+        assert found.run_retries_max_retries == 3
+        assert found.run_retries_retry_on_asset_or_op_failure is False
+        limits = found.get_concurrency_config()
+        assert limits.pool_config.default_pool_limit == 1
+        assert limits.run_queue_config is not None
+        assert limits.run_queue_config.max_concurrent_runs == 8
+        run = found.create_run_for_job(dg.JobDefinition(name="nothing", graph_def=dg.GraphDefinition(name="nothing")))
+        assert found.get_run_by_id(run.run_id) is not None
+
+
+def test_the_pools_of_deploy_are_those_of_the_assets(tmp_path: Path, database: dict[str, str]) -> None:
+    compose = yaml.safe_load((DEPLOY / "compose" / "docker-compose.yaml").read_text())
+    command = compose["services"]["pools"]["command"]
+    assert command[:4] == ["dagster", "instance", "concurrency", "set"]
+    assert command[4] in (CPU_POOL, NETWORK_POOL)
+    with instance("compose", tmp_path / "home", database) as found:
+        environment = {**os.environ, **database, "DAGSTER_HOME": str(tmp_path / "home")}
+        subprocess.run([SCRIPTS / command[0], *command[1:]], check=True, env=environment, capture_output=True)
+        assert found.event_log_storage.get_concurrency_info(command[4]).slot_count == int(command[5])
+    with project(sample_attributes(), tmp_path / "project") as made:
+        pools = {
+            node.pool for node in made.definitions.resolve_all_job_defs()[0].all_node_defs if hasattr(node, "pool")
+        }
+    assert {CPU_POOL, NETWORK_POOL} <= pools

@@ -1,0 +1,133 @@
+"""The proxy of deploy/compose, a real nginx before real webservers: no password, no entry; viewers change nothing."""
+
+import base64
+import json
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS, serves
+from dataprep_assets_tests.deploy.postgres import free_port
+
+CHECK = '{"query": "{version}"}'
+REPORT = "/report_asset_materialization/sample/manifest"
+LIMIT = json.dumps({"query": 'mutation{setConcurrencyLimit(concurrencyKey: "dataprep_cpu", limit: 3)}'})
+PASSWORD = "only-for-tests"
+
+
+@contextmanager
+def webserver(folder: Path, *options: str) -> Iterator[int]:
+    """A webserver on loopback; its port."""
+    (folder / "home").mkdir(parents=True)
+    (folder / "home" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    port = free_port()
+    command = [str(SCRIPTS / "dagster-webserver"), "-h", "127.0.0.1", "-p", str(port), "--empty-workspace", *options]
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen(
+            command, env={"PATH": str(SCRIPTS), "DAGSTER_HOME": str(folder / "home")}, stdout=log, stderr=log
+        )
+    try:
+        deadline = time.monotonic() + 90
+        while not serves(port):
+            assert process.poll() is None, (folder / "log").read_text()[-2000:]
+            assert time.monotonic() < deadline, "the webserver did not start"
+            time.sleep(0.2)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@contextmanager
+def proxy(folder: Path, site: str, upstream: str, port: int) -> Iterator[int]:
+    """nginx with `proxy/<site>.conf`, its upstream's name replaced by a port of loopback; its own port."""
+    listen = free_port()
+    text = (DEPLOY / "compose" / "proxy" / f"{site}.conf").read_text()
+    assert f"http://{upstream}:3000" in text
+    text = text.replace(f"http://{upstream}:3000", f"http://127.0.0.1:{port}")
+    text = text.replace("listen 8080", f"listen 127.0.0.1:{listen}").replace(
+        "/etc/nginx/htpasswd", f"{folder}/htpasswd"
+    )
+    hashed = subprocess.run(["openssl", "passwd", "-apr1", PASSWORD], check=True, capture_output=True, text=True).stdout
+    folder.mkdir()
+    folder.chmod(0o755)
+    (folder / "htpasswd").write_text(f"ada:{hashed}")
+    temporary = " ".join(
+        f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    # one process of one user: a worker of another could not read the folders of the tests
+    (folder / "nginx.conf").write_text(
+        f"daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log;\n"
+        f"events {{}}\nhttp {{ access_log off; {temporary}\n{text}\n}}\n"
+    )
+    process = subprocess.Popen(
+        ["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf")], stderr=subprocess.DEVNULL
+    )
+    try:
+        deadline = time.monotonic() + 20
+        while status(listen, "/server_info") is None:
+            assert process.poll() is None, (folder / "error.log").read_text()[-2000:]
+            assert time.monotonic() < deadline, "nginx did not start"
+            time.sleep(0.1)
+        yield listen
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def status(port: int, path: str, body: str | None = None, password: str | None = None) -> int | None:
+    """The status of an answer; None while nobody listens."""
+    return ask(port, path, body, password)[0]
+
+
+def ask(port: int, path: str, body: str | None = None, password: str | None = None) -> tuple[int | None, str]:
+    """`(status, body)` of a request, a POST when it has a body."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}{path}", body.encode() if body else None, {"Content-Type": "application/json"}
+    )
+    if password:
+        request.add_header("Authorization", "Basic " + base64.b64encode(f"ada:{password}".encode()).decode())
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode(errors="replace")
+    except (urllib.error.URLError, OSError):
+        return None, ""
+
+
+@pytest.fixture(scope="module")
+def needs_nginx() -> None:
+    if shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin") is None or shutil.which("openssl") is None:
+        pytest.skip("no nginx (or no openssl) on this machine")
+    assert sys.platform == "linux"
+
+
+@pytest.mark.slow
+def test_operators_need_the_password_for_everything(needs_nginx: None, tmp_path: Path) -> None:
+    with webserver(tmp_path / "web") as behind, proxy(tmp_path / "nginx", "operators", "webserver", behind) as port:
+        for path, body in (("/", None), ("/graphql", CHECK), (REPORT, "{}"), ("/server_info", None)):
+            assert status(port, path, body) == 401, path
+            assert status(port, path, body, "guessed") == 401, path
+        assert ask(port, "/graphql", CHECK, PASSWORD)[0] == 200
+        assert status(port, REPORT, "{}", PASSWORD) == 200
+        assert json.loads(ask(port, "/graphql", LIMIT, PASSWORD)[1])["data"] == {"setConcurrencyLimit": True}
+
+
+@pytest.mark.slow
+def test_viewers_look_and_change_nothing(needs_nginx: None, tmp_path: Path) -> None:
+    server = webserver(tmp_path / "web", "--read-only")
+    with server as behind, proxy(tmp_path / "nginx", "viewers", "viewer", behind) as port:
+        assert status(port, "/graphql", CHECK) == 200
+        assert status(port, REPORT, "{}") == 401
+        refused = json.loads(ask(port, "/graphql", LIMIT)[1])
+        assert refused["data"] is None
+        assert "UnauthorizedError" in refused["errors"][0]["message"]

@@ -1,0 +1,44 @@
+"""A generated corpus of many tiny files, in SlimPajama's layout."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from dataprep_assets_tests.builds.pipeline import SAMPLE
+
+_TEXT = (
+    "the river carries small stones down to the sea and every stone remembers a mountain; while über naïve façade "
+    "def return import class lambda 12 345 6789 0.5 != == -> the quick brown fox jumps over lazy dogs again"
+)
+FILES_A_CHUNK = 1_000
+
+
+def write_corpus(folder: Path, files: int, documents: int = 3, seed: int = 7) -> Path:
+    """`files` files of JSON lines below `folder/train`, each of its own text; the same for the same arguments."""
+    chance, words = random.Random(seed), _TEXT.split()
+    compressor = zstandard.ZstdCompressor(level=1)
+    for number in range(files):
+        path = folder / "train" / f"chunk{number // FILES_A_CHUNK + 1}" / f"example_train_{number}.jsonl.zst"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        texts = (" ".join(chance.choices(words, k=chance.randrange(5, 120))) for _ in range(documents))
+        path.write_bytes(compressor.compress(b"".join(json.dumps({"text": t}).encode() + b"\n" for t in texts)))
+    return folder
+
+
+def attributes(folder: Path, shards: int, **changes: Any) -> dict[str, Any]:
+    """The declaration of such a corpus, as a `defs.yaml` would have it."""
+    return {
+        "dataset": "tiny",
+        "source": {"kind": "local", "path": str(folder)},
+        "splits": {"train": ["train/**"]},
+        "tokenizer": {"path": str(SAMPLE / "tokenizer"), "name": "sample"},
+        "document": {"separator": "<|endoftext|>"},
+        "shards": {"count": shards},
+        "views": ["nanogpt"],
+        "sample_rate": 0.01,
+        "workers": 2,
+        **changes,
+    }

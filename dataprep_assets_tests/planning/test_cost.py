@@ -1,0 +1,95 @@
+"""The cost of a build is arithmetic that a person can follow, and grows as the thing itself grows."""
+
+import pytest
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.planning.cost import Cost, Machine, Rates, cost, table
+from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
+from dataprep_assets.planning.shard_plan import ShardSizing, plan_shards
+
+MACHINE = Machine(cores=16, bandwidth=125e6)
+SPLITS = {"train": ["train/**"], "val": ["validation/**"]}
+
+
+def corpus(train: int, size: int, val: int = 1) -> list[ManifestEntry]:
+    names = [f"train/chunk{n % 10 + 1}/example_train_{n}.jsonl.zst" for n in range(train)]
+    names += [f"validation/chunk1/example_holdout_{n}.jsonl.zst" for n in range(val)]
+    files = [SourceFile(relpath=name, size_bytes=size) for name in names]
+    return build_manifest(files, include=["**/*.jsonl.zst"], splits=SPLITS)
+
+
+def costed(
+    entries: list[ManifestEntry], machine: Machine = MACHINE, shards: int | None = None, **options: bool
+) -> Cost:
+    return cost(entries, plan_shards(entries, ShardSizing(count=shards)), machine, **options)
+
+
+def test_slimpajama_is_a_thousand_shards_and_orchestration_is_under_five_percent() -> None:
+    entries = corpus(59_166, 15_100_000, 31)
+    found = costed(entries)
+    assert 800 < found.shards < 1_000
+    assert found.runs == sum(-(-s.shards // 50) for s in found.splits)
+    assert found.orchestration_share < 0.05
+    assert found.source_bytes == sum(e.size_bytes for e in entries)
+    assert found.transfer == found.source_bytes / 125e6
+    assert found.tokenizing == pytest.approx(found.source_bytes / 9e6 / 16)
+
+
+def test_a_partition_a_file_would_cost_more_than_the_default_plan() -> None:
+    entries = corpus(4_000, 1_000_000)
+    planned, file_by_file = costed(entries), costed(entries, shards=4_000)
+    assert (planned.shards, file_by_file.shards) == (5, 4_001)
+    assert planned.tokenizing == file_by_file.tokenizing
+    assert file_by_file.orchestration > 5 * planned.orchestration
+
+
+def test_twice_the_cores_halve_the_tokenizing_and_nothing_else() -> None:
+    entries = corpus(100, 50_000_000)
+    one, two = costed(entries), costed(entries, Machine(cores=32, bandwidth=125e6))
+    assert two.tokenizing * 2 == one.tokenizing
+    assert (two.transfer, two.orchestration, two.disk_bytes) == (one.transfer, one.orchestration, one.disk_bytes)
+
+
+def test_disk_holds_mirror_shards_and_their_combination_with_headroom() -> None:
+    found = costed(corpus(100, 50_000_000))
+    stream = found.tokens * 4
+    assert found.mirror_bytes == found.source_bytes
+    assert found.artifact_bytes == 2 * stream
+    assert found.disk_bytes == int((found.mirror_bytes + found.artifact_bytes + found.scratch_bytes) * 1.2)
+
+
+def test_a_source_in_place_is_not_fetched_and_a_bucket_takes_the_artifacts() -> None:
+    entries = corpus(100, 50_000_000)
+    in_place, bucket = costed(entries, mirrored=False), costed(entries, in_bucket=True)
+    assert (in_place.transfer, in_place.get_requests, in_place.mirror_bytes) == (0.0, 0, 0)
+    assert in_place.put_requests == 0
+    assert bucket.artifact_bytes == 0
+    assert bucket.transfer > costed(entries).transfer
+    assert bucket.put_requests > bucket.shards * 4
+
+
+def test_requests_count_the_ranges_of_big_files() -> None:
+    assert costed(corpus(10, 1)).get_requests == 11
+    assert costed(corpus(10, (64 << 20) + 1)).get_requests == 33
+
+
+def test_rates_come_from_what_was_built() -> None:
+    rates = Rates.of_receipts(1_000, 2_000, 10.0, bytes_per_token=2.0)
+    assert (rates.source_bytes_per_cpu_second, rates.tokens_per_source_byte, rates.bytes_per_token) == (100.0, 2.0, 2.0)
+    assert Rates.of_receipts(0, 0, 0.0, bytes_per_token=2.0) == Rates(bytes_per_token=2.0)
+
+
+def test_the_table_says_all_of_it() -> None:
+    entries = corpus(59_166, 15_100_000, 31)
+    text = table("slimpajama", costed(entries), MACHINE)
+    assert "slimpajama: 16 cores, 125.0 MB/s, 1 run at a time" in text
+    assert "59,166" in text
+    assert "59,197" in text  # the line of all splits
+    for word in ("transfer", "tokenizing", "orchestration", "expected", "disk", "requests"):
+        assert f"\n{word} " in text
+
+
+@pytest.mark.parametrize(("name", "value"), [("cores", 0), ("bandwidth", 0.0), ("runs_at_a_time", 0)])
+def test_a_machine_without_means_is_refused_by_name(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"plan: {name}: {value}: must be more than 0"):
+        Machine(**{"cores": 1, "bandwidth": 1.0, name: value})
