@@ -262,7 +262,8 @@ class _Fetcher:
         elif info.crc32c is not None:
             import google_crc32c
 
-            name, expected, digest = "CRC32C", f"{info.crc32c:08x}", google_crc32c.Checksum()
+            checksum = google_crc32c.Checksum()  # type: ignore[no-untyped-call]
+            name, expected, digest = "CRC32C", f"{info.crc32c:08x}", checksum
         else:
             return ""
         with path.open("rb") as stream:
