@@ -99,10 +99,15 @@ def serve(handle: int, parent: int) -> None:
 
 
 class WorkerPool:
-    """Runs tasks on `count` processes. Use as a context manager; leaving it ends the workers at once."""
+    """Runs tasks on `count` processes. Use as a context manager; leaving it ends the workers at once.
 
-    def __init__(self, count: int, environment: dict[str, str] | None = None) -> None:
+    `silent` workers have no standard error: a native library that panics prints its message there before Python hears
+    of it, and the message may quote what it was given.
+    """
+
+    def __init__(self, count: int, environment: dict[str, str] | None = None, *, silent: bool = False) -> None:
         self.count = max(1, count)
+        self._silent = silent
         self._environment = environment or {}
         self._idle: list[tuple[subprocess.Popen[bytes], Channel]] = []
         self._busy: dict[Channel, tuple[subprocess.Popen[bytes], Task]] = {}
@@ -146,6 +151,7 @@ class WorkerPool:
             process = subprocess.Popen(
                 [sys.executable, "-c", code],
                 stdin=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL if self._silent else None,
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, **self._environment, "PYTHONPATH": path},
             )

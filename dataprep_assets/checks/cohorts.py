@@ -64,7 +64,7 @@ def packed_cohorts_checks(dataset: DatasetAssets, notes: NotesDeclaration) -> dg
 
     def prove(store: ArtifactStore, months: Sequence[str]) -> Proven:
         works = {work.month: work for work in cohort_works(notes, store, months)}
-        return prove_all(works, prove_cohort, worker_count(notes.workers))
+        return prove_all(works, prove_cohort, worker_count(notes.workers), silent=notes.sensitive)
 
     return _of_all_months(dataset, notes, PACKED, COHORT_PROOFS, prove)
 
@@ -76,7 +76,7 @@ def cohort_shards_checks(
 
     def prove(store: ArtifactStore, months: Sequence[str]) -> Proven:
         works = {work.month: work for work in shards_works(notes, store, months, format)}
-        return prove_all(works, prove_cohort_shards, worker_count(notes.workers))
+        return prove_all(works, prove_cohort_shards, worker_count(notes.workers), silent=notes.sensitive)
 
     return _of_all_months(dataset, notes, SHARDS[format], SHARD_PROOFS, prove)
 

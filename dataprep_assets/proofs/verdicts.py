@@ -37,13 +37,14 @@ W = TypeVar("W", bound=Work)
 
 
 def prove_all(
-    works: Mapping[str, W], prove: Callable[[W], dict[str, Finding]], workers: int
+    works: Mapping[str, W], prove: Callable[[W], dict[str, Finding]], workers: int, *, silent: bool = False
 ) -> Iterator[tuple[str, dict[str, Finding]]]:
     """Partition and findings of each work, as they are done; verdicts are remembered.
 
-    `prove` is a module-level function that raises for bugs alone; what it raises is raised here.
+    `prove` is a module-level function that raises for bugs alone; what it raises is raised here. `silent` as in
+    `WorkerPool`.
     """
-    with WorkerPool(min(workers, max(1, len(works))), ONE_THREAD) as pool:
+    with WorkerPool(min(workers, max(1, len(works))), ONE_THREAD, silent=silent) as pool:
         for partition, work in works.items():
             pool.submit(Task(partition, prove, (work,)))
         for event in pool.events():

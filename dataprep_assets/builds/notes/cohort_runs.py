@@ -15,6 +15,8 @@ class CohortWork(Protocol):
     def month(self) -> str: ...
     @property
     def source_bytes(self) -> int: ...
+    @property
+    def sensitive(self) -> bool: ...
 
 
 W = TypeVar("W", bound=CohortWork)
@@ -33,7 +35,8 @@ def run_cohorts(
     """
     meter = Meter(sum(work.source_bytes for work in works))
     by_month = {work.month: work for work in works}
-    with WorkerPool(min(workers, max(1, len(works))), ONE_THREAD) as pool:
+    silent = any(work.sensitive for work in works)
+    with WorkerPool(min(workers, max(1, len(works))), ONE_THREAD, silent=silent) as pool:
         for work in works:
             pool.submit(Task(work.month, task, (work,)))
         for event in pool.events():

@@ -113,6 +113,11 @@ class CohortWork:
     file: CohortFile | None
 
     @property
+    def sensitive(self) -> bool:
+        """Whether nothing of the notes may be printed."""
+        return self.plan.notes.sensitive
+
+    @property
     def source_bytes(self) -> int:
         """Size of the cohort's file as stored."""
         return 0 if self.file is None else self.file.bytes

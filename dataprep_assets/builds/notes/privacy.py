@@ -29,7 +29,9 @@ def unquoting(where: str) -> Iterator[None]:
         # What it was raised from may quote content; its own message does not.
         error.__cause__ = error.__context__ = None
         raise
-    except Exception as error:
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic of a Rust library is none of Exception
         said = f"{where}: {type(error).__name__} {_what(error)}at {_line(error.__traceback__)}"
     raise DataprepError(f"{said}. Its message is withheld: it may quote patients' data") from None
 
@@ -47,7 +49,7 @@ def source_errors_without_names(where: str) -> Iterator[None]:
     ) from None
 
 
-def _what(error: Exception) -> str:
+def _what(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return f"({os.strerror(error.errno)}) "
     return ""

@@ -59,6 +59,11 @@ class ShardsWork:
     month: str
     source_bytes: int
 
+    @property
+    def sensitive(self) -> bool:
+        """Whether nothing of the notes may be printed."""
+        return self.notes.sensitive
+
 
 def shards_works(
     notes: NotesDeclaration, store: ArtifactStore, months: Iterable[str], format: FileFormat = "tfrecord"
