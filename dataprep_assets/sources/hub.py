@@ -9,6 +9,7 @@ which its client then loads offline::
       blobs/<etag>                 content; the name is the SHA-256 (LFS, Xet) or the git blob SHA-1 (small files)
       snapshots/<commit>/<path>    relative symlinks into blobs/
       refs/<revision>              the commit, 40 hex digits, no newline
+      trees/<commit>.json          the list of the commit's files, as the hub's client caches it
 
 Invariants: a blob has its name only once its bytes have that digest; a known-wrong blob is removed before it is fetched
 again; ``refs/`` is written last, so a ref never names an incomplete mirror.
@@ -19,6 +20,7 @@ environment at that moment.
 """
 
 import fcntl
+import json
 import logging
 import os
 import re
@@ -48,12 +50,14 @@ __all__ = [
 
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.hf_api import RepoFile
 
 logger = logging.getLogger(__name__)
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_TREE_VERSION = 1
 _REPO_TYPES = ("dataset", "model", "space")
 
 # The hub's own way to say how long a spent quota lasts: RateLimit: "api";r=0;t=55 (an IETF draft, httpapi-ratelimit)
@@ -150,6 +154,7 @@ class HubRepo:
         first = f"{self._endpoint()}/api/{self.repo_type}s/{self.repo_id}/tree/{commit}?recursive=true"
         url: str | None = first
         files: dict[str, HubFile] = {}
+        tree: dict[str, dict[str, Any]] = {}
         while url is not None:
             entries, url = self.retry.run(partial(self._tree_page, url, headers, label), label=label)
             # The token goes along with each page, so a page elsewhere is refused.
@@ -163,6 +168,8 @@ class HubRepo:
                 size = found.lfs.size if found.lfs is not None else found.size
                 file = HubFile(relpath=found.path, size=size, sha256=sha256, etag=sha256 or found.blob_id)
                 files[file.relpath] = _checked(file, label)
+                tree[file.relpath] = _tree_entry(found)
+        self._write_tree(commit, tree)
         return [files[relpath] for relpath in sorted(files)]
 
     def disk_needed(self, files: Sequence[HubFile]) -> int:
@@ -252,6 +259,15 @@ class HubRepo:
         following = response.links.get("next", {}).get("url")
         return entries, urljoin(url, following) if following else None
 
+    def _write_tree(self, commit: str, tree: Mapping[str, Mapping[str, Any]]) -> None:
+        """Keep the listing where the hub's client keeps it: a commit's files never change."""
+        path = self.repo_dir / "trees" / f"{commit}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+        files = {relpath: tree[relpath] for relpath in sorted(tree)}
+        draft.write_text(json.dumps({"format_version": _TREE_VERSION, "files": files}, indent=1), encoding="utf-8")
+        os.replace(draft, path)
+
     def _write_ref(self, commit: str) -> None:
         if _COMMIT.fullmatch(self.revision):
             return
@@ -265,6 +281,16 @@ class HubRepo:
                 stream.flush()
                 os.fsync(stream.fileno())
             os.replace(draft, ref)
+
+
+def _tree_entry(found: "RepoFile") -> dict[str, Any]:
+    """A file in `trees/<commit>.json`, as huggingface_hub's `_tree_cache` module describes it (format 1)."""
+    entry: dict[str, Any] = {"size": found.size, "blob_id": found.blob_id}
+    if found.lfs is not None:
+        entry |= {"lfs_sha256": found.lfs.sha256, "lfs_size": found.lfs.size}
+    if xet := getattr(found, "xet_hash", None):
+        entry["xet_hash"] = xet
+    return entry
 
 
 @dataclass(kw_only=True)

@@ -109,7 +109,8 @@ def everything(folder: Path) -> set[str]:
 def complete(source: HubRepo, commit: str, files: list[HubFile]) -> set[str]:
     """The names in a finished mirror: nothing may be missing, and nothing more may lie there."""
     links = {f"snapshots/{commit}/{file.relpath}" for file in files}
-    return links | {f"blobs/{file.etag}" for file in files} | {f"refs/{source.revision}"}
+    blobs = {f"blobs/{file.etag}" for file in files}
+    return links | blobs | {f"refs/{source.revision}", f"trees/{commit}.json"}
 
 
 def etag(name: str) -> str:
@@ -523,3 +524,17 @@ def test_scanning_the_cache_gives_no_warnings(hub: HubServer, tmp_path: Path) ->
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert scan_cache_dir(tmp_path).warnings == []
+
+
+def test_the_listing_is_kept_as_the_hub_s_client_keeps_it(hub: HubServer, tmp_path: Path) -> None:
+    from huggingface_hub._tree_cache import read_tree_cache
+
+    source = repo(hub, tmp_path)
+    commit = source.resolve_commit()
+    listed = {file.relpath: file for file in source.list_files(commit)}
+    kept = read_tree_cache(str(source.repo_dir), commit)
+    assert kept is not None
+    assert kept.keys() == listed.keys()
+    for relpath, entry in kept.items():
+        assert (entry.lfs_sha256 or entry.blob_id) == listed[relpath].etag
+        assert (entry.lfs_size or entry.size) == listed[relpath].size
