@@ -70,7 +70,7 @@ RETRY = RetryPolicy()
 
 # GCS composes at most so many objects in one request.
 _COMPOSE = 32
-_ROUNDS = 3
+_ROUNDS = 8
 _HASH_BLOCK = 4 * 1024 * 1024
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -169,7 +169,10 @@ class GcsStore(Store):
             size = os.fstat(file.fileno()).st_size
             if size <= self._part_bytes:
                 return self._upload_whole(file, size, path, key, sha256, progress)
-        for _ in range(_ROUNDS):
+        for failures in range(_ROUNDS):
+            if failures:
+                # Each at a moment of its own: uploads of the same bytes would go on taking each other's parts away.
+                time.sleep(self._retry.delay(failures, None))
             upload = _Upload(store=self, path=path, key=key, name=name, size=size, sha256=sha256, progress=progress)
             try:
                 return self._info(upload.run())

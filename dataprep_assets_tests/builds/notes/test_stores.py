@@ -19,7 +19,8 @@ from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.builds.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.builds.notes.pipeline import DEFS, SAMPLE, declaration, run_notes
 from dataprep_assets_tests.builds.pipeline import data_files, receipts
-from dataprep_assets_tests.sources.test_object_store import KEY_ID, SECRET, moto_server
+from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 
 CEILING = 1000 << 20
 """Bytes that the build of a cohort may hold at its peak."""
