@@ -22,8 +22,8 @@ attributes:
     # revision: 40-digit-commit       # a branch works; a commit cannot move under you
     # kind: hf_cache                  # an already mirrored cache, used offline
     # path: /path/to/hub/datasets--organization--name
-    # kind: object_store              # S3, R2 or MinIO; credentials: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
-    # url: s3://bucket/prefix         # with R2 also endpoint_url: https://ACCOUNT.r2.cloudflarestorage.com
+    # kind: object_store              # S3, R2, MinIO or GCS; credentials from the environment (README, storage)
+    # url: s3://bucket/prefix         # or gs://bucket/prefix; with R2 also endpoint_url: https://ACCOUNT.r2.cloudflarestorage.com
     # cache_dir: ./objects            # where the objects are mirrored, relative to this file
   include: ["**/*.jsonl.zst"]         # also .jsonl, .jsonl.gz, .parquet
   splits:                             # split name: globs of its files
@@ -110,7 +110,7 @@ attributes:
   source:
     kind: local                       # a folder of cohort files
     path: ./data                      # relative to this file
-    # kind: object_store              # S3, R2 or MinIO; credentials: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
+    # kind: object_store              # S3, R2, MinIO or GCS; credentials from the environment (README, storage)
     # url: s3://bucket/prefix
     # cache_dir: ./objects            # where the files are mirrored: as protected as the bucket
   cohorts:
