@@ -15,6 +15,7 @@ def test_the_default_plan_of_sixty_thousand_files_is_a_thousand_shards() -> None
 
 @pytest.mark.slow
 def test_a_small_corpus_is_measured_on_every_storage(tmp_path: Path) -> None:
+    pytest.importorskip("dagster_postgres", reason="needs the extra k8s")
     found = measure(tmp_path, files=12, shards=4, runs=1)
     assert (found.files, found.shards) == (12, 4)
     for kept in filter(None, (found.sqlite, found.postgres)):

@@ -17,6 +17,8 @@ import pytest
 from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS, serves
 from dataprep_assets_tests.deploy.postgres import free_port
 
+pytestmark = pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
+
 CHECK = '{"query": "{version}"}'
 REPORT = "/report_asset_materialization/sample/manifest"
 LIMIT = json.dumps({"query": 'mutation{setConcurrencyLimit(concurrencyKey: "dataprep_cpu", limit: 3)}'})
