@@ -1,20 +1,31 @@
 """Artifacts in an object store, worked on in a folder of this machine.
 
 In the bucket an artifact is a prefix with the same files as in a folder, and `receipt.json`; what has no receipt is not
-there. Objects cannot be renamed, so
+there. Objects cannot be renamed, so all data are first written to `<artifact>/.staging/<content>-<base>/`, a staging
+area (`base` is a digest of the version of the receipt that is to be replaced), and one conditional write decides:
 
-- a **first publication** writes the data under their final keys, then the receipt, if there is none yet;
-- a **replacement** writes the data that differ to `<artifact>/.staging/<content>/`, then the receipt, if it is still
-  the one that is to be replaced. That one write is the exchange: before it the old artifact is whole, after it the new
-  one is, because a reader takes a file from that staging area as long as it is there. Then the server moves the objects
-  to their final keys, one by one; a kill in between leaves the rest to the next run.
+- a **first publication** writes its receipt as a claim, `.staging/publishing.json`, if there is none yet. Then the
+  server copies the data to their final keys, and the receipt goes last. Whoever finds a claim and no receipt finishes
+  that publication before anything else, so a kill stops nobody.
+- a **replacement** writes the receipt, if it is still the one that is to be replaced. That is the exchange: before it
+  the old artifact is whole, after it the new one is, because a reader takes a file from the staging area as long as it
+  is there. Then the server copies the data to their final keys; a kill in between leaves the rest to the next run.
+
+Why two runs never mix their bytes: final keys get data only from the area of a content that was decided on, so a loser
+never touches them. Of one base one content wins, so when its receipt is there, nobody will ever use the other areas of
+that base or of older ones, and these are removed, before the first copy: a process that was stopped while it copied for
+an older receipt finds its source gone, and its unfinished requests are aborted. What may belong to the next replacement
+has the base of the present receipt, and is left alone. A file that is under its final key already counts only if the
+present receipt lists the same bytes: what is left over may be about to be removed. What remains possible: a process
+that stops between its look at the receipt and the removal of a file that no receipt listed, for as long as others
+replace the artifact by one that has a file of that name, removes that file. That is found as damage and built again.
 
 Two runs that make the same artifact write the same bytes under the same keys. Two that make different ones are told
-apart by the conditional write of the receipt: the second one fails, and says so.
+apart by the conditional write: the second one fails, and says so.
 
-What a store knows of an object without reading it is its size and, where one of our uploads wrote it, its SHA-256. The
-digest of others (those that the server composed, all of a `LocalStore`) is compared when they are published; `full`
-verification reads them once in each version and remembers that below `<root>/.digests/`.
+What a store knows of an object without reading it is its size and, where this project wrote it, its SHA-256. `full`
+verification reads others (those of other tools, all of a `LocalStore`) once in each version and remembers that below
+`<root>/.digests/`.
 
 A build works in `<root>/<artifact>/` and publishes from there. After that, and for whatever a later step fetches, the
 files are copies (`integrity/copies.py`) that may be deleted at any time.
@@ -27,7 +38,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -55,7 +66,7 @@ B = TypeVar("B")
 _AT_ONCE = 8
 _READ_BLOCK = 8 << 20
 _TRIES = 3
-
+_CLAIM = "publishing.json"
 
 _ABANDONED_SECONDS = 86_400.0
 
@@ -118,7 +129,7 @@ class BucketArtifacts(ArtifactStore):
 
     def current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
         """As in a folder. What a kill interrupted is finished first: an artifact that was built here is published,
-        a replacement settled."""
+        a publication that was decided on ended, on whatever machine it began."""
         found = self._current(artifact, key, verification)
         if found is not None:
             return found
@@ -139,6 +150,9 @@ class BucketArtifacts(ArtifactStore):
             receipt = self.receipt(artifact)
         except IntegrityError:
             return None
+        if receipt is None:
+            there, _ = self._finished(artifact)
+            receipt = there.receipt if there is not None else None
         if receipt is None or receipt.key != key:
             return None
         if self.damage(artifact, receipt, verification):
@@ -217,33 +231,127 @@ class BucketArtifacts(ArtifactStore):
         receipt = read_receipt(directory)
         if receipt is None:
             raise MissingArtifactError(f"{directory}: nothing was committed there that could be published")
-        there = self.store.head(f"{artifact}/{NAME}")
-        area = str(artifact) if there is None else _staging_area(artifact, receipt)
+        there, broken = self._finished(artifact)
+        area = f"{_areas(artifact, receipt)}{_base(there)}"
         sent = {
             record.path: self._send(directory, record, (joined or {}).get(record.path), f"{area}/{record.path}")
             for record in receipt.files
-            if _differs(record, self._final(artifact, record), certain=True)
+            if not self._is_kept(artifact, record, there)
         }
-        self._put_receipt(artifact, receipt, (directory / NAME).read_bytes(), there)
+        data = (directory / NAME).read_bytes()
+        if there is None:
+            self._claim(artifact, receipt, data, broken)
+            self._complete(artifact, receipt, data)
+        elif there.receipt is None or (there.receipt.key, there.receipt.content) != (receipt.key, receipt.content):
+            self._replace(artifact, receipt, data, there)
         self.settle(artifact, receipt)
-        for info in list(self.store.list(f"{artifact}/{STAGING}/")):  # of replacements that this one forestalled
-            self.store.delete(info.key)
         for record in receipt.files:
             if record.path in sent:
                 self._check_sent(artifact, record, sent[record.path])
         self.copies.adopt(artifact, directory, receipt)
 
     def settle(self, artifact: Artifact, receipt: Receipt) -> None:
-        """Move what a replacement staged to its final keys, and remove what is not the artifact's.
+        """Copy what is staged of this receipt's content to its final keys, and remove what is nobody's any more.
 
-        What another content staged is left alone: that replacement may be under way.
+        Nothing is done for a receipt that was replaced.
         """
-        area = f"{_staging_area(artifact, receipt)}/"
-        staged = [info.key for info in self.store.list(area)]
-        for key in staged:
-            self.store.copy(key, f"{artifact}/{key.removeprefix(area)}")
-        for key in [*self._strays(artifact, receipt), *staged]:
-            self.store.delete(key)
+        staged = [info.key for info in self.store.list(f"{artifact}/{STAGING}/")]
+        # Only now: what was listed while this receipt was there cannot belong to a later one.
+        present = self._present(artifact)
+        if present is None or not present.has(receipt):
+            return
+        mine = _areas(artifact, receipt)
+        _at_once(self.store.delete, [key for key in staged if not key.startswith(mine) and not present.is_base_of(key)])
+        moved = self._move(artifact, receipt, [key for key in staged if key.startswith(mine)])
+        strays = self._strays(artifact, receipt)
+        present = self._present(artifact)
+        if present is not None and present.has(receipt):
+            _at_once(self.store.delete, [*strays, *moved])
+
+    def _finished(self, artifact: Artifact) -> "tuple[_Present | None, ObjectInfo | None]":
+        """The receipt that is there, after what other runs began and must be ended was ended.
+
+        Without one, also the claim of a publication that cannot be ended, because its data are gone.
+        """
+        key = _claim_key(artifact)
+        for _ in range(_TRIES):
+            present, broken = self._present(artifact), None
+            if present is None and (info := self.store.head(key)) is not None:
+                try:
+                    data = b"".join(self.store.read(key, version=info.version))
+                except (ConflictError, MissingArtifactError):
+                    continue
+                if self._present(artifact) is not None:  # the claim may be a void one, made since
+                    continue
+                broken = None if self._complete_claimed(artifact, data) else info
+                present = self._present(artifact)
+            if present is not None and present.receipt is not None and not self._is_settled(artifact, present.receipt):
+                self.settle(artifact, present.receipt)
+                present = self._present(artifact)
+            return present, broken if present is None else None
+        raise self._lost(artifact)
+
+    def _complete_claimed(self, artifact: Artifact, data: bytes) -> bool:
+        """End the publication of another run; False when that cannot be done."""
+        try:
+            self._complete(artifact, parse_receipt(data, f"{self.url}/{_claim_key(artifact)}"), data)
+        except IntegrityError:
+            return False
+        return True
+
+    def _claim(self, artifact: Artifact, receipt: Receipt, data: bytes, broken: ObjectInfo | None) -> None:
+        """Have the first publication of this artifact be this one; IntegrityError when it is another's."""
+        key = _claim_key(artifact)
+        try:
+            self.store.put(key, data, if_absent=broken is None, if_version=broken.version if broken else None)
+        except ConflictError as error:
+            try:
+                claimed = parse_receipt(b"".join(self.store.read(key)), f"{self.url}/{key}").content
+            except MissingArtifactError:  # published meanwhile
+                claimed = ""
+            present = self._present(artifact)
+            if claimed != receipt.content if present is None else not present.has(receipt):
+                raise self._lost(artifact) from error
+        else:
+            # Claims are removed after the receipt has come: one that was made since then is void.
+            present = self._present(artifact)
+            if present is not None and not present.has(receipt):
+                self.store.delete(key)
+                raise self._lost(artifact)
+
+    def _complete(self, artifact: Artifact, receipt: Receipt, data: bytes) -> None:
+        """Copy what was claimed to its final keys and write the receipt. Any number of processes may do it at once."""
+        self._move(artifact, receipt, [info.key for info in self.store.list(_areas(artifact, receipt))])
+        defects = _at_once(lambda record: _differs(record, self._final(artifact, record)), receipt.files)
+        wrong = next(filter(None, defects), "")
+        # Where a receipt is, another process did it, and the artifact may be the next one already.
+        if wrong and self.store.head(f"{artifact}/{NAME}") is None:
+            raise IntegrityError(f"{self.place(artifact)}: {wrong}, right after it was written. Run again")
+        with suppress(ConflictError):
+            self.store.put(f"{artifact}/{NAME}", data, if_absent=True)
+
+    def _move(self, artifact: Artifact, receipt: Receipt, staged: Sequence[str]) -> list[str]:
+        """Copy staged objects to their final keys; those that can be removed now."""
+        areas, records = _areas(artifact, receipt), {record.path: record for record in receipt.files}
+
+        def move(key: str) -> str:
+            base, _, name = key.removeprefix(areas).partition("/")
+            final = f"{artifact}/{name}"
+            if base != _base(None):  # a first publication has no predecessor that could still be copying
+                self.store.sweep(final)
+            if name not in records or not _differs(records[name], self._final(artifact, records[name]), certain=True):
+                return key  # it is there already
+            for _ in range(_TRIES):
+                try:
+                    self.store.copy(key, final)
+                except (ConflictError, MissingArtifactError):
+                    if self.store.head(key) is None:  # another process moved it, or it was replaced
+                        return ""
+                else:
+                    return key
+            return ""
+
+        return [key for key in _at_once(move, staged) if key]
 
     def _strays(self, artifact: Artifact, receipt: Receipt) -> list[str]:
         """Keys below the artifact that are neither its own nor staged."""
@@ -255,18 +363,48 @@ class BucketArtifacts(ArtifactStore):
         return [] if any(key.endswith(f"/{NAME}") for key in strays) else strays
 
     def _is_settled(self, artifact: Artifact, receipt: Receipt) -> bool:
-        area = f"{_staging_area(artifact, receipt)}/"
-        return next(self.store.list(area), None) is None and not self._strays(artifact, receipt)
+        staged = [info.key for info in self.store.list(f"{artifact}/{STAGING}/")]
+        present = self._present(artifact) if staged else None
+        mine = _areas(artifact, receipt)
+        left = [key for key in staged if key.startswith(mine) or present is None or not present.is_base_of(key)]
+        return not left and not self._strays(artifact, receipt)
+
+    def _present(self, artifact: Artifact) -> "_Present | None":
+        """The receipt with its version; None when there is none."""
+        key = f"{artifact}/{NAME}"
+        for _ in range(_TRIES):
+            info = self.store.head(key)
+            if info is None:
+                return None
+            try:
+                data = b"".join(self.store.read(key, version=info.version))
+            except (ConflictError, MissingArtifactError):
+                continue
+            try:
+                return _Present(info.version, parse_receipt(data, f"{self.place(artifact)}/{NAME}"))
+            except IntegrityError:
+                return _Present(info.version, None)
+        raise self._lost(artifact)
 
     def _final(self, artifact: Artifact, record: FileRecord) -> ObjectInfo | None:
         return self.store.head(f"{artifact}/{record.path}")
+
+    def _is_kept(self, artifact: Artifact, record: FileRecord, there: "_Present | None") -> bool:
+        """Whether a file is under its final key already, and nobody is about to change that."""
+        if there is not None and (there.receipt is None or record not in there.receipt.files):
+            return False
+        return not _differs(record, self._final(artifact, record), certain=True)
 
     def _located(self, artifact: Artifact, receipt: Receipt, record: FileRecord) -> ObjectInfo | None:
         """The object that holds a file: staged by a replacement that is not settled yet, or under its final key."""
         final = self._final(artifact, record)
         if not _differs(record, final, certain=True):
             return final
-        return self.store.head(f"{_staging_area(artifact, receipt)}/{record.path}") or final
+        areas = _areas(artifact, receipt)
+        for info in self.store.list(areas):
+            if info.key.removeprefix(areas).partition("/")[2] == record.path:
+                return self.store.head(info.key) or final
+        return final
 
     def _blocks(self, parts: Sequence[Part]) -> Iterator[bytes]:
         """The bytes of published files, from their copies where they are here, else from the bucket."""
@@ -297,27 +435,41 @@ class BucketArtifacts(ArtifactStore):
         return replace(info, sha256=record.sha256)
 
     def _compose(self, joined: Joined, key: str) -> ObjectInfo:
-        sources = []
-        for part in joined.parts:
+        def find(part: Part) -> ObjectInfo:
             found = self._located(part.artifact, self.require(part.artifact), part.record)
             if found is None or _differs(part.record, found):
                 raise IntegrityError(
                     f"{self.place(part.artifact)}: {_differs(part.record, found)}. Materialize {part.artifact} again"
                 )
-            sources.append(found.key)
-        return self.store.copy(sources[0], key) if len(sources) == 1 else self.store.compose(sources, key)
+            return found
 
-    def _put_receipt(self, artifact: Artifact, receipt: Receipt, data: bytes, there: ObjectInfo | None) -> None:
-        version = there.version if there else None
+        sources = _at_once(find, joined.parts)
+        keys = [source.key for source in sources]
+        made = (
+            self.store.copy(keys[0], key)
+            if len(keys) == 1
+            else self.store.compose(keys, key, sha256=joined.record.sha256)
+        )
+        # The digest that is recorded with it is that of these versions.
+        for before, after in zip(sources, _at_once(self.store.head, keys), strict=True):
+            if after is None or after.version != before.version:
+                self.store.delete(key)
+                raise IntegrityError(f"{self.url}/{before.key}: it was replaced while it was joined. Run again")
+        return made
+
+    def _replace(self, artifact: Artifact, receipt: Receipt, data: bytes, there: "_Present") -> None:
         try:
-            self.store.put(f"{artifact}/{NAME}", data, if_absent=there is None, if_version=version)
+            self.store.put(f"{artifact}/{NAME}", data, if_version=there.version)
         except ConflictError as error:
-            rival = self.receipt(artifact)
-            if rival is None or rival.content != receipt.content:
-                raise IntegrityError(
-                    f"{self.place(artifact)}: another run published something else at the same time. Let one of the "
-                    "two finish, then materialize this artifact again"
-                ) from error
+            present = self._present(artifact)
+            if present is None or not present.has(receipt):
+                raise self._lost(artifact) from error
+
+    def _lost(self, artifact: Artifact) -> IntegrityError:
+        return IntegrityError(
+            f"{self.place(artifact)}: another run published something else at the same time. Let one of the "
+            "two finish, then materialize this artifact again"
+        )
 
     def _check_sent(self, artifact: Artifact, record: FileRecord, sent: ObjectInfo) -> None:
         """A rival that published first may still have written over what was sent."""
@@ -379,9 +531,35 @@ def _opened(open_store: Callable[[], Store]) -> Store:
         return _STORES[key]
 
 
-def _staging_area(artifact: Artifact, receipt: Receipt) -> str:
-    """Where a replacement puts its data. Named by content: whatever is whole in it belongs to this content."""
-    return f"{artifact}/{STAGING}/{receipt.content[:32]}"
+@dataclass(frozen=True)
+class _Present:
+    """A receipt that is there, in this version; None where its bytes are no receipt."""
+
+    version: str
+    receipt: Receipt | None
+
+    def has(self, other: Receipt) -> bool:
+        """Whether it stands for the same content."""
+        return self.receipt is not None and self.receipt.content == other.content
+
+    def is_base_of(self, key: str) -> bool:
+        """Whether a staged object belongs to a replacement of this very receipt."""
+        area = key.partition(f"/{STAGING}/")[2].partition("/")[0]
+        return area.endswith(f"-{_base(self)}")
+
+
+def _areas(artifact: Artifact, receipt: Receipt) -> str:
+    """How the keys begin of all that is staged of a content. Whatever is whole there belongs to this content."""
+    return f"{artifact}/{STAGING}/{receipt.content[:32]}-"
+
+
+def _base(there: _Present | None) -> str:
+    """What the name of an area says of the receipt that is to be replaced."""
+    return "new" if there is None else hashlib.sha256(there.version.encode()).hexdigest()[:16]
+
+
+def _claim_key(artifact: Artifact) -> str:
+    return f"{artifact}/{STAGING}/{_CLAIM}"
 
 
 def _at_once(do: Callable[[A], B], items: Iterable[A]) -> list[B]:

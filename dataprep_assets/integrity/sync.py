@@ -249,7 +249,7 @@ class Sync:
         path.unlink()
         if item.sha256 is not None and whole.hexdigest() != item.sha256:
             raise self._not_its_receipt(item)
-        self.destination.compose(pieces, item.key)
+        self.destination.compose(pieces, item.key, sha256=whole.hexdigest())
         for key in pieces:
             self.destination.delete(key)
         return whole.hexdigest()

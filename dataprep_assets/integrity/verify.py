@@ -164,17 +164,19 @@ class _Bucket(_Tree):
         return parse_receipt(data, f"{self._store.url}/{info.key}")
 
     def damage(self, path: PurePosixPath, receipt: Receipt, verification: Verification) -> list[str]:
-        staged = path / STAGING / receipt.content[:32]
+        below = self._below(path)
+        # `<content>-<base>/<file>`: a publication that was not settled yet is read where it lies, as every reader does
+        area = f"{path / STAGING / receipt.content[:32]}-"
+        staged = {key.removeprefix(area).partition("/")[2]: key for key in below if key.startswith(area)}
 
         def defect(record: FileRecord) -> str:
-            # A replacement that was not settled yet is read where it lies, as every reader does.
-            info = self._objects.get(str(staged / record.path)) or self._objects.get(str(path / record.path))
+            info = self._objects.get(staged.get(record.path, "")) or self._objects.get(str(path / record.path))
             return self._defect(record, info, verification)
 
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             found = [sentence for sentence in threads.map(defect, receipt.files) if sentence]
         listed = {str(path / record.path) for record in receipt.files} | {str(path / NAME)}
-        for key in self._below(path):
+        for key in below:
             name = PurePosixPath(key).relative_to(path)
             if key not in listed and STAGING not in name.parts:
                 found.append(f"{name}: not in the receipt")

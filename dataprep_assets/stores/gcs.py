@@ -200,20 +200,21 @@ class GcsStore(Store):
         info = download_pinned(lambda: self.head(key), fetch, label=self._label(key), progress=progress)
         return replace(info, sha256=digest)
 
-    def compose(self, keys: Sequence[str], key: str) -> ObjectInfo:
+    def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
         name, label = self._name(key), self._label(key)
         if not keys:
             raise ConfigError(f"{label}: compose needs at least one source")
-        if len(keys) == 1:
+        if len(keys) == 1 and sha256 is None:
             return self.copy(keys[0], key)
         sources = [self._piece(found) for found in self._each(self._existing, keys)]
         # An empty object adds nothing, and a composition needs at least one source.
         pieces = [piece for piece in sources if piece.bytes]
         if not pieces:
             return self.put(key, b"")
+        metadata = {} if sha256 is None else {_DIGEST: sha256.lower()}
         area = f"{self._prefix}{UPLOADS}{secrets.token_hex(16)}/"
         try:
-            return self._info(self._concatenate(pieces, name, {}, area=area, key=key))
+            return self._info(self._concatenate(pieces, name, metadata, area=area, key=key))
         except NoObjectError:
             raise ConflictError(f"{label}: one of its {len(keys)} sources was replaced or removed meanwhile") from None
 

@@ -24,7 +24,9 @@ from dataprep_assets.errors import SourceError
 from dataprep_assets.stores.ranged import RetryableError, parse_retry_after
 from dataprep_assets.stores.store import ConflictError
 
-_BLOCK = 1024 * 1024
+# A download of 128 MiB took 0.22 s of processor time with blocks of 256 KiB and 0.25 s with 1 MiB, an upload 0.24 and
+# 0.25 s (medians of five runs in turns, loopback); see `s3_bucket` for why.
+_BLOCK = 256 * 1024
 _RETRY_STATUS = {408, 425, 429, 500, 502, 503, 504}
 _FIELDS = "name,size,generation,md5Hash,crc32c,metadata,updated"
 

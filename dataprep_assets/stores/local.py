@@ -135,7 +135,7 @@ class LocalStore(Store):
         info = download_pinned(lambda: self.head(key), fetch, label=str(self.path(key)), progress=progress)
         return replace(info, sha256=digest)
 
-    def compose(self, keys: Sequence[str], key: str) -> ObjectInfo:
+    def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
         if not keys:
             raise ConfigError(f"{self.path(key)}: compose needs at least one source")
         sources = [(source, self.path(source)) for source in keys]
@@ -171,11 +171,14 @@ class LocalStore(Store):
         swept = 0
         with _said(self._root), self._locked():
             for area in self._areas():
+                # A living writer's files come and go while one looks.
+                if _is_held(area):
+                    continue
                 inside = [path for path in area.rglob("*") if path.is_file()]
                 keys = [path.relative_to(area).as_posix() for path in inside]
                 # An area without its file was left by a kill before the file was made, or after it was renamed.
                 mine = keys[0].startswith(prefix) if keys else not prefix
-                if mine and _changed([area, *inside]) <= latest and not _is_held(area):
+                if mine and _changed([area, *inside]) <= latest:
                     shutil.rmtree(area, ignore_errors=True)
                     swept += bool(keys)
         return swept
@@ -355,7 +358,10 @@ def _hold(area: Path) -> int:
 
 
 def _is_held(area: Path) -> bool:
-    descriptor = os.open(area, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        descriptor = os.open(area, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return True  # its writer has just removed it
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

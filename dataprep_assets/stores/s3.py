@@ -209,12 +209,10 @@ class S3Store(Store):
         info = download_pinned(lambda: self.head(key), fetch, label=label, progress=progress)
         return replace(info, sha256=digest)
 
-    def compose(self, keys: Sequence[str], key: str) -> ObjectInfo:
+    def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
         if not keys:
             raise ConfigError(f"{self._bucket.label(key)}: compose needs at least one source")
-        if len(keys) == 1:
-            return self.copy(keys[0], key)
-        return self._composer.compose(keys, key)
+        return self._composer.compose(keys, key, sha256 and sha256.lower())
 
     def copy(self, source: str, key: str) -> ObjectInfo:
         return self._composer.copy(source, key)

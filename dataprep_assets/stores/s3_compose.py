@@ -5,7 +5,7 @@ boundary between sources, and whatever fits into one part altogether, goes throu
 more only beyond 48 GiB, counted in `client_bytes`. AWS S3 and MinIO take uneven parts; then only sources under 5 MiB
 and what completes them to 5 MiB pass the client. The sources are pinned by their ETags; the result's size and ETag are
 compared with those of its parts, and a part that is a whole source with the source's MD5. The digest of the whole is
-known to no one before it is read; how it was cut is recorded with it, so that its ETag can be checked then.
+recorded where the caller knows it; how it was cut is recorded too, so that its ETag can be checked when it is read.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from dataprep_assets.errors import DataprepError, TransferError
+from dataprep_assets.errors import DataprepError, IntegrityError, TransferError
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.ranged import RetryableError
 from dataprep_assets.stores.s3_api import RefusedError
@@ -43,17 +43,22 @@ class Composer:
         self._lock = threading.Lock()
         self.client_bytes = 0
 
-    def compose(self, keys: Sequence[str], key: str) -> ObjectInfo:
-        """Concatenate two or more objects; see `Store.compose`."""
-        sources = [source for source in self._each(self._bucket.existing, keys) if source.bytes]
-        if len(sources) == 1:
+    def compose(self, keys: Sequence[str], key: str, sha256: str | None) -> ObjectInfo:
+        """Concatenate one or more objects; see `Store.compose`."""
+        found = self._each(self._bucket.existing, keys)
+        sources = [source for source in found if source.bytes] or found[:1]
+        if len(sources) == 1 and (sha256 is None or sha256 == sources[0].sha256):
             return self.copy(sources[0].key, key)
         parts = plan_concatenation([source.bytes for source in sources], equal_parts=self._equal_parts)
         if len(parts) <= 1:
             data = b"".join(self._piece(sources, piece) for pieces in parts for piece in pieces)
-            metadata = {DIGEST: hashlib.sha256(data).hexdigest()}
-            return put_whole(self._bucket, key, memoryview(data), metadata, {})
-        return self._assemble(sources, parts, key, {})
+            digest = hashlib.sha256(data).hexdigest()
+            if sha256 not in (None, digest):
+                raise IntegrityError(
+                    f"{self._bucket.label(key)}: joined, it has sha256 {digest}, not {sha256}. Run again"
+                )
+            return put_whole(self._bucket, key, memoryview(data), {DIGEST: digest}, {})
+        return self._assemble(sources, parts, key, {} if sha256 is None else {DIGEST: sha256})
 
     def copy(self, source: str, key: str) -> ObjectInfo:
         """Copy an object, its metadata too; see `Store.copy`."""

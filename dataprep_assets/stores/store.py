@@ -26,7 +26,7 @@ class ConflictError(DataprepError):
 class ObjectInfo:
     """What a store says of one object. `version` names its present content: a GCS generation, an S3 ETag.
 
-    `sha256` is hex, from the object's own metadata where our upload recorded it; `md5` (hex) and `crc32c` (unsigned)
+    `sha256` is hex, from the object's own metadata where we recorded it; `md5` (hex) and `crc32c` (unsigned)
     are the store's own digests, where it has them for this object. None: unknown.
     """
 
@@ -84,10 +84,11 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def compose(self, keys: Sequence[str], key: str) -> ObjectInfo:
+    def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
         """Concatenate objects of this store into a new one on the server; no data passes through the client.
 
-        The result's size and the store's own digests are compared with those of the parts.
+        The result's size and the store's own digests are compared with those of the parts. `sha256` (hex) is what the
+        caller knows of the whole: it is recorded in the metadata, as after an upload, and not compared.
         """
 
     @abstractmethod

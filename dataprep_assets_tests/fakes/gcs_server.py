@@ -42,6 +42,8 @@ from xml.sax.saxutils import escape
 
 import google_crc32c
 
+from dataprep_assets_tests.fakes.ranges import requested_range
+
 __all__ = ["Fault", "GcsServer", "Logged", "Stored"]
 
 # status    answer with `status` and, if set, Retry-After; nothing is done
@@ -184,7 +186,7 @@ class GcsServer:
             self._server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
 
     def __enter__(self) -> "GcsServer":
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         return self
 
     def __exit__(
@@ -393,7 +395,9 @@ class _Handler(BaseHTTPRequestHandler):
         most = min(self.gcs.page_size, int(self.query.get("maxResults", "1000")), 1000)
         with self.gcs.lock:
             names = sorted((name for name in self.gcs.objects if name.startswith(prefix)), key=str.encode)
-            items, folders, last, more = [], [], after, False
+            items: list[dict[str, Any]] = []
+            folders: list[str] = []
+            last, more = after, False
             for name in names:
                 rest = name.removeprefix(prefix)
                 folder = prefix + rest.partition(delimiter)[0] + delimiter if delimiter and delimiter in rest else None
@@ -427,11 +431,10 @@ class _Handler(BaseHTTPRequestHandler):
             "X-Goog-Stored-Content-Length": str(size),
             "X-Goog-Hash": f"crc32c={stored.crc32c}" + (f",md5={stored.md5}" if stored.has_md5 else ""),
         }
-        span = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-        if span is None or not (span[1] or span[2]):
+        span = requested_range(self.headers, size)
+        if span is None:
             return _Answer(status=200, body=stored.data, headers=headers)
-        start = int(span[1]) if span[1] else max(0, size - int(span[2]))
-        stop = min(size, int(span[2]) + 1) if span[1] and span[2] else size
+        start, stop = span
         if start >= size:
             raise _RefusalError(416, "requestedRangeNotSatisfiable", "Request range not satisfiable")
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"

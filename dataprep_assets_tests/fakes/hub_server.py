@@ -12,7 +12,6 @@ programmed per path and request number with :meth:`HubServer.fail`; :attr:`HubSe
 
 import hashlib
 import json
-import re
 import socket
 import struct
 import threading
@@ -23,6 +22,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Literal
 from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from dataprep_assets_tests.fakes.ranges import requested_range
 
 __all__ = ["Fault", "HubServer", "Logged"]
 
@@ -312,7 +313,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None and fault.kind in ("status", "expired"):
             self._refuse_for(fault, name)
             return
-        span = self._span(len(blob.content))
+        span = requested_range(self.headers, len(blob.content))
         start, end = span or (0, len(blob.content))
         body = blob.content[start:end]
         headers = {**_object_headers(commit, blob), "Accept-Ranges": "bytes"}
@@ -321,12 +322,6 @@ class _Handler(BaseHTTPRequestHandler):
         status = 200 if span is None else 206
         self._note(name, status, (start, end) if self.command == "GET" else None)
         self._send(status, headers, body, fault.kind if fault is not None else None)
-
-    def _span(self, size: int) -> tuple[int, int] | None:
-        match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if match is None:
-            return None
-        return int(match[1]), min(size, int(match[2]) + 1 if match[2] else size)
 
     def _struck(self, name: str) -> bool:
         """Whether a fault answered an API request."""

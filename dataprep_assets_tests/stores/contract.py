@@ -41,9 +41,10 @@ def sha256(data: bytes) -> str:
 
 
 class StoreContract:
-    """`part_bytes`: a file beyond it goes up in several parts."""
+    """`part_bytes`: a file beyond it goes up in several parts. `has_metadata`: digests are recorded with objects."""
 
     part_bytes = 256 * 1024
+    has_metadata = True
 
     @pytest.fixture
     def store(self) -> Iterator[Store]:
@@ -368,6 +369,31 @@ class StoreContract:
             store.compose(["small", "large", "small", "large"], "whole"), "whole", small + large + small + large
         )
         assert self.read(store, "whole") == small + large + small + large
+
+    @pytest.mark.parametrize("parts", [0.1, 1.5])
+    def test_a_composition_has_the_digest_that_its_maker_knows(
+        self, store: Store, tmp_path: Path, parts: float
+    ) -> None:
+        first, second = content(int(parts * self.part_bytes), "first"), content(70_001, "second")
+        self.upload(store, tmp_path, "first", first)
+        store.put("second", second)
+        store.put("empty", b"")
+        for keys, data in (
+            (["first", "second"], first + second),
+            (["second", "first", "empty"], second + first),
+            (["first"], first),
+            (["empty", "second"], second),
+            (["empty", "empty"], b""),
+        ):
+            info = self.check_info(store.compose(keys, "whole", sha256=sha256(data)), "whole", data)
+            assert info.sha256 == (sha256(data) if self.has_metadata else None)
+            assert store.head("whole") == info
+            assert store.copy("whole", "copy").sha256 == info.sha256
+            assert self.read(store, "copy") == data
+        store.compose(["first", "second"], "whole")
+        named = store.compose(["whole"], "named", sha256=sha256(first + second))
+        assert (self.check_info(named, "named", first + second).sha256 is not None) == self.has_metadata
+        assert store.sweep() == 0
 
     def test_a_copy_is_an_object_of_its_own(self, store: Store, tmp_path: Path) -> None:
         data = content(2 * self.part_bytes + 5)

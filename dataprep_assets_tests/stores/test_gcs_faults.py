@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,12 @@ PART = 64 * 1024
 DATA = content(40 * PART + 3)
 OLD = b"the old object"
 # Silence ends after the shorter limit where it is what happens; a busy machine may need the longer one for an answer.
-TIMEOUT, SILENCE_TIMEOUT = 5.0, 0.3
+TIMEOUT, SILENCE_TIMEOUT = 5.0, 0.1
 # One request may wait for the connection, for each block sent and for each block of the answer; a hang costs one wait.
 BOUND = 30.0
 POLICY = RetryPolicy(attempts=4, base_seconds=0.001, max_seconds=0.002, max_retry_after=5.0)
+# Where silence passes, answers that a busy machine gives after the shorter limit must not use up the attempts.
+SILENCE_POLICY = replace(POLICY, attempts=10)
 
 
 @pytest.fixture
@@ -52,8 +54,10 @@ def client(server: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Any:
 def store(client: Any, request: pytest.FixtureRequest) -> GcsStore:
     callspec = getattr(request.node, "callspec", None)
     silent = callspec is not None and callspec.params.get("kind") in ("stall", "hang")
+    passing = request.node.originalname == "test_a_fault_that_passes_is_survived"
+    policy = SILENCE_POLICY if silent and passing else POLICY
     timeout = SILENCE_TIMEOUT if silent else TIMEOUT
-    return GcsStore(client, "bucket", retry=POLICY, part_bytes=PART, workers=4, timeout_seconds=timeout)
+    return GcsStore(client, "bucket", retry=policy, part_bytes=PART, workers=4, timeout_seconds=timeout)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,14 +274,14 @@ def test_a_server_that_stops_reading_or_hangs_up_gets_the_parts_again(tmp_path: 
 
 
 def test_a_part_may_take_longer_than_the_time_limit_while_it_moves() -> None:
-    # 16 MiB at 6 MiB/s: longer than a second and a half, and no wait within it is.
-    data = content(16 << 20)
+    # 8 MiB at 6 MiB/s: longer than a second, and no wait within it is.
+    data = content(8 << 20)
     with GcsServer(seconds_per_block=0.01, receive_buffer=1 << 16) as server:
         client = storage.Client(
             project="project", credentials=AnonymousCredentials(), client_options={"api_endpoint": server.endpoint}
         )
         one_try = RetryPolicy(attempts=1)
-        store = GcsStore(client, "bucket", retry=one_try, timeout_seconds=1.5)
+        store = GcsStore(client, "bucket", retry=one_try, timeout_seconds=1.0)
         assert store.put("key", data).bytes == len(data)
         assert b"".join(store.read("key")) == data
 

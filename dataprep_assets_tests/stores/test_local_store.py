@@ -19,6 +19,8 @@ from dataprep_assets_tests.stores.contract import StoreContract, content, sha256
 
 
 class TestLocalStore(StoreContract):
+    has_metadata = False
+
     @pytest.fixture
     def store(self, tmp_path_factory: pytest.TempPathFactory) -> LocalStore:
         return LocalStore(tmp_path_factory.mktemp("local") / "root")
