@@ -6,7 +6,8 @@
   dimensions (430 GB), entered into the cache's state without having been verified;
 * sample ids: ours against a Python loop with hashlib over samples, as the original script has it.
 
-Runs of both sides alternate; medians are compared. Nothing is kept but what `--json` asks for.
+Both sides of a comparison run in pairs, and its figure is the median of the pairs' ratios. Nothing is kept but what
+`--json` asks for.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.formats import npy_shards
+from dataprep_assets.formats.blake2b_lanes import lane_hasher
 from dataprep_assets.formats.sample_ids import ID_BYTES, sample_ids
 from dataprep_assets.serving import ShardWindow
 from dataprep_assets.serving.cache import Cache
@@ -43,22 +45,33 @@ PUBLISHED_TOKENS = 100 * 2**30
 DOWNLOAD_TARGET, SWAP_TARGET, HASH_TARGET = 1.05, 0.050, 20.0
 
 
-def _timed(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
+def _timed(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    started = clock()
     work()
-    return time.perf_counter() - started
+    return clock() - started
 
 
-def _alternate(runs: int, works: dict[str, Callable[[], object]], clean: Callable[[], object]) -> dict[str, float]:
-    """The median seconds of each, in turns, with `clean` before each; the first turn does not count."""
-    found: dict[str, list[float]] = {name: [] for name in works}
+def _pairs(
+    runs: int,
+    works: tuple[Callable[[], object], Callable[[], object]],
+    clean: Callable[[], object] = lambda: None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[float, float, float]:
+    """Median seconds of both, and the median of the first's seconds over the second's, pair by pair.
+
+    The runs of a pair follow one another, with `clean` before each, and every other pair begins with the second: a
+    machine whose other load comes and goes slows both. The first pair does not count.
+    """
+    pairs = []
     for turn in range(runs + 1):
-        for name in sorted(works, reverse=bool(turn % 2)):
+        seconds = [0.0, 0.0]
+        for which in (0, 1) if turn % 2 else (1, 0):
             clean()
-            seconds = _timed(works[name])
-            if turn:
-                found[name].append(seconds)
-    return {name: statistics.median(seconds) for name, seconds in found.items()}
+            seconds[which] = _timed(works[which], clock)
+        pairs.append(seconds)
+    counted = pairs[1:]
+    first, second = (statistics.median(column) for column in zip(*counted, strict=True))
+    return first, second, statistics.median(one / other for one, other in counted)
 
 
 def download(place: Place, release: Release, scratch: Path, runs: int) -> dict[str, float]:
@@ -78,9 +91,9 @@ def download(place: Place, release: Release, scratch: Path, runs: int) -> dict[s
             shutil.rmtree(scratch / name, ignore_errors=True)
         os.sync()
 
-    found = _alternate(runs, {"plain": plain, "window": window}, clean)
+    seconds, plainly, ratio = _pairs(runs, (window, plain), clean)
     clean()
-    return {**found, "bytes": shard.bytes, "ratio": found["window"] / found["plain"]}
+    return {"plain": plainly, "window": seconds, "bytes": shard.bytes, "ratio": ratio}
 
 
 def swaps(place: Place, cache: Path) -> dict[str, float]:
@@ -134,7 +147,7 @@ def swap_published_size(scratch: Path) -> dict[str, float]:
     return {"bytes": shards[0].bytes, **found}
 
 
-def hashing(samples: int, length: int, runs: int) -> dict[str, float]:
+def hashing(samples: int, length: int, runs: int) -> dict[str, Any]:
     """Seconds a sample of the loop and of ours, and how many times faster ours is."""
     tokens = np.random.default_rng(0).integers(0, 1 << 18, samples * length, dtype=np.uint32)
 
@@ -146,12 +159,19 @@ def hashing(samples: int, length: int, runs: int) -> dict[str, float]:
         return np.array(found, dtype=np.uint64)
 
     assert np.array_equal(loop(), sample_ids(tokens, length))
-    found = _alternate(runs, {"loop": loop, "ours": lambda: sample_ids(tokens, length)}, lambda: None)
+    works = (loop, lambda: sample_ids(tokens, length))
+    looped, ours, ratio = _pairs(runs, works)
+    # Of a core: what is left of the figure when other work keeps the cores busy.
+    _, _, of_a_core = _pairs(runs, works, clock=time.process_time)
     return {
         "length": length,
-        "loop": found["loop"] / samples,
-        "ours": found["ours"] / samples,
-        "ratio": found["loop"] / found["ours"],
+        "bytes": tokens.nbytes,
+        "loop": looped / samples,
+        "ours": ours / samples,
+        "gigabytes_per_second": tokens.nbytes / ours / 1e9,
+        "ratio": ratio,
+        "ratio_of_a_core": of_a_core,
+        "hasher": "hashlib" if lane_hasher() is None else "llvmlite",
         "cores": len(os.sched_getaffinity(0)),
     }
 
@@ -180,6 +200,7 @@ def measure(megabytes: int, runs: int, scratch: Path) -> dict[str, Any]:
     result["swap"].append(swap_published_size(scratch))
     for length in (128, 512, LENGTH, 8192):
         result["hashing"].append(hashing(max(1, megabytes * 1_000_000 // (4 * length)), length, runs))
+    result["load"] = os.getloadavg()
     return result
 
 
@@ -201,9 +222,11 @@ def render(result: dict[str, Any]) -> str:
     lines.append("sample ids against a Python loop with hashlib (target ≥ 20)")
     for row in result["hashing"]:
         lines.append(
-            f"  {row['length']:6} tokens  loop {row['loop'] * 1e6:.2f} µs  ours {row['ours'] * 1e6:.2f} µs a sample  "
-            f"{row['ratio']:.2f}x on {row['cores']} cores {_met(row['ratio'] >= HASH_TARGET)}"
+            f"  {row['length']:6} tokens  loop {row['loop'] * 1e6:.2f} µs  ours {row['ours'] * 1e6:.2f} µs a sample "
+            f"({row['gigabytes_per_second']:.2f} GB/s, {row['hasher']})  {row['ratio']:.2f}x on {row['cores']} cores, "
+            f"{row['ratio_of_a_core']:.2f}x in CPU time {_met(row['ratio'] >= HASH_TARGET)}"
         )
+    lines.append(f"load average (1, 5, 15 minutes): {', '.join(f'{load:.1f}' for load in result['load'])}")
     return "\n".join(lines)
 
 
