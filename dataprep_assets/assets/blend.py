@@ -1,7 +1,8 @@
 """The asset `<dataset>/blend`: the finished shards where their trainer expects them, and what it reads first.
 
-Its metadata has what Nemotron logs to W&B: `progress_table` and `stage_table` (the plan's asset has `plan_table`), and
-what was asked of each dataset against what came of it, as a table and as bars.
+Its metadata has what Nemotron logs to W&B: `progress_table` and `stage_table` (the plan's asset has `plan_table`); all
+three go to W&B itself where the declaration says `wandb`. Beside them is what was asked of each dataset against what
+came of it, as a table and as a plot.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,20 +10,20 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.assets.blend_plan import SHARDS, BlendAssets
-from dataprep_assets.assets.dataset import result, table, worker_count
+from dataprep_assets.assets.blend_plan import SHARDS, BlendAssets, plan_row
+from dataprep_assets.assets.dataset import location, result, table, worker_count
+from dataprep_assets.assets.share_plot import plotted
 from dataprep_assets.builds.blend.declaration import BlendDeclaration
 from dataprep_assets.builds.blend.finalize import ARTIFACT as RUNS
 from dataprep_assets.builds.blend.finalize import BLEND, DATA_ARGS, MANIFEST, build_blend_run
-from dataprep_assets.builds.blend.plan import BlendPlan
+from dataprep_assets.builds.blend.plan import BlendPlan, stage_identity
 from dataprep_assets.builds.blend.status import works_of
+from dataprep_assets.builds.blend.wandb_log import log_tables
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from resources import StorageResource
 
 NAME = "blend"
-_BAR = 40
-"""Characters of a whole blend in the bars."""
 
 
 def blend_asset(dataset: BlendAssets) -> dg.AssetsDefinition:
@@ -41,17 +42,25 @@ def blend_asset(dataset: BlendAssets) -> dg.AssetsDefinition:
         receipt, reused = build_blend_run(blend, store, plan, works)
         rows: Sequence[Mapping[str, Any]] = receipt.facts["realised"]
         empty = receipt.facts["empty"]
+        tables = {
+            "progress_table": progress_rows(blend, store, plan),
+            "stage_table": stage_rows(blend, store, plan),
+        }
         extra: dict[str, Any] = {
             "run_hash": plan.run_hash,
             "realised": table(rows),
-            "requested_and_realised": dg.MetadataValue.md(bars(rows)),
-            "progress_table": table(progress_rows(blend, store, plan)),
-            "stage_table": table(stage_rows(blend, store, plan)),
+            "requested_and_realised": plotted(rows, "realised"),
+            **{name: table(shown) for name, shown in tables.items()},
             "empty_shards": len(empty),
             "empty": ", ".join(empty) or "none",
             "train_on_it": dg.MetadataValue.md("\n".join(f"- `{line}`" for line in trainer_lines(blend, receipt))),
         }
         extra |= {f"realised_{row['split']}_{row['name']}": round(row["realised"], 6) for row in rows}
+        if blend.wandb is not None:
+            tables["plan_table"] = [plan_row(blend, unit) for unit in plan.units]
+            config = {"run_hash": plan.run_hash, **stage_identity(blend)}
+            place = log_tables(blend.wandb, dataset=blend.dataset, stage=blend.stage, config=config, tables=tables)
+            extra["wandb"] = location(place)
         return result(receipt, store.place(blend.artifact(RUNS, plan.run_hash)), reused, extra)
 
     return finished_blend
@@ -78,17 +87,6 @@ def trainer_lines(blend: BlendDeclaration, receipt: Receipt) -> list[str]:
     return [f"{root}/{MANIFEST}"]
 
 
-def bars(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Requested shares (light) over realised ones (dark), a pair of bars a dataset and split."""
-    width = max(len(f"{row['split']} {row['name']}") for row in rows)
-    lines = []
-    for row in rows:
-        for share, mark in ((row["requested"], "░"), (row["realised"], "█")):
-            label = f"{row['split']} {row['name']}" if mark == "░" else ""
-            lines.append(f"{label:<{width}} {mark * round(share * _BAR):<{_BAR}} {share:7.4f}")
-    return "```\n" + "\n".join(lines) + "\n```"
-
-
 def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:
     """How far each dataset is: shards fetched and made, tokens and sequences so far."""
     rows = []
@@ -111,20 +109,61 @@ def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
 
 
 def stage_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:
-    """The stages of the pipeline: tasks done, those that wait before a stage and after it, its worker processes."""
+    """What each stage of the pipeline has done, from the receipts that are there.
+
+    `tasks` are artifacts, `queue_in` those that wait for the stage and `queue_out` those that the next one has not had;
+    `rows` are rows read, `bytes` those of the artifacts, of a snapshot those of its source files. `worker_seconds` and
+    `cpu_seconds` are empty for a stage that does not measure them; `first` and `last` are when its first and its last
+    artifact were finished.
+    """
     total = len(plan.partitions)
-    fetched = len(_there(blend, store, "blend_snapshot", plan.partitions))
-    made = _there(blend, store, SHARDS[blend.stage], plan.partitions)
-    cpu = sum(r.measured.get("cpu_seconds", 0.0) for r in made)
-    tokens = sum(r.ledger.tokens for r in made if r.ledger)
+
+    def single(name: str, stage: str, partition: str | None = None) -> dict[str, Any]:
+        made = _there(blend, store, name, [partition])
+        return _stage(stage, made, queue_in=1 - len(made))
+
+    snapshots = _there(blend, store, "blend_snapshot", plan.partitions)
+    shards = _there(blend, store, SHARDS[blend.stage], plan.partitions)
+    fetched = _stage("blend_snapshot", snapshots, total - len(snapshots), max(0, len(snapshots) - len(shards)))
+    made = _stage(SHARDS[blend.stage], shards, total - len(shards), actors=worker_count(blend.workers))
     return [
-        {"stage": "blend_snapshot", "tasks": fetched, "queue_in": total - fetched, "queue_out": fetched - len(made)}
-        | {"actors": 1, "tokens_per_cpu_second": 0.0},
-        {"stage": SHARDS[blend.stage], "tasks": len(made), "queue_in": total - len(made), "queue_out": 0}
-        | {"actors": worker_count(blend.workers), "tokens_per_cpu_second": round(tokens / cpu, 1) if cpu else 0.0},
+        single("blend_plan", "blend_plan"),
+        single("blend_preview", "blend_preview"),
+        fetched | {"bytes": sum(int(receipt.facts["source_bytes"]) for receipt in snapshots)},
+        *([single("engine_certificate", "engine_certificate")] if blend.stage != "rl" else []),
+        made,
+        single(RUNS, NAME, plan.run_hash),
     ]
 
 
-def _there(blend: BlendDeclaration, store: ArtifactStore, name: str, partitions: Sequence[str]) -> list[Receipt]:
+def _stage(name: str, made: Sequence[Receipt], queue_in: int, queue_out: int = 0, actors: int = 1) -> dict[str, Any]:
+    ledgers = [receipt.ledger for receipt in made if receipt.ledger]
+    tokens = sum(ledger.tokens for ledger in ledgers)
+    wall, cpu = (_measured(made, what) for what in ("wall_seconds", "cpu_seconds"))
+    finished = sorted(str(receipt.measured["created"]) for receipt in made if "created" in receipt.measured)
+    return {
+        "stage": name,
+        "tasks": len(made),
+        "queue_in": queue_in,
+        "queue_out": queue_out,
+        "actors": actors,
+        "rows": sum(ledger.rows_in for ledger in ledgers),
+        "tokens": tokens,
+        "bytes": sum(receipt.total_bytes for receipt in made),
+        "worker_seconds": "" if wall is None else round(wall, 1),
+        "cpu_seconds": "" if cpu is None else round(cpu, 1),
+        "tokens_per_cpu_second": round(tokens / cpu, 1) if cpu else "",
+        "first": finished[0] if finished else "",
+        "last": finished[-1] if finished else "",
+    }
+
+
+def _measured(made: Sequence[Receipt], what: str) -> float | None:
+    """The sum of what every receipt of a stage measured; None unless each did."""
+    found = [receipt.measured[what] for receipt in made if what in receipt.measured]
+    return sum(found) if found and len(found) == len(made) else None
+
+
+def _there(blend: BlendDeclaration, store: ArtifactStore, name: str, partitions: Sequence[str | None]) -> list[Receipt]:
     found = store.receipts([blend.artifact(name, partition) for partition in partitions])
     return [receipt for receipt in found if receipt is not None]

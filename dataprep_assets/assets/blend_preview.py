@@ -6,6 +6,7 @@ import dagster as dg
 
 from dataprep_assets.assets.blend_plan import BlendAssets
 from dataprep_assets.assets.dataset import result, table
+from dataprep_assets.assets.share_plot import plotted
 from dataprep_assets.builds.blend.preview import build_blend_preview
 from resources import StorageResource
 
@@ -24,6 +25,7 @@ def blend_preview_asset(dataset: BlendAssets) -> dg.AssetsDefinition:
         receipt, reused = build_blend_preview(blend, store, dataset.plan(store))
         facts = receipt.facts
         extra: dict[str, Any] = {"preview": table(facts["sources"])}
+        extra["requested_and_realisable"] = plotted(facts["sources"], "realisable")
         extra |= {f"expected_{name}": facts[name] for name in ("rows", "tokens", "shards")}
         extra |= {"bytes_to_fetch": facts["bytes_to_fetch"], "disk_bytes": facts["disk_bytes"]}
         extra["rounds_to_zero"] = ", ".join(facts["rounds_to_zero"]) or "none"

@@ -4,6 +4,7 @@ Shards of token bins have a life of their own (`builds/token_bins.py`), because 
 """
 
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,7 +50,9 @@ def have(
         if receipt is not None:
             return receipt, True
         staged.mkdir()
+        started = time.monotonic()
         written = write(staged)
+        seconds = time.monotonic() - started
         joined = {j.record.path: j for j in written.joined}
         digests = {**written.digests, **{name: j.record.sha256 for name, j in joined.items()}}
         files = {record.path: record for record in record_files(staged, digests)}
@@ -63,7 +66,7 @@ def have(
             files=tuple(files[name] for name in sorted(files)),
             facts=written.facts,
             ledger=written.ledger,
-            measured={"created": now(), "versions": versions()},
+            measured={"created": now(), "versions": versions(), "wall_seconds": round(seconds, 3)},
         )
         receipt.write(staged)
         publish_directory(staged, directory)

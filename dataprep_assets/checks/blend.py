@@ -24,13 +24,8 @@ CHECKS = {
 
 
 def blend_checks(dataset: BlendAssets) -> dg.AssetChecksDefinition:
-    """All checks of the run.
-
-    RL files hold every record once and take equal weights alone, so that no share is asked for: their table is in the
-    asset's metadata, and nothing compares it.
-    """
+    """All checks of the run."""
     blend = dataset.blend
-    descriptions = {n: what for n, what in CHECKS.items() if blend.stage != "rl" or n != "realised_as_requested"}
 
     def findings(_: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
         store = dataset.store(storage)
@@ -43,7 +38,6 @@ def blend_checks(dataset: BlendAssets) -> dg.AssetChecksDefinition:
         yield "run_intact", proofs.run_intact(directory, receipt, plan)
         yield "entry_lists_every_shard", proofs.entry_lists_every_shard(blend, directory, receipt)
         yield "splits_disjoint", proofs.splits_disjoint(receipt, plan)
-        if "realised_as_requested" in descriptions:
-            yield "realised_as_requested", proofs.realised_as_requested(blend, directory, receipt, plan)
+        yield "realised_as_requested", proofs.realised_as_requested(blend, directory, receipt, plan)
 
-    return checks_of(dataset.key(NAME), descriptions, findings)
+    return checks_of(dataset.key(NAME), CHECKS, findings)

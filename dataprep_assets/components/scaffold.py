@@ -201,10 +201,10 @@ attributes:
   blend:                              # or the path of a blend's JSON file: ./blend.json
     datasets:                         # or one or more of train, valid, test instead of datasets
       - name: code
-        path: ./data/code             # file, folder, glob, hf://organization/name@commit or s3://bucket/prefix
-        # weight: 1.0                 # share of the blend, relative; 0 leaves it out
-        # split: train                # only files with this as a whole part of their path
-        # subset: python              # the same
+        path: ./data/code             # file, folder, glob, hf://organization/name@commit, s3://… or gs://…
+        # weight: 1.0                 # share of the blend, relative (rl: how often it is read); 0 leaves it out
+        # split: train                # only files with this as a whole part of their path, or the beginning of one
+        # subset: python              # the same, before `split`
         # text_field: text            # pretrain
         # messages_field: messages    # sft: instead of the stage's
         # tools_field: tools          # sft: instead of the stage's
@@ -243,6 +243,8 @@ attributes:
   # tolerance: 0.01                   # largest difference of a realised share from its request
   # bad_records: {{policy: drop, budget: 0.001}}   # default: fail
   # sources: {{object_cache: ./objects}}   # s3_endpoint, s3_region, hub_endpoint, hub_cache
+  # execution_mode: auto              # auto | streaming | batch: how `dataprep run` launches the shards
+  # wandb: {{project: blends}}          # the finished run's tables there too; also entity, mode: online | offline
   # trainer_root: /lustre/artifacts   # where the trainer finds the storage, if elsewhere
   # force: again                      # any text: another one makes everything again
   # storage: /path/to/artifacts       # default: DATAPREP_ROOT

@@ -10,7 +10,7 @@ from dataprep_assets.assets.blend import NAME, blend_asset, trainer_lines
 from dataprep_assets.assets.blend_plan import SHARDS, BlendAssets, blend_plan_asset
 from dataprep_assets.assets.blend_preview import blend_preview_asset
 from dataprep_assets.assets.blend_snapshot import blend_snapshot_asset
-from dataprep_assets.assets.dataset import Step, partition_range
+from dataprep_assets.assets.dataset import Step, partition_range, worker_count
 from dataprep_assets.assets.engine_certificate import engine_certificate_asset
 from dataprep_assets.assets.indexed_bins import indexed_bins_asset
 from dataprep_assets.assets.packed_sft import packed_sft_asset
@@ -18,6 +18,7 @@ from dataprep_assets.assets.rl_jsonl import rl_jsonl_asset
 from dataprep_assets.builds.blend.declaration import BlendDeclaration
 from dataprep_assets.builds.blend.finalize import ARTIFACT as RUNS
 from dataprep_assets.builds.blend.plan import has_blend_plan
+from dataprep_assets.builds.blend.snapshot import launches
 from dataprep_assets.builds.blend.status import stale, sweep_blend
 from dataprep_assets.builds.blend.stream import build_blend_certificate, load_blend_certificate
 from dataprep_assets.checks.blend import blend_checks
@@ -37,6 +38,15 @@ _SHARDS = {
     "sft": (packed_sft_asset, packed_sft_checks),
     "rl": (rl_jsonl_asset, rl_jsonl_checks),
 }
+
+
+STREAMED_RUNS = 64
+"""Runs of a blend that streams, at most: each looks at what is known of every shard."""
+
+
+def streamed_shards(blend: BlendDeclaration, total: int) -> int:
+    """Shards of each run of a blend that streams: enough to keep the workers busy until its end."""
+    return max(4 * worker_count(blend.workers), -(-total // STREAMED_RUNS))
 
 
 @scaffold_with(TrainingBlendScaffolder)
@@ -83,16 +93,21 @@ class TrainingBlend(DatasetComponent):
         return dg.Definitions(assets=assets, asset_checks=checks)
 
     def steps(self, store: ArtifactStore) -> Iterator[Step]:
-        """The plan and the preview, the certificate, then all shards as one range, then the run."""
+        """Plan and preview, the certificate, the shards in one range or, streaming, several, then the run."""
         key = self.assets.key
         yield Step("plan and preview", [key("blend_plan"), key("blend_preview")])
         if self.declaration.stage != "rl":
             yield Step("engine certificate", [key("engine_certificate")])
         plan = self.assets.plan(store)
         self._run_hash = plan.run_hash
-        shards = plan.partitions
-        title = f"{len(shards)} shards of {len(plan.units)} datasets"
-        yield Step(title, [key("blend_snapshot"), self.assets.shards], partition_range(shards))
+        done, total = 0, len(plan.partitions)
+        ranges = launches(self.declaration, plan, streamed_shards(self.declaration, total))
+        for shards in ranges:
+            title = f"{total} shards of {len(plan.units)} datasets"
+            if len(ranges) > 1:
+                title = f"shards {done + 1} to {done + len(shards)} of {title}"
+            yield Step(title, [key("blend_snapshot"), self.assets.shards], partition_range(shards))
+            done += len(shards)
         yield Step("blend", [key(NAME)])
 
     def stale(self, store: ArtifactStore) -> Iterator[str]:

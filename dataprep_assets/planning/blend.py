@@ -5,7 +5,8 @@ with the tie-breaking of Nemotron's `create_size_balanced_assignments`, so a pla
 there does. Fewer files than shards are cut by rows, at least one shard a file: any skew of sizes has an answer.
 
 Entry points: `assign_by_size`, `shares_by_size`, `sampled_shards`, `held_out`; `requested_shares`, `outlook`,
-`shard_weights`, `shards_for_shares`, `drift`.
+`shard_weights`, `shards_for_shares`, `drift`; for records that are read as often as they are listed, `record_repeats`
+and `record_shares`.
 """
 
 import hashlib
@@ -25,6 +26,8 @@ __all__ = [
     "drift",
     "held_out",
     "outlook",
+    "record_repeats",
+    "record_shares",
     "requested_shares",
     "sampled_shards",
     "shard_weights",
@@ -34,6 +37,8 @@ __all__ = [
 
 SPLITS = ("train", "valid", "test")
 """The keys of a per-split `blend.json`, in order."""
+MAX_REPEATS = 100
+"""How often a dataset's records may be listed: a weight beyond it is a mistake, and its list would be endless."""
 
 
 def assign_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[list[int]]:
@@ -199,3 +204,26 @@ def _nearest(rows: Sequence[int], wanted: float) -> list[int]:
 def drift(requested: Mapping[str, float], realised: Mapping[str, float]) -> float:
     """The largest difference between a requested share and the realised one, as a fraction of the whole blend."""
     return max((abs(requested.get(n, 0.0) - realised.get(n, 0.0)) for n in {*requested, *realised}), default=0.0)
+
+
+def record_repeats(weights: Mapping[str, float]) -> dict[str, int]:
+    """How often each dataset's records are listed: its weight over the smallest one, to the nearest whole number.
+
+    For consumers that read every listed file once and know no weights (RL). Datasets of weight 0 are left out.
+    """
+    positive = {name: Fraction(weight) for name, weight in weights.items() if weight > 0}
+    least = min(positive.values())
+    found = {name: round(weight / least) for name, weight in positive.items()}
+    if above := {name: count for name, count in found.items() if count > MAX_REPEATS}:
+        raise ConfigError(
+            f"blend: by their weights the records of {above} would be listed more than {MAX_REPEATS} times; RL weights "
+            "say how often a record is read, relative to the other datasets. Bring the weights closer together"
+        )
+    return found
+
+
+def record_shares(rows: Mapping[str, int], times: Mapping[str, float]) -> dict[str, float]:
+    """Each dataset's share of all records that are read when each of its `rows` is read this many times."""
+    read = {name: count * times[name] for name, count in rows.items()}
+    total = sum(read.values())
+    return {name: count / total if total else 0.0 for name, count in read.items()}

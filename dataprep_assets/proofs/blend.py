@@ -6,8 +6,9 @@ Entry points: `plan_covers_sources`, `plan_is_current`, `rows_read_once`, `nothi
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dataprep_assets.builds.blend.declaration import BlendDeclaration
@@ -24,8 +25,9 @@ from dataprep_assets.builds.blend.plan import (
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import blend_json
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, damage
-from dataprep_assets.planning.blend import drift, requested_shares
+from dataprep_assets.planning.blend import drift, record_shares, requested_shares
 from dataprep_assets.proofs.finding import Finding, Row, fact, first_of, judged, ledger_of, name_of, verdict
 from dataprep_assets.sources.rows import count_rows
 
@@ -244,25 +246,30 @@ def _plan_folders(directory: Path) -> dict[str, str]:
 
 
 def _blend_json_defects(blend: BlendDeclaration, directory: Path, receipt: Receipt) -> Iterator[str]:
-    root = f"{fact(receipt, 'root')}/"
+    root, files = f"{fact(receipt, 'root')}/", suffixes(blend)
 
     def exists(prefix: str) -> bool:
         place = directory / prefix.removeprefix(root)
-        return prefix.startswith(root) and all(place.with_name(place.name + s).is_file() for s in (".bin", ".idx"))
+        return prefix.startswith(root) and all(place.with_name(place.name + s).is_file() for s in files)
 
-    found = blend_json.defects(directory / BLEND, exists)
+    found = blend_json.defects(directory / BLEND, lambda _: True)
     yield from found
     if found:
         return
     splits, folders = blend_json.read_blend(directory / BLEND), _plan_folders(directory)
     for split in blend_json.SPLITS:
-        listed = sorted(entry.prefix.removeprefix(root) for entry in splits.get(split, ()))
+        prefixes = [entry.prefix for entry in splits.get(split, ())]
+        for prefix in prefixes:
+            if not exists(prefix):
+                yield f"{BLEND}: {prefix}: listed, but its {' and '.join(files)} are not all there"
+        listed = sorted(prefix.removeprefix(root) for prefix in prefixes)
         if listed != (wanted := _stems(receipt, split, folders)):
             odd = sorted({*listed} ^ {*wanted})
             yield f"{BLEND}: {split} lists {len(listed)} shards, {len(wanted)} are used; they differ in {first_of(odd)}"
 
 
 def _split_folder_defects(blend: BlendDeclaration, directory: Path, receipt: Receipt) -> Iterator[str]:
+    yield from _blend_json_defects(blend, directory, receipt)
     folders = _plan_folders(directory)
     for split in fact(receipt, "used"):
         files = sorted((directory / "splits" / split).iterdir())
@@ -281,19 +288,21 @@ def _split_folder_defects(blend: BlendDeclaration, directory: Path, receipt: Rec
 
 
 def _rl_manifest_defects(blend: BlendDeclaration, directory: Path, receipt: Receipt) -> Iterator[str]:
-    try:
-        value = json.loads((directory / MANIFEST).read_bytes())
-    except ValueError as error:
-        raise FormatError(f"{directory / MANIFEST}: not JSON: {error}") from error
+    value = _object(directory / MANIFEST)
     root, folders, (suffix,) = f"{fact(receipt, 'root')}/", _plan_folders(directory), suffixes(blend)
     if value.get("run_hash") != fact(receipt, "run_hash"):
         yield f"{MANIFEST}: run hash {value.get('run_hash')}, the receipt says {fact(receipt, 'run_hash')}"
+    repeats = {(row["split"], row["name"]): round(row["epochs"]) for row in fact(receipt, "realised")}
     for split in fact(receipt, "used"):
-        listed = value.get("val" if split == "valid" else split, [])
-        wanted = [f"{stem}{suffix}" for stem in _stems(receipt, split, folders)]
+        listed = value.get(_manifest_key(split), [])
+        wanted = [
+            f"{stem}{suffix}"
+            for stem in _stems(receipt, split, folders)
+            for _ in range(repeats[split, PurePosixPath(stem).parts[1]])
+        ]
         if sorted(path.removeprefix(root) for path in listed) != wanted:
-            yield f"{MANIFEST}: {split} lists {len(listed)} files, {len(wanted)} are used"
-        for path in listed:
+            yield f"{MANIFEST}: {split} lists {len(listed)} files, it is to list {len(wanted)}"
+        for path in dict.fromkeys(listed):
             if not (directory / path.removeprefix(root)).is_file():
                 yield f"{MANIFEST}: {path}: listed and not there"
 
@@ -302,17 +311,18 @@ def _rl_manifest_defects(blend: BlendDeclaration, directory: Path, receipt: Rece
 def realised_as_requested(blend: BlendDeclaration, directory: Path, receipt: Receipt, plan: BlendPlan) -> Finding:
     """Each dataset's realised share is within the declared tolerance of its request, and no epoch limit is crossed.
 
-    Shares of pretraining are computed from `blend.json` itself; those of the other stages are rows.
+    Shares of pretraining are computed from `blend.json` itself, those of RL from `manifest.json` and the books of the
+    shards that it lists, those of SFT are rows.
     """
     table: list[dict[str, Any]] = fact(receipt, "realised")
-    shares = _listed_shares(directory, receipt) if blend.stage == "pretrain" else {}
     defects: list[str] = []
     worst = 0.0
     for split in dict.fromkeys(row["split"] for row in table):
         rows = [row for row in table if row["split"] == split]
-        units = [u for u in plan.units if blend.held_out is not None or u.home == split]
-        requested = requested_shares({unit.name: unit.dataset.weight for unit in units})
-        realised = shares.get(split) or {row["name"]: row["realised"] for row in rows}
+        is_whole = blend.held_out is None
+        weights = {u.name: u.dataset.weight for u in plan.units if u.home == split or not is_whole}
+        of_run = _SplitOfRun(directory=directory, receipt=receipt, split=split, weights=weights, is_whole=is_whole)
+        requested, realised = _SHARES[blend.stage](of_run)
         worst = max(worst, drift(requested, realised))
         defects += [
             f"{split}: {name} was to be {want:.4f} of the blend and is {realised.get(name, 0.0):.4f}"
@@ -329,10 +339,94 @@ def realised_as_requested(blend: BlendDeclaration, directory: Path, receipt: Rec
     return verdict(
         defects,
         f"Every dataset's share is as requested, within {blend.tolerance:g}.",
-        "Change the weights to what can be had, add data, or raise `num_shards`, `max_epochs` or `tolerance`",
+        _RL_ADVICE if blend.stage == "rl" else _ADVICE,
         facts={"largest_difference": worst, "tolerance": blend.tolerance},
         table=table,
     )
+
+
+_ADVICE = "Change the weights to what can be had, add data, or raise `num_shards`, `max_epochs` or `tolerance`"
+_RL_ADVICE = (
+    "See in the shards' ledgers which transform left records out, make the weights whole multiples of the smallest, or "
+    "raise `max_epochs` or `tolerance`"
+)
+_Shares = dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SplitOfRun:
+    """A split of a run: the weights of its datasets, and whether every shard of these is of this split."""
+
+    directory: Path
+    receipt: Receipt
+    split: str
+    weights: Mapping[str, float]
+    is_whole: bool
+
+
+def _pretrain_shares(at: _SplitOfRun) -> tuple[_Shares, _Shares]:
+    return requested_shares(at.weights), _listed_shares(at.directory, at.receipt).get(at.split, {})
+
+
+def _sft_shares(at: _SplitOfRun) -> tuple[_Shares, _Shares]:
+    table = fact(at.receipt, "realised")
+    return requested_shares(at.weights), {r["name"]: r["realised"] for r in table if r["split"] == at.split}
+
+
+def _rl_shares(at: _SplitOfRun) -> tuple[_Shares, _Shares]:
+    """Records of the sources, each as often as the weights say, and records in the files as often as they are listed.
+
+    Records of shards without any (every one was left out) count where no split can have been chosen for them.
+    """
+    used, books = {*fact(at.receipt, "used")[at.split]}, _books(at.directory)
+    asked = dict.fromkeys(at.weights, 0)
+    for stem, ledger in books.items():
+        name, _, shard = PurePosixPath(stem).parts
+        is_used = partition_key(name, int(shard.removeprefix("shard_"))) in used
+        if name in asked and (at.is_whole or is_used):
+            asked[name] += ledger.rows_in
+    root = f"{fact(at.receipt, 'root')}/datasets/"
+    written = dict.fromkeys(at.weights, 0)
+    for path in _object(at.directory / MANIFEST).get(_manifest_key(at.split), []):
+        stem = path.removeprefix(root).removesuffix(".zst").removesuffix(".jsonl")
+        if stem in books:  # another one is a defect of the manifest
+            name = PurePosixPath(stem).parts[0]
+            written[name] = written.get(name, 0) + books[stem].documents
+    return record_shares(asked, at.weights), record_shares(written, dict.fromkeys(written, 1.0))
+
+
+def _books(directory: Path) -> dict[str, Ledger]:
+    """`<name>/<plan_hash>/shard_000000` → the ledger of each shard of a run."""
+    found = {}
+    for path in sorted((directory / "datasets").glob("*/*/receipts/shard_*.json")):
+        stem = path.parent.parent.relative_to(directory / "datasets") / path.stem
+        try:
+            found[stem.as_posix()] = Ledger.from_json(_object(path)["ledger"])
+        except (KeyError, TypeError) as error:
+            raise FormatError(f"{path}: not the books of a shard: {error}") from error
+    return found
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of a run; FormatError when there is none."""
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise FormatError(f"{path}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise FormatError(f"{path}: not a JSON object")
+    return value
+
+
+_SHARES: Mapping[str, Callable[[_SplitOfRun], tuple[_Shares, _Shares]]] = {
+    "pretrain": _pretrain_shares,
+    "sft": _sft_shares,
+    "rl": _rl_shares,
+}
+
+
+def _manifest_key(split: str) -> str:
+    return "val" if split == "valid" else split
 
 
 def _listed_shares(directory: Path, receipt: Receipt) -> dict[str, dict[str, float]]:

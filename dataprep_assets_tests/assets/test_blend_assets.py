@@ -1,23 +1,27 @@
 """Training blends as Dagster makes them: partitions in order, tables, what is done again, what fails alone."""
 
 import json
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
+from xml.etree import ElementTree
 
 import dagster as dg
+import orjson
 import pytest
 
 from dataprep_assets.assets.blend_plan import register_in_order
 from dataprep_assets.builds.blend.declaration import BlendDeclaration
-from dataprep_assets.builds.blend.plan import BlendPlan
+from dataprep_assets.builds.blend.plan import BlendPlan, plan_blend
 from dataprep_assets.components.training_blend import TrainingBlend
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets_tests.assets.test_corpus_assets import failure_of
 from dataprep_assets_tests.builds.blend.pipeline import pretraining, small_sources, texts, write_rows
+from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.sample.make_sample_blends import plain_chat, task
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 from resources import StorageResource, resources_of
@@ -206,8 +210,23 @@ def test_the_three_tables_and_both_shares_are_shown(finished: Blend) -> None:
         ("web", 3, 3, 3, "completed"),
     ]
     assert sum(r["total_sequences"] for r in progress) == 150
-    stages = {r["stage"]: (r["tasks"], r["queue_in"], r["queue_out"]) for r in rows(shown["stage_table"])}
-    assert stages == {"blend_snapshot": (6, 0, 0), "indexed_bins": (6, 0, 0)}
+    stages = {r["stage"]: r for r in rows(shown["stage_table"])}
+    assert {name: (r["tasks"], r["queue_in"], r["queue_out"]) for name, r in stages.items()} == {
+        "blend_plan": (1, 0, 0),
+        "blend_preview": (1, 0, 0),
+        "blend_snapshot": (6, 0, 0),
+        "engine_certificate": (1, 0, 0),
+        "indexed_bins": (6, 0, 0),
+        "blend": (1, 0, 0),
+    }
+    assert (stages["indexed_bins"]["rows"], stages["blend"]["rows"]) == (150, 150)
+    assert stages["indexed_bins"]["tokens"] == stages["blend"]["tokens"] == sum(r["total_tokens"] for r in progress)
+    receipts = finished.store.receipts(
+        [finished.declaration.artifact("indexed_bins", p) for p in finished.plan.partitions]
+    )
+    assert stages["indexed_bins"]["bytes"] == sum(r.total_bytes for r in receipts if r)
+    assert stages["indexed_bins"]["cpu_seconds"] == round(sum(r.measured["cpu_seconds"] for r in receipts if r), 1)
+    assert all(r["first"] and r["first"] <= r["last"] for r in stages.values())
     assert {(r["split"], r["name"], round(r["realised"], 6)) for r in rows(shown["realised"])} == {
         ("train", "code", 0.75),
         ("train", "web", 0.25),
@@ -215,7 +234,11 @@ def test_the_three_tables_and_both_shares_are_shown(finished: Blend) -> None:
         ("valid", "web", 0.25),
     }
     assert shown["realised_train_code"] == pytest.approx(0.75)
-    assert "train code ░" in shown["requested_and_realised"]
+    for asset, entry in (("blend", "requested_and_realised"), ("blend_preview", "requested_and_realisable")):
+        alt, _, picture = finished.metadata(asset)[entry].removesuffix(")").partition("](data:image/svg+xml;base64,")
+        assert alt.startswith("![requested and realis")
+        drawn = b64decode(picture).decode()
+        assert {"train code", "train web", "0.7500"} <= {e.text for e in ElementTree.fromstring(drawn).iter()}
     assert f"--per-split-data-args-path {finished.run_directory}/blend.json" in shown["train_on_it"]
 
 
@@ -305,9 +328,56 @@ def test_rl_lists_every_shard_of_every_split(tmp_path: Path) -> None:
         assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
         found = evaluations(outcomes)
         assert failed(found) == set()
-        assert "blend.realised_as_requested" not in found
+        assert found["blend.realised_as_requested"].passed
         manifest = json.loads((made.run_directory / "manifest.json").read_bytes())
         assert {split: len(manifest[split]) for split in ("train", "val", "test")} == {"train": 2, "val": 2, "test": 0}
         lines = [line for path in manifest["train"] for line in Path(path).read_bytes().splitlines()]
         assert len(lines) == 20
         assert all(set(json.loads(line)) == {"messages"} for line in lines)
+
+
+def fetched(made: Blend) -> list[list[str]]:
+    """The steps that make shards, as `dataprep run` launches them: the partitions of each."""
+    partitions = made.plan.partitions
+    bounds = [tuple(step.tags.values()) for step in made.component.steps(made.store) if step.tags]
+    return [partitions[partitions.index(first) : partitions.index(last) + 1] for first, last in bounds]
+
+
+@pytest.mark.parametrize("mode", ["batch", "streaming"])
+def test_batch_has_every_source_before_a_shard_and_streaming_those_of_its_shards(tmp_path: Path, mode: str) -> None:
+    files = {
+        f"train-{i:05d}.jsonl": b"".join(orjson.dumps(task(Random(n), n)) + b"\n" for n in range(5)) for i in range(6)
+    }
+    with HubServer(files, repo_id="org/tasks") as hub:
+        access = {"hub_endpoint": hub.endpoint, "hub_cache": tmp_path / "cache"}
+        entry = {"name": "knots", "path": "hf://org/tasks", "split": "train"}
+        settings = {"blend": {"datasets": [entry]}, "sources": access, "num_shards": 6, "workers": 1}
+        declaration = tasks(tmp_path / "unused", execution_mode=mode, **settings)
+        with blend(declaration, tmp_path / "artifacts") as made:
+            here: list[tuple[int, int]] = []
+            job = made.definitions.resolve_implicit_global_asset_job_def()
+            for step in made.component.steps(made.store):
+                outcome = job.execute_in_process(
+                    asset_selection=list(step.keys), tags=dict(step.tags), instance=made.instance, run_config=QUIET
+                )
+                assert outcome.success
+                order = [event.asset_key.path[-1] for event in outcome.get_asset_materialization_events()]
+                half = len(order) // 2
+                assert not step.tags or order == ["blend_snapshot"] * half + ["rl_jsonl"] * half
+                sources = len(list((tmp_path / "cache").glob("datasets--*/snapshots/*/*.jsonl")))
+                here.append((sources, len(list((made.root / "small_rl" / "rl_jsonl").glob("*/receipt.json")))))
+            # the plan knows of all, the preview looked at the smallest; then the shards, then the run
+            steps = {"batch": [(6, 6)], "streaming": [(4, 4), (6, 6)]}[mode]
+            assert here == [(1, 0), *steps, (6, 6)]
+            assert list(made.component.stale(made.store)) == []
+            assert [len(part) for part in fetched(made)] == ([6] if mode == "batch" else [4, 2])
+            other = declaration.model_copy(update={"execution_mode": "auto"})
+            assert plan_blend(other, made.plan).run_hash == made.plan.run_hash
+            assert list(TrainingBlend(other).stale(made.store)) == []
+            assert [len(part) for part in fetched(Blend(other, made.root, made.instance))] == [4, 2]
+
+
+def test_local_sources_are_one_run_unless_streaming_is_declared(finished: Blend) -> None:
+    assert fetched(finished) == [finished.plan.partitions]
+    streaming = finished.declaration.model_copy(update={"execution_mode": "streaming"})
+    assert [len(part) for part in fetched(Blend(streaming, finished.root, finished.instance))] == [4, 2]

@@ -13,7 +13,7 @@ from dataprep_assets.builds.blend.declaration import BlendDeclaration
 from dataprep_assets.builds.rl.transforms import declared_sources
 from dataprep_assets.components.dataset import declared
 from dataprep_assets.components.scaffold import TrainingBlendScaffolder
-from dataprep_assets.components.training_blend import TrainingBlend
+from dataprep_assets.components.training_blend import TrainingBlend, streamed_shards
 from dataprep_assets.definitions import defs
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -47,6 +47,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         ({"blend": entry(wieght=1)}, "blend.inline.datasets.0.wieght", "Extra inputs are not permitted"),
         ({"stage": "dpo"}, "stage", "'pretrain', 'sft' or 'rl'"),
         ({"stage": "rl"}, "attributes", "`tokenizer` belongs to the stages"),
+        ({"stage": "rl", "tokenizer": None, "train_tokens": 9}, "attributes", "`train_tokens` belongs to the stages"),
         ({"sft": {"pack_size": 64}}, "attributes", "options of another stage"),
         ({"pretrain": {"dtype": "uint32"}}, "pretrain.dtype", "'auto', 'int32' or 'uint16'"),
         ({"num_shards": 0}, "num_shards", "greater than or equal to 1"),
@@ -94,6 +95,51 @@ def test_a_blend_is_the_same_inline_and_in_its_file(tmp_path: Path) -> None:
     assert inline.units()[0].dataset.path == str(tmp_path / "code")
 
 
+def test_every_path_is_relative_to_the_folder_of_the_yaml(tmp_path: Path) -> None:
+    """Wherever `dataprep` is started: `data/code` is beside the declaration that says so."""
+    home = tmp_path / "defs" / "mixed"
+    paths = [
+        "data/code",
+        "data/*.jsonl",
+        "../shared/a.parquet",
+        "/absolute/b",
+        "hf://org/d@main",
+        "s3://b/p",
+        "gs://b/p",
+    ]
+    blend = {"train": [{"name": f"d{i}", "path": path} for i, path in enumerate(paths)]}
+    sources = {"hub_cache": "hub", "object_cache": "objects"}
+    made = declared(BlendDeclaration, attributes(blend=blend, sources=sources, storage="out"), home / "defs.yaml")
+    found = [unit.dataset.path for unit in made.data_blend().units()]
+    local = [f"{home}/data/code", f"{home}/data/*.jsonl", f"{tmp_path}/defs/shared/a.parquet", "/absolute/b"]
+    assert found == [*local, "hf://org/d@main", "s3://b/p", "gs://b/p"]
+    assert made.required_tokenizer.path == home / "tokenizer"
+    assert (made.sources.hub_cache, made.sources.object_cache) == (home / "hub", home / "objects")
+    assert made.storage == str(home / "out")
+
+
+def test_placeholder_sources_are_relative_to_the_folder_of_the_yaml(tmp_path: Path) -> None:
+    sources = {"a": "data/a.parquet", "b": {"path": "data/b", "split": "math"}, "c": f"hf://org/c@{'0' * 40}"}
+    transforms = ["nemotron_rl", {"resolve_hf_placeholders": {"sources": sources}}, {"select": ["messages"]}]
+    yaml_path = tmp_path / "mixed" / "defs.yaml"
+    rl = attributes(stage="rl", rl={"transforms": transforms})
+    rl.pop("tokenizer")
+    made = declared(BlendDeclaration, rl, yaml_path).rl_options.transforms
+    found = {name: source.path for name, source in declared_sources(made).items()}
+    assert found == {"a": f"{tmp_path}/mixed/data/a.parquet", "b": f"{tmp_path}/mixed/data/b", "c": sources["c"]}
+    assert (made[0], made[2]) == (transforms[0], transforms[2])
+
+
+@pytest.mark.parametrize(
+    ("template", "found"),
+    [("chat.jinja", "{folder}/chat.jinja"), ("nano3", "nano3"), ("{{ messages }}", "{{ messages }}")],
+)
+def test_a_template_file_is_beside_the_yaml_even_before_it_is_there(template: str, found: str, tmp_path: Path) -> None:
+    sft = attributes(stage="sft", sft={"chat_template": template})
+    made = declared(BlendDeclaration, sft, tmp_path / "defs.yaml")
+    assert made.sft_options.chat_template == found.replace("{folder}", str(tmp_path))
+
+
 # --- what ships
 
 
@@ -134,6 +180,12 @@ def test_before_anything_was_made_the_plan_is_stale_and_has_no_run(tmp_path: Pat
     component = TrainingBlend(shipped("sample_blend_rl"))
     assert list(component.stale(LocalArtifacts(tmp_path))) == ["sample_blend_rl/blend_plan"]
     assert component.product == ("blend_plan", None)
+
+
+def test_a_blend_that_streams_keeps_its_workers_busy_and_its_runs_few() -> None:
+    blend = shipped("nano3_pretrain").model_copy(update={"workers": 8})
+    assert streamed_shards(blend, 40) == streamed_shards(blend, 2048) == 32
+    assert streamed_shards(blend, 26 * 128) == 52
 
 
 def test_the_scaffold_is_a_declaration_that_loads(tmp_path: Path) -> None:

@@ -124,3 +124,15 @@ def test_drift_is_the_largest_difference_and_counts_the_absent() -> None:
     assert blend.drift({"a": 0.5, "b": 0.5}, {"a": 0.4, "b": 0.6}) == pytest.approx(0.1)
     assert blend.drift({"a": 0.5, "b": 0.5}, {"a": 1.0}) == 0.5
     assert blend.drift({}, {}) == 0.0
+
+
+def test_records_are_listed_by_their_weight_over_the_smallest() -> None:
+    assert blend.record_repeats({"a": 0.1, "b": 0.3, "c": 0.0}) == {"a": 1, "b": 3}
+    assert blend.record_repeats({"a": 2, "b": 5}) == {"a": 1, "b": 2}
+    with pytest.raises(ConfigError, match="101"):
+        blend.record_repeats({"a": 1, "b": 101})
+
+
+def test_shares_of_records_are_of_those_read() -> None:
+    assert blend.record_shares({"a": 10, "b": 30}, {"a": 3, "b": 1}) == {"a": 0.5, "b": 0.5}
+    assert blend.record_shares({"a": 0, "b": 0}, {"a": 3, "b": 1}) == {"a": 0.0, "b": 0.0}

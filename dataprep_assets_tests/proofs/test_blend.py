@@ -12,6 +12,7 @@ import pytest
 from dataprep_assets.builds.blend.declaration import BlendDeclaration
 from dataprep_assets.builds.blend.finalize import Work
 from dataprep_assets.builds.blend.plan import BlendPlan, load_blend_plan
+from dataprep_assets.builds.corpus import BadRecordPolicy
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.proofs import blend as proofs
@@ -25,6 +26,7 @@ from dataprep_assets_tests.builds.blend.pipeline import (
     works,
     write_rows,
 )
+from dataprep_assets_tests.builds.blend.test_finalize import records
 from dataprep_assets_tests.builds.rl.test_rl_jsonl import rl_blend
 
 
@@ -168,8 +170,8 @@ def _edit(good: Good, change: Callable[[dict[str, Any]], None]) -> None:
     ("change", "complaint"),
     [
         (lambda v: v.update(test=[]), "empty list"),
-        (lambda v: v["train"].extend(["1", v["train"][1] + "9"]), "not both there"),
-        (lambda v: v["train"].extend(["1", "/elsewhere/shard_000000"]), "not both there"),
+        (lambda v: v["train"].extend(["1", v["train"][1] + "9"]), "not all there"),
+        (lambda v: v["train"].extend(["1", "/elsewhere/shard_000000"]), "not all there"),
         (lambda v: v["train"].extend(v["train"][:2]), "listed in train already"),
         (lambda v: v["valid"].extend(v["train"][:2]), "listed in train already"),
         (lambda v: v.update(train=v["train"][2:]), "train lists 3 shards, 4 are used"),
@@ -245,7 +247,7 @@ def test_an_rl_manifest_lists_its_shards(tmp_path: Path) -> None:
     path = good.directory / "manifest.json"
     whole = json.loads(path.read_bytes())
     for change, complaint in (
-        ({"train": whole["train"][:1]}, "train lists 1 files, 2 are used"),
+        ({"train": whole["train"][:1]}, "train lists 1 files, it is to list 2"),
         ({"val": [*whole["val"], "/gone.jsonl"]}, "val lists 3 files"),
         ({"run_hash": "0"}, "run hash 0"),
     ):
@@ -253,6 +255,56 @@ def test_an_rl_manifest_lists_its_shards(tmp_path: Path) -> None:
         finding = proofs.entry_lists_every_shard(good.blend, good.directory, good.receipt)
         assert not finding.passed
         assert complaint in finding.summary
+
+
+def test_rl_shares_are_those_of_the_records_that_the_manifest_lists(tmp_path: Path) -> None:
+    good = _finish(records(tmp_path / "s", (1.0, 1.0)), tmp_path / "out")
+    finding = proofs.realised_as_requested(good.blend, good.directory, good.receipt, good.plan)
+    assert finding.passed, finding.summary
+    assert finding.facts["largest_difference"] < 1e-9
+    path = good.directory / "manifest.json"
+    whole = json.loads(path.read_bytes())
+    path.write_text(json.dumps(whole | {"train": [*whole["train"], whole["train"][0]]}))
+    finding = proofs.realised_as_requested(good.blend, good.directory, good.receipt, good.plan)
+    assert not finding.passed
+    assert "train: code__train was to be 0.6000 of the blend and is 0.6842" in finding.summary
+    assert not proofs.entry_lists_every_shard(good.blend, good.directory, good.receipt).passed
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+@pytest.mark.parametrize("name", ["manifest.json", "datasets/code__train/*/receipts/shard_000000.json"])
+def test_rl_files_that_cannot_be_read_are_findings(tmp_path: Path, name: str, text: str) -> None:
+    good = _finish(records(tmp_path / "datasets" / "s", (1.0, 1.0)), tmp_path / "datasets" / "out")
+    assert proofs.realised_as_requested(good.blend, good.directory, good.receipt, good.plan).passed
+    (path,) = good.directory.glob(name)
+    path.unlink()
+    path.write_text(text)
+    finding = proofs.realised_as_requested(good.blend, good.directory, good.receipt, good.plan)
+    assert not finding.passed
+    assert path.name in finding.summary
+
+
+def test_rl_records_that_a_transform_leaves_out_are_missing_of_the_share(tmp_path: Path) -> None:
+    """PAINS 25: a dataset that loses its records to a transform is not the blend that was asked for."""
+    blend = records(tmp_path / "s", (1.0, 1.0), rl={"transforms": [{"select": ["text", "id"]}]})
+    for file, first in (("part-2.jsonl.zst", 0), ("part-10.jsonl.gz", 40)):
+        rows = [row | ({"id": i} if i % 3 == 0 else {}) for i, row in enumerate(texts("code", 45, first))]
+        write_rows(tmp_path / "s" / "code" / file, rows)
+    write_rows(tmp_path / "s" / "web" / "train-00000.parquet", [row | {"id": 0} for row in texts("web", 60)])
+    good = _finish(blend.model_copy(update={"bad_records": BadRecordPolicy(policy="drop", budget=1)}), tmp_path / "out")
+    finding = proofs.realised_as_requested(good.blend, good.directory, good.receipt, good.plan)
+    assert not finding.passed
+    assert "train: code__train was to be 0.6000 of the blend and is 0.3333" in finding.summary
+    assert "transform" in finding.summary
+    lenient = good.blend.model_copy(update={"tolerance": 0.5})
+    assert proofs.realised_as_requested(lenient, good.directory, good.receipt, good.plan).passed
+
+
+def test_rl_records_that_are_read_too_often_fail(tmp_path: Path) -> None:
+    good = _finish(records(tmp_path / "s", (3.0, 1.0), max_epochs=2), tmp_path / "out")
+    finding = proofs.realised_as_requested(good.blend, good.directory, good.receipt, good.plan)
+    assert not finding.passed
+    assert "code__train would be read 3.00 times" in finding.summary
 
 
 def test_a_plan_that_cannot_be_read_is_a_finding(good: Good) -> None:

@@ -20,9 +20,11 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.planning.blend import SPLITS
 from dataprep_assets.tokenization.chat.rendering import Turns
+from dataprep_assets.tokenization.chat.template import BUNDLED
 
 Stage = Literal["pretrain", "sft", "rl"]
-REMOTE = ("hf://", "s3://", "gs://", "gcs://")
+RESOLVE = "resolve_hf_placeholders"
+"""The transform of RL records that reads other datasets."""
 
 
 class BlendDataset(Declared):
@@ -31,11 +33,20 @@ class BlendDataset(Declared):
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", description="Its name in partitions, tables and files.")
     path: str = Field(
         min_length=1,
-        description="`hf://organization/name[@revision]`, `s3://bucket/prefix`, a file, a folder, or a glob.",
+        description="`hf://organization/name[@revision]`, `s3://…`, `gs://…`, a file, a folder, or a glob.",
     )
-    weight: float = Field(1.0, ge=0, allow_inf_nan=False, description="Share of the blend, relative; 0 leaves it out.")
-    split: str | None = Field(None, min_length=1, description="Only files with this as a whole part of their path.")
-    subset: str | None = Field(None, min_length=1, description="Only files with this as a whole part of their path.")
+    weight: float = Field(
+        1.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Share of the blend, relative; RL: how often its records are read, relative; 0 leaves it out.",
+    )
+    split: str | None = Field(
+        None,
+        min_length=1,
+        description="Only files with this as a whole part of their path; if there is none, as the beginning of one.",
+    )
+    subset: str | None = Field(None, min_length=1, description="The same, applied before `split`.")
     text_field: str = Field("text", description="Pretraining: key or column of the text.")
     messages_field: str | None = Field(None, description="SFT: key of the messages, instead of the stage's.")
     tools_field: str | None = Field(None, description="SFT: key of the tools, instead of the stage's.")
@@ -222,9 +233,21 @@ class SourceAccessDeclaration(Declared):
 
     hub_endpoint: str | None = Field(None, description="The hub's URL; default: HF_ENDPOINT or the public hub.")
     hub_cache: Path | None = Field(None, description="Cache folder; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.")
-    object_cache: Path | None = Field(None, description="Folder for what is fetched of s3://; needed with it.")
-    s3_endpoint: str | None = Field(None, description="The store's URL, never with credentials; default: AWS S3.")
-    s3_region: str = Field("auto", description="Region of the bucket.")
+    object_cache: Path | None = Field(None, description="Folder for what is fetched of s3:// and gs://; needed there.")
+    s3_endpoint: str | None = Field(
+        None, description="With s3://: the store's URL, never with credentials; default: as for the storage, else AWS."
+    )
+    s3_region: str = Field("auto", description="With s3://: region of the bucket.")
+
+
+class WandbDeclaration(Declared):
+    """A W&B project that gets the tables of a finished run. Its credentials come from wandb's own chain alone."""
+
+    project: str = Field(min_length=1, description="The project.")
+    entity: str | None = Field(None, min_length=1, description="User or team; default: the account's own.")
+    mode: Literal["online", "offline"] | None = Field(
+        None, description="`offline` writes below WANDB_DIR or `./wandb`, for `wandb sync`; default: WANDB_MODE."
+    )
 
 
 def _kind(value: Any) -> str:
@@ -257,6 +280,14 @@ class BlendDeclaration(DatasetDeclaration):
     trainer_root: str | None = Field(
         None, description="The folder or URL under which the trainer finds `storage`; default: as it is here."
     )
+    execution_mode: Literal["auto", "streaming", "batch"] = Field(
+        "auto",
+        description="How `dataprep run` launches the shards. `batch`: one run, all sources present before a shard is "
+        "made; `streaming`: runs of a few shards, each fetching its own; `auto`: streaming where a source is remote.",
+    )
+    wandb: WandbDeclaration | None = Field(
+        None, description="Where the finished run's tables are logged too; needs the extra `wandb`, never if sensitive."
+    )
     force: str = Field("", description="Any text: another one makes everything again, under another run hash.")
 
     @model_validator(mode="after")
@@ -266,6 +297,12 @@ class BlendDeclaration(DatasetDeclaration):
                 raise ValueError(f"`{stage}` are options of another stage than `stage: {self.stage}`")
         if (self.tokenizer is None) != (self.stage == "rl"):
             raise ValueError("`tokenizer` belongs to the stages `pretrain` and `sft`, which need it, and not to `rl`")
+        if self.sensitive and self.wandb is not None:
+            raise ValueError("`wandb` and `sensitive: true`: what is said of sensitive data stays here; leave one out")
+        if self.stage == "rl" and self.train_tokens is not None:
+            raise ValueError(
+                "`train_tokens` belongs to the stages `pretrain` and `sft`: records of `rl` have no tokens"
+            )
         if self.held_out is not None and isinstance(self.blend, DataBlend) and self.blend.per_split:
             raise ValueError("`held_out` and a blend with its own `train`, `valid`, `test` lists: give one of them")
         return self
@@ -307,12 +344,37 @@ class BlendDeclaration(DatasetDeclaration):
             "sources": _located_sources(self.sources, folder),
             "tokenizer": self.tokenizer.located(folder) if self.tokenizer else None,
         }
-        if self.sft is not None and (folder / self.sft.chat_template).is_file():
+        if self.sft is not None and _is_path(self.sft.chat_template):
             template = str(resolved(Path(self.sft.chat_template), folder))
             changes["sft"] = self.sft.model_copy(update={"chat_template": template})
+        if self.rl is not None:
+            transforms = tuple(_located_transform(entry, folder) for entry in self.rl.transforms)
+            changes["rl"] = self.rl.model_copy(update={"transforms": transforms})
         return super().located(folder).model_copy(update=changes)
 
 
 def _located_sources(sources: SourceAccessDeclaration, folder: Path) -> SourceAccessDeclaration:
     paths: Mapping[str, Path | None] = {"hub_cache": sources.hub_cache, "object_cache": sources.object_cache}
     return sources.model_copy(update={name: resolved(path, folder) for name, path in paths.items() if path is not None})
+
+
+def _is_path(template: str) -> bool:
+    """Whether a declared template is neither a bundled name nor Jinja itself (see `ChatTemplate.load`)."""
+    return template not in BUNDLED and "{{" not in template and "{%" not in template
+
+
+def _located_transform(entry: str | dict[str, Any], folder: Path) -> str | dict[str, Any]:
+    """A transform with the paths of its placeholder sources located; what is wrong with one is told when it is used."""
+    if not isinstance(entry, dict) or not isinstance(options := entry.get(RESOLVE), dict):
+        return entry
+    if not isinstance(sources := options.get("sources"), dict):
+        return entry
+    return {RESOLVE: {**options, "sources": {name: _located_source(given, folder) for name, given in sources.items()}}}
+
+
+def _located_source(given: Any, folder: Path) -> Any:
+    if isinstance(given, dict) and "path" in given:
+        return {**given, "path": _located_source(given["path"], folder)}
+    if not isinstance(given, str) or "://" in given:
+        return given
+    return str(resolved(Path(given), folder))

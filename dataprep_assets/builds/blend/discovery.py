@@ -22,6 +22,8 @@ _NOT_DATA = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.
 """JSON files that tools leave beside the data; a file that is named by its path is taken for what it is."""
 _WILDCARD = re.compile(r"[*?\[]")
 _HUB = re.compile(r"hf://(?:datasets/)?([\w.-]+/[\w.-]+)(?:@([^/@]+))?/?")
+_BUCKETS = ("s3://", "gs://", "gcs://")
+_SHARD_NUMBER = re.compile(r"[-.]\d+(?:-of-\d+)?$")
 RL_SPLITS = {"train": ("train",), "val": ("validation", "val", "valid", "dev"), "test": ("test",)}
 """Splits of an RL dataset, as its output names them, and what its files may call them."""
 
@@ -63,27 +65,24 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> Sourc
             cache_dir=sources.hub_cache,
         )
         return SourcePlace(HubMirror(repo))
-    if path.startswith("s3://"):
+    if path.startswith(_BUCKETS):
         return _bucket_place(dataset, sources)
-    if path.startswith(("gs://", "gcs://")):
-        raise ConfigError(
-            f"{dataset.name}.path: {path!r}: this version reads s3://, hf:// and local paths; copy the bucket to a "
-            "folder, or reach it through its S3 interface with `sources.s3_endpoint`"
-        )
     if "://" in path:
-        raise ConfigError(f"{dataset.name}.path: {path!r}: known are hf://, s3:// and local paths")
+        raise ConfigError(f"{dataset.name}.path: {path!r}: known are hf://, s3://, gs:// and local paths")
     return _local_place(path)
 
 
 def _bucket_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> SourcePlace:
     if sources.object_cache is None:
         raise ConfigError(f"sources.object_cache: {dataset.name} is in {dataset.path}; name the folder to fetch it to")
-    folder, pattern, single = _cut_path(dataset.path.removeprefix("s3://"))
+    scheme, _, rest = dataset.path.partition("://")
+    folder, pattern, single = _cut_path(rest)
+    is_s3 = scheme == "s3"
     access = ObjectStorePrefix(
-        url=f"s3://{folder}",
+        url=f"{'s3' if is_s3 else 'gs'}://{folder}",
         cache_dir=sources.object_cache,
-        endpoint_url=sources.s3_endpoint,
-        region=sources.s3_region,
+        endpoint_url=sources.s3_endpoint if is_s3 else None,
+        region=sources.s3_region if is_s3 else "auto",
     )
     return SourcePlace(access, pattern, single)
 
@@ -161,13 +160,35 @@ def has_component(relpath: str, name: str) -> bool:
     return re.search(rf"(?:^|/){re.escape(name)}(?:[-/.]|$)", relpath) is not None
 
 
+def has_part(relpath: str, name: str) -> bool:
+    """Whether `name` is a whole part of a path: a folder, or a file but for its format and the number of its shard.
+
+    So `train` is a part of `train/a.parquet`, `train.jsonl.zst` and `train-00000-of-00010.parquet`.
+    """
+    *folders, file = relpath.split("/")
+    stem = _DATA.sub("", file)
+    return name in folders or name in (stem, _SHARD_NUMBER.sub("", stem))
+
+
+def matching(relpaths: Sequence[str], name: str) -> list[str]:
+    """The paths that a `split` or `subset` means, in their order.
+
+    Those of which it is a whole part (`has_part`); only where there is none, those of which it begins a part
+    (`has_component`). So `High-Quality` takes nothing of `High-Quality-Synthetic` while a folder or files of its own
+    name are there, and `code` takes `code-python/` where nothing is called `code` alone.
+    """
+    exact = [relpath for relpath in relpaths if has_part(relpath, name)]
+    return exact or [relpath for relpath in relpaths if has_component(relpath, name)]
+
+
 def _narrowed(files: Sequence[SourceFile], dataset: BlendDataset, place: SourcePlace) -> list[SourceFile]:
     found = list(files)
     # a file that is named has been chosen already
     for key, wanted in (("subset", dataset.subset), ("split", dataset.split)) if place.single is None else ():
         if wanted is None:
             continue
-        kept = [file for file in found if has_component(file.relpath, wanted)]
+        meant = {*matching([file.relpath for file in found], wanted)}
+        kept = [file for file in found if file.relpath in meant]
         if found and not kept:
             shown = ", ".join(file.relpath for file in found[:5])
             raise SourceError(

@@ -4,9 +4,10 @@
     datasets/<name>/<plan_hash>/plan.json    the dataset's shard plan
     …/receipts/shard_000000.json             a shard's books
     …/shard_000000.bin .idx                  pretrain; sft .parquet; rl .jsonl or .jsonl.zst
-    blend.json, data_args.txt                pretrain: weights and prefixes; the second for a blend of one split
-    splits/<split>/<pos>__<name>__shard_<i>.parquet    sft: files in proportion to the weights
-    manifest.json                            rl: every shard of every split
+    blend.json                               pretrain, sft: weights and prefixes of every split
+    data_args.txt                            pretrain: the same of a blend of one split
+    splits/<split>/<pos>__<name>__shard_<i>.parquet    sft: files in proportion to the weights, which the trainer reads
+    manifest.json                            rl: every shard of every split, as often as the weights ask
     realised.json                            what was asked and what came of it, a row a dataset and split
 
 The files are the shards' own bytes under other names (links where the store can). A missing, stale or damaged shard is
@@ -22,16 +23,24 @@ from typing import Any, Protocol
 from dataprep_assets.builds.artifact import Written, have
 from dataprep_assets.builds.blend.declaration import BlendDeclaration
 from dataprep_assets.builds.blend.plan import BlendPlan, PlannedUnit, stage_identity
-from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
+from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.formats import blend_json
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import FileRecord, Receipt
-from dataprep_assets.planning.blend import held_out, outlook, requested_shares, shard_weights, shards_for_shares
+from dataprep_assets.planning.blend import (
+    held_out,
+    outlook,
+    record_repeats,
+    record_shares,
+    requested_shares,
+    shard_weights,
+    shards_for_shares,
+)
 
-VERSION = 1
+VERSION = 2
 ARTIFACT = "runs"
 BLEND = "blend.json"
 DATA_ARGS = "data_args.txt"
@@ -88,7 +97,11 @@ class FinishedShard:
 
 @dataclass(frozen=True, kw_only=True)
 class Realised:
-    """One row of the table of requests and results. Shares are of the split, `tokens` and `rows` of what is used."""
+    """One row of the table of requests and results. Shares are of the split, `tokens` and `rows` of what is used.
+
+    For RL a share is one of records: `requested` of those that the source has, each read as often as the weights say;
+    `realised` of those that were written, as often as they are listed (`epochs`).
+    """
 
     split: str
     name: str
@@ -176,7 +189,7 @@ def _by_dataset(members: Sequence[FinishedShard]) -> dict[str, list[FinishedShar
 
 
 def _shares(members: Sequence[FinishedShard]) -> dict[str, float]:
-    return requested_shares({shard.unit.name: shard.unit.dataset.weight for shard in members})
+    return requested_shares(_weights(members))
 
 
 def weighted(members: Sequence[FinishedShard]) -> list[tuple[float, FinishedShard]]:
@@ -189,8 +202,19 @@ def weighted(members: Sequence[FinishedShard]) -> list[tuple[float, FinishedShar
     ]
 
 
-def realised(blend: BlendDeclaration, used: Mapping[str, Sequence[FinishedShard]]) -> list[Realised]:
-    """What was asked and what came of it. Pretraining shares are of the weights as written, the others of rows."""
+def _weights(members: Sequence[FinishedShard]) -> dict[str, float]:
+    return {shard.unit.name: shard.unit.dataset.weight for shard in members}
+
+
+def realised(
+    blend: BlendDeclaration, shards: Sequence[FinishedShard], used: Mapping[str, Sequence[FinishedShard]]
+) -> list[Realised]:
+    """What was asked and what came of it, of all shards of a plan and those that each split uses.
+
+    Pretraining shares are of the weights as written, those of SFT of packed rows, those of RL of records.
+    """
+    if blend.stage == "rl":
+        return [row for split, members in used.items() for row in _realised_records(blend, split, shards, members)]
     table = []
     for split, members in used.items():
         shares, groups = _shares(members), _by_dataset(members)
@@ -201,26 +225,50 @@ def realised(blend: BlendDeclaration, used: Mapping[str, Sequence[FinishedShard]
         else:
             parts = {name: float(sum(s.rows for s in group)) for name, group in groups.items()}
         total = sum(parts.values())
-        amounts = {n: sum(s.rows if blend.stage == "rl" else s.tokens for s in group) for n, group in groups.items()}
-        looks = outlook(shares, amounts, train_tokens=blend.train_tokens, max_epochs=blend.max_epochs)
-        for look in looks:
-            group = groups[look.name]
-            # packed SFT and RL files are read as they are: once
-            once = blend.stage != "pretrain"
+        amounts = {name: sum(s.tokens for s in group) for name, group in groups.items()}
+        for look in outlook(shares, amounts, train_tokens=blend.train_tokens, max_epochs=blend.max_epochs):
+            once = blend.stage == "sft"  # packed files are read as they are
+            share = parts[look.name] / total
             table.append(
-                Realised(
-                    split=split,
-                    name=look.name,
+                _realised(
+                    split,
+                    look.name,
+                    groups[look.name],
                     requested=look.requested,
-                    realised=parts[look.name] / total,
-                    realisable=parts[look.name] / total if once else look.realisable,
+                    realised=share,
+                    realisable=share if once else look.realisable,
                     epochs=1.0 if once else look.epochs,
-                    tokens=sum(s.tokens for s in group),
-                    rows=sum(s.rows for s in group),
-                    shards=len(group),
                 )
             )
     return table
+
+
+def _realised(split: str, name: str, group: Sequence[FinishedShard], **shares: float) -> Realised:
+    tokens, rows = sum(s.tokens for s in group), sum(s.rows for s in group)
+    return Realised(split=split, name=name, tokens=tokens, rows=rows, shards=len(group), **shares)
+
+
+def _realised_records(
+    blend: BlendDeclaration, split: str, shards: Sequence[FinishedShard], members: Sequence[FinishedShard]
+) -> list[Realised]:
+    weights, groups = _weights(members), _by_dataset(members)
+    # a shard whose every record was left out is in no split; its records were asked for all the same
+    asked = _by_dataset(members if blend.held_out else [s for s in shards if s.unit.name in groups])
+    requested = record_shares({n: sum(s.ledger.rows_in for s in asked[n]) for n in groups}, weights)
+    repeats = record_repeats(weights)
+    written = record_shares({n: sum(s.rows for s in group) for n, group in groups.items()}, repeats)
+    return [
+        _realised(
+            split,
+            name,
+            group,
+            requested=requested[name],
+            realised=written[name],
+            realisable=written[name],
+            epochs=float(repeats[name]),
+        )
+        for name, group in groups.items()
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,13 +340,11 @@ def build_blend_run(
     partitions declared empty (`empty`).
     """
     shards = finished_shards(blend, store, plan, works)
-    if blend.stage == "rl":
-        _require_equal_weights(plan)
 
     def write(staged: Path) -> Written:
         run = _Run(blend=blend, store=store, target=staged, root=run_root(blend, store, plan))
         used = used_shards(blend, shards)
-        table = [asdict(row) for row in realised(blend, used)]
+        table = [asdict(row) for row in realised(blend, shards, used)]
         run.write("config.json", {"run_hash": plan.run_hash, **stage_identity(blend)})
         run.write(REALISED, table)
         _write_datasets(run, plan, shards)
@@ -320,16 +366,6 @@ def build_blend_run(
 
     artifact = blend.artifact(ARTIFACT, plan.run_hash)
     return have(artifact, store, run_key(blend, store, plan, shards), write, blend.verify)
-
-
-def _require_equal_weights(plan: BlendPlan) -> None:
-    for split in {unit.home for unit in plan.units}:
-        weights = {unit.name: unit.dataset.weight for unit in plan.units if unit.home == split}
-        if len(set(weights.values())) > 1:
-            raise ConfigError(
-                f"blend: {split}: RL files hold every record once, so the weights {weights} would not be followed; "
-                "leave them equal"
-            )
 
 
 def _write_datasets(run: _Run, plan: BlendPlan, shards: Sequence[FinishedShard]) -> None:
@@ -356,17 +392,24 @@ def _write_datasets(run: _Run, plan: BlendPlan, shards: Sequence[FinishedShard])
                 run.link(shard, suffix, f"{shard.stem}{suffix}")
 
 
-def _write_pretrain(run: _Run, plan: BlendPlan, used: Mapping[str, Sequence[FinishedShard]]) -> None:
+def _write_blend(run: _Run, used: Mapping[str, Sequence[FinishedShard]]) -> dict[str, list[blend_json.Entry]]:
     splits = {
         split: [blend_json.Entry(weight, f"{run.root}/{shard.stem}") for weight, shard in weighted(members)]
         for split, members in used.items()
     }
     blend_json.write_blend(run.target / BLEND, splits)
+    return splits
+
+
+def _write_pretrain(run: _Run, plan: BlendPlan, used: Mapping[str, Sequence[FinishedShard]]) -> None:
+    splits = _write_blend(run, used)
     if len(splits) == 1 and not any(character.isspace() for character in run.root):
         (run.target / DATA_ARGS).write_text(blend_json.data_args(next(iter(splits.values()))))
 
 
 def _write_sft(run: _Run, plan: BlendPlan, used: Mapping[str, Sequence[FinishedShard]]) -> None:
+    """The split folders, and the `blend.json` that Nemotron's `stage1_sft/data_prep.py` makes them from."""
+    _write_blend(run, used)
     for split, members in used.items():
         for position, shard in enumerate(members):
             name = f"splits/{split}/{position:06d}__{shard.unit.name}__shard_{shard.index:06d}.parquet"
@@ -376,15 +419,26 @@ def _write_sft(run: _Run, plan: BlendPlan, used: Mapping[str, Sequence[FinishedS
 def _write_rl(run: _Run, plan: BlendPlan, used: Mapping[str, Sequence[FinishedShard]]) -> None:
     (suffix,) = suffixes(run.blend)
     listed: dict[str, list[str]] = {"train": [], "val": [], "test": []}
+    records: dict[str, int] = {}
     for split, members in used.items():
-        listed.setdefault(_RL_KEYS.get(split, split), []).extend(f"{run.root}/{s.stem}{suffix}" for s in members)
+        key = _RL_KEYS.get(split, split)
+        repeated = _repeated(members)
+        listed.setdefault(key, []).extend(f"{run.root}/{s.stem}{suffix}" for s in repeated)
+        records[key] = sum(s.rows for s in repeated)
     value = {
         **listed,
         "run_hash": plan.run_hash,
         "source_splits": sorted({unit.home for unit in plan.units}),
-        "records": {_RL_KEYS.get(split, split): sum(s.rows for s in members) for split, members in used.items()},
+        "records": records,
     }
     (run.target / MANIFEST).write_bytes(canonical_json(value) + b"\n")
+
+
+def _repeated(members: Sequence[FinishedShard]) -> list[FinishedShard]:
+    """A split's shards as often as their weights ask: all of them first, then the repetitions, round by round."""
+    repeats = record_repeats(_weights(members))
+    rounds = range(max(repeats.values()))
+    return [shard for turn in rounds for shard in members if repeats[shard.unit.name] > turn]
 
 
 _ENTRY: Mapping[str, Callable[[_Run, BlendPlan, Mapping[str, Sequence[FinishedShard]]], None]] = {

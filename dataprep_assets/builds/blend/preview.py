@@ -6,6 +6,7 @@ smallest one where they have to be fetched. A file that is read to its end is co
 
 import itertools
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,13 +20,13 @@ from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.planning.blend import outlook, requested_shares
+from dataprep_assets.planning.blend import outlook, record_repeats, record_shares, requested_shares
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.rows import count_rows, read_rows
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
-VERSION = 1
+VERSION = 2
 PREVIEW = "preview.json"
 FILES = 3
 ROWS_PER_FILE = 2000
@@ -72,14 +73,7 @@ def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePrevie
     found = []
     for split in dict.fromkeys(unit.home for unit in plan.units):
         units = [unit for unit in plan.units if unit.home == split]
-        by_rows = blend.stage == "rl"
-        sizes = {u.name: round(amounts[u.name].rows if by_rows else amounts[u.name].tokens) for u in units}
-        looks = outlook(
-            requested_shares({unit.name: unit.dataset.weight for unit in units}),
-            sizes,
-            train_tokens=blend.train_tokens,
-            max_epochs=blend.max_epochs,
-        )
+        looks = _record_prospects(units, amounts) if blend.stage == "rl" else _token_prospects(blend, units, amounts)
         for unit, look in zip(units, looks, strict=True):
             amount = amounts[unit.name]
             access = open_place(unit.dataset, blend.sources).access
@@ -96,13 +90,60 @@ def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePrevie
                     shards=len(unit.chosen),
                     requested=look.requested,
                     realisable=look.realisable,
-                    epochs=look.epochs if look.tokens else 0.0,
-                    samples=int(look.wanted_tokens // _sample_size(blend)) if look.tokens else 0,
+                    epochs=look.epochs,
+                    samples=look.samples,
                     bytes_to_fetch=access.bytes_to_fetch(unit.entries),
                     disk_bytes=_disk_bytes(blend, unit, amount),
                 )
             )
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Prospect:
+    """What is asked of a dataset, and what it can be."""
+
+    requested: float
+    realisable: float
+    epochs: float
+    samples: int
+
+
+def _token_prospects(
+    blend: BlendDeclaration, units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]
+) -> list[_Prospect]:
+    looks = outlook(
+        requested_shares({unit.name: unit.dataset.weight for unit in units}),
+        {unit.name: round(amounts[unit.name].tokens) for unit in units},
+        train_tokens=blend.train_tokens,
+        max_epochs=blend.max_epochs,
+    )
+    return [
+        _Prospect(
+            requested=look.requested,
+            realisable=look.realisable,
+            epochs=look.epochs if look.tokens else 0.0,
+            samples=int(look.wanted_tokens // _sample_size(blend)) if look.tokens else 0,
+        )
+        for look in looks
+    ]
+
+
+def _record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]) -> list[_Prospect]:
+    """RL: every record as often as the weights say, and as often as files can be listed. A sample is a record."""
+    weights = {unit.name: unit.dataset.weight for unit in units}
+    rows = {unit.name: round(amounts[unit.name].rows) for unit in units}
+    repeats = record_repeats(weights)
+    requested, realisable = record_shares(rows, weights), record_shares(rows, repeats)
+    return [
+        _Prospect(
+            requested=requested[name],
+            realisable=realisable[name],
+            epochs=float(repeats[name]) if rows[name] else 0.0,
+            samples=rows[name] * repeats[name],
+        )
+        for name in weights
+    ]
 
 
 def _sample_size(blend: BlendDeclaration) -> int:

@@ -66,6 +66,21 @@ def _lines(access: SourceAccess, parts: tuple[PlannedPart, ...]) -> Iterator[dic
         yield {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "etag": entry.etag, "sha256": digest}
 
 
+def launches(blend: BlendDeclaration, plan: BlendPlan, at_once: int) -> list[list[str]]:
+    """The plan's partitions as `execution_mode` cuts them into runs, in order.
+
+    A run makes its sources present before it makes a shard of them. So one run of all (`batch`) makes nothing before
+    everything is here, and runs of `at_once` shards (`streaming`) have made the first while the last are still remote.
+    """
+    partitions = plan.partitions
+    mode = blend.execution_mode
+    if mode == "auto":
+        remote = any(open_place(unit.dataset, blend.sources).access.mirrored for unit in plan.units)
+        mode = "streaming" if remote else "batch"
+    size = len(partitions) if mode == "batch" else at_once
+    return [partitions[first : first + size] for first in range(0, len(partitions), size)]
+
+
 def snapshot_is_current(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> bool:
     """Whether a shard's snapshot is of the files that the plan names. Nothing is fetched."""
     artifact = blend.artifact("blend_snapshot", partition)

@@ -29,8 +29,10 @@ _COMMIT = re.compile(r"hf://.*@[0-9a-f]{40}/?")
 class PlaceholderSource(Declared):
     """A dataset that placeholders point into."""
 
-    path: str = Field(description="`hf://organization/name@<40-digit commit>`, or a local file, folder or glob.")
-    split: str | None = Field(None, description="Only files with this as a whole part of their path.")
+    path: str = Field(
+        description="`hf://organization/name@<40-digit commit>`, or a file, folder or glob, relative to the YAML."
+    )
+    split: str | None = Field(None, description="Only these files, told by their paths as those of a blend's dataset.")
     kind: Literal["dapo", "skywork"] = Field("skywork", description="How question and template go together.")
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.builds.blend.declaration import SourceAccessDeclaration
+from dataprep_assets.builds.blend.declaration import RESOLVE, SourceAccessDeclaration
 from dataprep_assets.builds.rl.placeholders import (
     PlaceholderFiles,
     PlaceholderSource,
@@ -38,7 +38,6 @@ __all__ = ["RESOLVE", "Record", "Step", "Transform", "compose", "declared_source
 Record = dict[str, Any]
 Transform = Callable[[Record], Record | None]
 Declared = Sequence[str | dict[str, Any]]
-RESOLVE = "resolve_hf_placeholders"
 
 
 def sft(*, input: str = "input", output: str = "output", system: str | None = None) -> Transform:

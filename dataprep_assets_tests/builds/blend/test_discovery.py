@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from dataprep_assets.builds.blend.declaration import BlendDataset, SourceAccessDeclaration, Unit
-from dataprep_assets.builds.blend.discovery import Discovered, discover, discover_splits, has_component
+from dataprep_assets.builds.blend.discovery import Discovered, discover, discover_splits, matching, open_place
 from dataprep_assets.errors import ConfigError, SourceError
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets_tests.builds.blend.pipeline import texts, write_rows
+from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.fakes.moto_server import moto_server
 
@@ -65,16 +66,44 @@ def test_compressed_json_is_what_it_is(tree: Path) -> None:
     assert kinds["training/b.parquet"] == ("parquet", None)
 
 
-def test_a_split_is_a_whole_beginning_of_a_path_part(tree: Path) -> None:
-    assert _names(_found(tree, split="train")) == [
-        "train-extra/a.json.gz",
-        "train/part-2.jsonl.zst",
-        "train/part-10.jsonl",
-    ]
+def test_a_split_or_subset_is_a_whole_part_of_a_path(tree: Path) -> None:
+    """The original takes the files of `train-extra/` for the split `train` too (FORMATS D.2)."""
+    assert _names(_found(tree, split="train")) == ["train/part-2.jsonl.zst", "train/part-10.jsonl"]
     assert _names(_found(tree, subset="en", split="validation")) == ["en/validation-00000.parquet"]
-    assert has_component("data/train.jsonl", "train")
-    assert not has_component("data/pretrain-1.jsonl", "train")
-    assert not has_component("data/train_2.jsonl", "train")
+
+
+@pytest.mark.parametrize(
+    ("paths", "name", "meant"),
+    [
+        # a folder of that name, and one whose name goes on
+        (["X/a.parquet", "X-Synthetic/a.parquet"], "X", ["X/a.parquet"]),
+        (["v1/X/en/a.parquet", "X-Synthetic/a.parquet"], "X", ["v1/X/en/a.parquet"]),
+        # files of that name, with the numbers that Hugging Face and others give shards
+        (
+            ["train-00000-of-00010.parquet", "train-00009-of-00010.parquet", "train-hard-00000-of-00001.parquet"],
+            "train",
+            ["train-00000-of-00010.parquet", "train-00009-of-00010.parquet"],
+        ),
+        (
+            ["data/X.jsonl.zst", "data/X-more.jsonl", "data/X.00001.json"],
+            "X",
+            ["data/X.jsonl.zst", "data/X.00001.json"],
+        ),
+        (["train/a.parquet", "train-00000.parquet", "train-extra/a.parquet"], "train", None),
+        # nothing of that name: parts that begin with it
+        (
+            ["X-Synthetic/a.parquet", "X.part_00.jsonl", "XY/a.parquet"],
+            "X",
+            ["X-Synthetic/a.parquet", "X.part_00.jsonl"],
+        ),
+        (["pretrain-1.jsonl", "train_2.jsonl", "data/trainer.json"], "train", []),
+        # a name may have the separators itself
+        (["X-Synthetic/a.parquet", "X/a.parquet"], "X-Synthetic", ["X-Synthetic/a.parquet"]),
+        (["cpp.part_00.jsonl", "cpp.part_01.jsonl"], "cpp.part_00", ["cpp.part_00.jsonl"]),
+    ],
+)
+def test_whole_parts_go_before_beginnings_of_parts(paths: list[str], name: str, meant: list[str] | None) -> None:
+    assert matching(paths, name) == (paths[:2] if meant is None else meant)
 
 
 def test_globs_and_single_files(tree: Path) -> None:
@@ -101,7 +130,7 @@ def test_nothing_to_read_is_an_error(tree: Path, path: str, changes: dict[str, s
 @pytest.mark.parametrize(
     ("path", "complaint"),
     [
-        ("gs://b/p", "gs://b/p"),
+        ("gs://b/p", "object_cache"),
         ("az://b/p", "az://b/p"),
         ("hf://org", "hf://organization/name"),
         ("s3://b/p", "object_cache"),
@@ -160,6 +189,18 @@ def test_a_hub_is_pinned_to_its_commit(tree: Path, tmp_path_factory: pytest.Temp
         assert _found(f"hf://org/d@{old}", sources, split="test").identities == found.identities
 
 
+def _is_fetched(found: Discovered, sources: SourceAccessDeclaration, tree: Path) -> None:
+    """What was found arrives as it is in the tree; nothing is here before."""
+    access = open_place(found.unit.dataset, sources).access
+    assert access.mirrored
+    assert access.bytes_to_fetch(found.entries) == sum(entry.size_bytes for entry in found.entries)
+    access.fetch(found.entries)
+    assert access.bytes_to_fetch(found.entries) == 0
+    for entry in found.entries:
+        (original,) = (p for p in tree.rglob(Path(entry.relpath).name) if p.as_posix().endswith(entry.relpath))
+        assert sha256_file(access.path(entry)) == sha256_file(original)
+
+
 def test_a_bucket_is_listed_and_fetched(tree: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: Any) -> None:
     boto3 = pytest.importorskip("boto3")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
@@ -174,5 +215,35 @@ def test_a_bucket_is_listed_and_fetched(tree: Path, tmp_path_factory: pytest.Tem
         )
         assert _names(_found("s3://data/d", sources, split="test")) == ["test/c.json"]
         assert _names(_found("s3://data/d/train/*.zst", sources)) == ["part-2.jsonl.zst"]
+        _is_fetched(_found("s3://data/d", sources, subset="train"), sources, tree)
         (single,) = _found("s3://data/d/test/c.json", sources).entries
         assert (single.relpath, single.etag is not None, single.path) == ("c.json", True, "s3://data/d/test/c.json")
+
+
+@pytest.mark.parametrize("scheme", ["gs", "gcs"])
+def test_a_google_bucket_is_listed_and_fetched(
+    tree: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    pytest.importorskip("google.cloud.storage")
+    with GcsServer() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
+        monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "project")
+        for path in (p for p in tree.rglob("*") if p.is_file()):
+            server.store(f"d/{path.relative_to(tree).as_posix()}", path.read_bytes())
+        # where the S3 sources of the same blend are says nothing of these
+        sources = SourceAccessDeclaration(
+            object_cache=tmp_path_factory.mktemp("cache"), s3_endpoint="http://127.0.0.1:9", s3_region="us-east-1"
+        )
+        url = f"{scheme}://{server.bucket}/d"
+        assert _names(_found(url, sources)) == _names(_found(tree))
+        assert _names(_found(url, sources, split="test")) == ["test/c.json"]
+        assert _names(_found(f"{url}/train/*.zst", sources)) == ["part-2.jsonl.zst"]
+        assert _names(_found(f"{url}/**/part-*", sources)) == ["train/part-2.jsonl.zst", "train/part-10.jsonl"]
+        _is_fetched(_found(url, sources, subset="train"), sources, tree)
+        (single,) = _found(f"{url}/test/c.json", sources).entries
+        generation = str(server.objects["d/test/c.json"].generation)
+        assert (single.relpath, single.etag) == ("c.json", generation)
+        assert single.path == f"gs://{server.bucket}/d/test/c.json"
+        before = _found(url, sources).identities
+        server.store("d/test/c.json", b'{"text": "replaced"}\n')
+        assert _found(url, sources).identities != before

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from dataprep_assets.builds.blend.declaration import BlendDeclaration
 from dataprep_assets.builds.blend.finalize import build_blend_run
 from dataprep_assets.builds.blend.plan import load_blend_plan
+from dataprep_assets.builds.blend.preview import preview_blend
 from dataprep_assets.builds.blend.status import stale
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats import blend_json
@@ -23,6 +25,7 @@ from dataprep_assets_tests.builds.blend.pipeline import (
     works,
     write_rows,
 )
+from dataprep_assets_tests.fakes.gcs_server import GcsServer
 
 
 def _shares(entries: list[blend_json.Entry]) -> dict[str, float]:
@@ -175,9 +178,85 @@ def test_nothing_is_stale_after_a_run_and_each_loss_is_noticed(tmp_path: Path) -
     assert list(stale(blend, store)) == ["small_blend/blend_plan"]
 
 
-def test_weights_that_rl_files_cannot_follow_are_refused(tmp_path: Path) -> None:
-    small_sources(tmp_path)
-    entries = [{"name": n, "path": str(tmp_path / n), "weight": w} for n, w in (("code", 2.0), ("web", 1.0))]
-    blend = pretraining(tmp_path, stage="rl", tokenizer=None, pretrain=None, blend={"train": entries})
-    with pytest.raises(ConfigError, match="would not be followed"):
-        run(blend, tmp_path / "out")
+def records(folder: Path, weights: tuple[float, float], **changes: Any) -> BlendDeclaration:
+    """An RL blend of 90 records of `code` and 60 of `web`."""
+    small_sources(folder)
+    entries = [{"name": n, "path": str(folder / n), "weight": w} for n, w in zip(("code", "web"), weights, strict=True)]
+    settings = {"stage": "rl", "tokenizer": None, "pretrain": None, "blend": {"train": entries}, "num_shards": 2}
+    return pretraining(folder, **settings | changes)
+
+
+def _lines_read(manifest: dict[str, Any]) -> dict[str, int]:
+    """Records of each dataset that a reader of all listed files gets."""
+    found: dict[str, int] = {}
+    for path in manifest["train"]:
+        for line in Path(path).read_bytes().splitlines():
+            name = json.loads(line)["text"].split()[0]
+            found[name] = found.get(name, 0) + 1
+    return found
+
+
+@pytest.mark.parametrize(
+    ("weights", "read"),
+    [((1.0, 1.0), {"code": 90, "web": 60}), ((0.3, 0.1), {"code": 270, "web": 60}), ((1, 2), {"code": 90, "web": 120})],
+)
+def test_rl_records_are_listed_as_often_as_the_weights_ask(
+    tmp_path: Path, weights: tuple[float, float], read: dict[str, int]
+) -> None:
+    blend = records(tmp_path / "s", weights)
+    directory, receipt, plan = finished(blend, tmp_path / "out")
+    manifest = json.loads((directory / "manifest.json").read_bytes())
+    assert _lines_read(manifest) == read
+    assert manifest["records"] == {"train": sum(read.values())}
+    assert len(set(manifest["train"])) == 4  # every file is stored once
+    for row in receipt.facts["realised"]:
+        share = read[row["name"].removesuffix("__train")] / sum(read.values())
+        assert (row["requested"], row["realised"]) == pytest.approx((share, share))
+        assert row["rows"] * row["epochs"] == read[row["name"].removesuffix("__train")]
+    preview = {source.name: source for source in preview_blend(blend, plan)}
+    for row in receipt.facts["realised"]:
+        expected = preview[row["name"]]
+        assert (expected.requested, expected.realisable) == pytest.approx((row["requested"], row["realised"]))
+        assert (expected.epochs, expected.samples) == (row["epochs"], row["rows"] * row["epochs"])
+
+
+def test_rl_weights_that_no_list_can_follow_are_shown_before_and_after(tmp_path: Path) -> None:
+    blend = records(tmp_path / "s", (3.0, 2.0))
+    _, receipt, plan = finished(blend, tmp_path / "out")
+    asked, had = pytest.approx((270 / 390, 120 / 390)), pytest.approx((180 / 240, 60 / 240))
+    assert tuple(row["requested"] for row in receipt.facts["realised"]) == asked
+    assert tuple(row["realised"] for row in receipt.facts["realised"]) == had
+    preview = preview_blend(blend, plan)
+    assert tuple(source.requested for source in preview) == asked
+    assert tuple(source.realisable for source in preview) == had
+
+
+def test_an_rl_weight_that_would_list_records_without_end_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'web__train': 1000.* more than 100 times"):
+        run(records(tmp_path / "s", (1e-3, 1.0)), tmp_path / "out")
+
+
+def test_a_blend_is_made_of_google_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("google.cloud.storage")
+    local = records(tmp_path / "s", (1.0, 1.0))
+    with GcsServer() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
+        monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "project")
+        for path in (p for p in (tmp_path / "s").rglob("*") if p.is_file()):
+            server.store(path.relative_to(tmp_path / "s").as_posix(), path.read_bytes())
+        entries = [
+            {"name": "code", "path": f"gs://{server.bucket}/code"},
+            {"name": "web", "path": f"gs://{server.bucket}/web/*.parquet"},
+        ]
+        blend = records(
+            tmp_path / "s", (1.0, 1.0), blend={"train": entries}, sources={"object_cache": tmp_path / "objects"}
+        )
+        directory, _, _ = finished(blend, tmp_path / "out")
+        assert list(stale(blend, LocalArtifacts(tmp_path / "out"))) == []
+    of_folders, _, _ = finished(local, tmp_path / "of folders")
+    made, wanted = (
+        sorted((path.relative_to(place).parts[1], path.name, path.read_bytes()) for path in place.rglob("*.jsonl"))
+        for place in (directory, of_folders)
+    )
+    assert made == wanted
+    assert len(made) == 4

@@ -1,5 +1,6 @@
 """An SFT blend from its sources to the split directories that a trainer reads."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from dataprep_assets.builds.blend.snapshot import build_blend_snapshot
 from dataprep_assets.builds.blend.status import stale, sweep_blend
 from dataprep_assets.builds.blend.stream import build_blend_certificate
 from dataprep_assets.builds.sft.packed_sft import build_packed_sft
+from dataprep_assets.formats import blend_json
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.proofs import blend as proofs
 from dataprep_assets_tests.builds.blend.pipeline import pretraining, text_of, write_rows
@@ -78,6 +81,24 @@ def test_split_directories_hold_rows_in_proportion_to_the_weights(tmp_path: Path
     assert table["small"]["realised"] == pytest.approx(0.5, abs=0.05)
     assert table["small"]["shards"] == 8
     assert table["big"]["shards"] < 8  # whole shards are left out, and it is said
+
+
+def test_its_blend_json_lists_the_shards_that_the_split_directories_hold(tmp_path: Path) -> None:
+    """Nemotron's `stage1_sft/data_prep.py` writes one beside the split directories, which its trainer reads."""
+    blend = _blend(tmp_path / "s", held_out={"valid": 1})
+    receipt, directory = _run(blend, tmp_path / "out")
+    splits = blend_json.read_blend(directory / "blend.json")
+    assert set(splits) == {"train", "valid"}
+    for split, entries in splits.items():
+        stored = {sha256_file(Path(f"{entry.prefix}.parquet")) for entry in entries}
+        assert stored == {sha256_file(path) for path in (directory / "splits" / split).iterdir()}
+        assert sum(entry.weight for entry in entries) == pytest.approx(1)
+    assert proofs.entry_lists_every_shard(blend, directory, receipt).passed
+    value = json.loads((directory / "blend.json").read_bytes())
+    (directory / "blend.json").write_text(json.dumps(value | {"train": value["train"][2:]}))
+    finding = proofs.entry_lists_every_shard(blend, directory, receipt)
+    assert not finding.passed
+    assert "blend.json: train lists" in finding.summary
 
 
 def test_its_run_passes_the_proofs_and_nothing_is_stale(tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""What a person sees of a blend's shares: the plot in Dagster's own UI, drawn by a real browser."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets_tests.ui.test_ui import BIN, Browser, Site, answers, free_port, wait_until
+
+pytestmark = pytest.mark.slow
+PICTURES = "[...document.querySelectorAll('img')].filter(i => i.src.startsWith('data:image/svg+xml'))"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A webserver over the finished sample blend that needs no tokenizer."""
+    folder = tmp_path_factory.mktemp("site")
+    environment = {
+        **os.environ,
+        "DAGSTER_HOME": str(folder / "home"),
+        "DATAPREP_ROOT": str(folder / "artifacts"),
+        "DAGSTER_DISABLE_TELEMETRY": "yes",
+    }
+    command = [sys.executable, "-m", "dataprep_assets.cli", "run", "sample_blend_rl"]
+    subprocess.run(command, env=environment, check=True, cwd=PROJECT_ROOT, timeout=300)
+    port = free_port()
+    with open(folder / "server.log", "wb") as log:
+        server = subprocess.Popen(
+            [str(BIN / "dagster-webserver"), "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)],
+            env=environment,
+            cwd=PROJECT_ROOT,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        pictures = Path(os.environ.get("DATAPREP_PICTURES", folder))
+        try:
+            made = Site(f"http://127.0.0.1:{port}", folder / "artifacts", pictures)
+            wait_until(lambda: answers(made), 120)
+            yield made
+        finally:
+            server.terminate()
+            server.wait(60)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    made = Browser(tmp_path_factory.mktemp("profile"))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("asset", "entry"), [("blend_preview", "requested_and_realisable"), ("blend", "requested_and_realised")]
+)
+def test_the_shares_are_drawn(site: Site, browser: Browser, asset: str, entry: str) -> None:
+    """The UI keeps markdown of this length behind a click."""
+    browser.open(f"{site.url}/assets/sample_blend_rl/{asset}?view=overview", entry, "[Show Markdown]")
+    rows = f"[...document.querySelectorAll('tr')].filter(r => r.innerText.includes({json.dumps(entry)}))"
+    link = f"[...{rows}.pop().querySelectorAll('*')].filter(e => e.textContent.trim() === '[Show Markdown]').pop()"
+    browser.evaluate(f"{link}.click()")
+    # a browser gives a size to a picture that it could draw, and 0 to one that it could not
+    wait_until(lambda: browser.evaluate(f"{PICTURES}.length === 1 && {PICTURES}[0].naturalWidth > 400"), 30)
+    assert browser.evaluate(f"{PICTURES}[0].naturalHeight") > 100
+    assert browser.evaluate(f"{PICTURES}[0].getBoundingClientRect().width") > 200
+    browser.picture(site.pictures / f"{asset}_shares.png")
