@@ -4,7 +4,6 @@ A blend is `<dataset>/blend_plan → blend_preview → blend_snapshot, engine_ce
 rl_jsonl → blend`, in one group named after the dataset.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.assets.dataset import NETWORK_POOL, DatasetAssets, result, table
+from dataprep_assets.assets.dynamic_partitions import register_in_order
 from dataprep_assets.builds.blend.declaration import BlendDeclaration
 from dataprep_assets.builds.blend.plan import BlendPlan, PlannedUnit, build_blend_plan, load_blend_plan
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -71,24 +71,6 @@ def blend_plan_asset(dataset: BlendAssets) -> dg.AssetsDefinition:
         return result(receipt, store.place(blend.artifact("blend_plan")), reused, extra)
 
     return blend_plan
-
-
-def register_in_order(
-    instance: dg.DagsterInstance, definition: dg.DynamicPartitionsDefinition, wanted: Sequence[str]
-) -> None:
-    """Make dynamic partitions exactly those wanted, in that order.
-
-    New keys go to the end of what Dagster has, while a range of partitions is meant in the plan's order: from the first
-    difference on, keys are registered anew. What was materialized under a key stays known.
-    """
-    name = definition.name or ""
-    there = list(instance.get_dynamic_partitions(name))
-    pairs = enumerate(zip(there, wanted, strict=False))
-    same = next((i for i, (old, new) in pairs if old != new), min(len(there), len(wanted)))
-    for key in there[same:]:
-        instance.delete_dynamic_partition(name, key)
-    if missing := list(wanted[same:]):
-        instance.add_dynamic_partitions(name, missing)
 
 
 def plan_row(blend: BlendDeclaration, unit: PlannedUnit) -> dict[str, str | int | float]:

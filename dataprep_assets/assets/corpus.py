@@ -4,13 +4,13 @@
 <dataset>/<view>_bins`, in one group named after the dataset.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import DatasetAssets, partitions_of_run
+from dataprep_assets.assets.dataset import DatasetAssets
+from dataprep_assets.assets.dynamic_partitions import register_in_order
 from dataprep_assets.builds.corpus import CorpusDeclaration
 from dataprep_assets.builds.manifest import Manifest, has_manifest, load_manifest
 from resources import StorageResource
@@ -40,22 +40,8 @@ class CorpusAssets(DatasetAssets):
         """Whether there is one yet."""
         return has_manifest(self.corpus, self.store(storage))
 
-    def shards_of_run(self, run: dg.DagsterRun, manifest: Manifest, split: str) -> list[str]:
-        """The shards that a run is about: its partition, its range, or all of the split."""
-        return partitions_of_run(run, manifest.partitions(split))
-
-
-def register(instance: dg.DagsterInstance, definition: dg.DynamicPartitionsDefinition, wanted: Sequence[str]) -> None:
-    """Make dynamic partitions exactly those wanted, in that order."""
-    name = definition.name or ""
-    there = instance.get_dynamic_partitions(name)
-    for stale in set(there) - set(wanted):
-        instance.delete_dynamic_partition(name, stale)
-    if missing := [key for key in wanted if key not in set(there)]:
-        instance.add_dynamic_partitions(name, missing)
-
 
 def register_partitions(dataset: CorpusAssets, instance: dg.DagsterInstance, manifest: Manifest) -> None:
     """Make the dynamic partitions of every split exactly the manifest's shards."""
     for split, definition in dataset.partitions.items():
-        register(instance, definition, manifest.partitions(split))
+        register_in_order(instance, definition, manifest.partitions(split))

@@ -7,8 +7,9 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.assets.corpus import CorpusAssets, register
+from dataprep_assets.assets.corpus import CorpusAssets
 from dataprep_assets.assets.dataset import table
+from dataprep_assets.assets.dynamic_partitions import register_in_order
 from dataprep_assets.builds.release.declaration import ReleaseDeclaration
 from dataprep_assets.builds.release.npy_shards import partition_key, release_layout, shard_key
 from dataprep_assets.formats import npy_shards
@@ -33,7 +34,7 @@ def release_plan_asset(dataset: CorpusAssets, release: ReleaseDeclaration) -> dg
     )
     def release_plan(context: dg.AssetExecutionContext, storage: StorageResource) -> dg.MaterializeResult[Any]:
         layout = release_layout(release, dataset.store(storage), dataset.manifest(storage))
-        register(context.instance, release_partitions(release), layout.partitions)
+        register_in_order(context.instance, release_partitions(release), layout.partitions)
         itemsize = token_dtype(layout.meta["dtype"]).itemsize
         rows: list[dict[str, Any]] = []
         for name, split in layout.splits.items():

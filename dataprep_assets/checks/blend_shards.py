@@ -1,39 +1,45 @@
-"""How the checks of a blend's shards speak of all shards after a run that touched a few."""
+"""The checks of a blend's shards, of whichever kind its stage makes."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import dagster as dg
 
 from dataprep_assets.assets.blend_plan import BlendAssets
-from dataprep_assets.assets.dataset import partitions_of_run
-from dataprep_assets.builds.blend.plan import BlendPlan
-from dataprep_assets.checks.findings import checks_of, summarized
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.assets.blend_shards import ShardWorks
+from dataprep_assets.assets.dataset import worker_count
+from dataprep_assets.checks.findings import checks_of, of_all_partitions
 from dataprep_assets.proofs.finding import Finding
-from dataprep_assets.proofs.verdicts import remembered
+from dataprep_assets.proofs.verdicts import Verdicts, Work, prove_all
 from resources import StorageResource
 
-Prove = Callable[[ArtifactStore, BlendPlan, Sequence[str]], Iterable[tuple[str, dict[str, Finding]]]]
-"""Examines these shards of a plan: each partition with its findings by name."""
+W = TypeVar("W", bound=Work)
 
 
 def shard_checks(
-    dataset: BlendAssets, artifact: str, descriptions: Mapping[str, str], prove: Prove
+    dataset: BlendAssets,
+    artifact: str,
+    descriptions: Mapping[str, str],
+    works: ShardWorks[W],
+    prove: Callable[[W], dict[str, Finding]],
 ) -> dg.AssetChecksDefinition:
-    """The checks of a shard artifact: shards of the run are examined, of the others the remembered verdict counts."""
+    """The checks of a shard artifact: `works` are those of the given shards, and `prove` runs every proof of one."""
+    blend = dataset.blend
 
     def findings(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
         store = dataset.store(storage)
         plan = dataset.plan(store)
-        examined = partitions_of_run(context.run, plan.partitions)
-        found = dict(prove(store, plan, examined))
-        unknown = 0
-        for partition in plan.partitions:
-            if partition not in found:
-                kept = remembered(dataset.blend.artifact(artifact, partition), store)
-                unknown += kept is None
-                found |= {partition: kept} if kept else {}
-        for name in descriptions:
-            yield name, summarized({p: found[p][name] for p in plan.partitions if p in found}, examined, unknown)
+
+        def prove_shards(partitions: Sequence[str]) -> Verdicts:
+            return prove_all(works(blend, store, plan, partitions), prove, worker_count(blend.workers))
+
+        yield from of_all_partitions(
+            context.run,
+            store,
+            plan.partitions,
+            descriptions,
+            artifact=lambda partition: blend.artifact(artifact, partition),
+            prove=prove_shards,
+        )
 
     return checks_of(dataset.key(artifact), descriptions, findings)

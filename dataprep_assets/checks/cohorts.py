@@ -1,16 +1,16 @@
 """Checks of datasets of packed notes and of their combinations.
 
-Of the assets with a partition a cohort, a check has one result for all cohorts: those of the run are examined in
-parallel, for the others the remembered verdict on their present content counts. So 288 months are not proven again for
-each of them, the latest result is about all of them, and a bad cohort stays visible until it is mended. A run of the
-checks alone is about every month.
+Of the assets with a partition a cohort, a check has one result for all cohorts: 288 months are not proven again for
+each of them. A run of the checks alone is about every month.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import DatasetAssets, partitions_of_run, worker_count
+from dataprep_assets.assets.dataset import DatasetAssets, worker_count
 from dataprep_assets.builds.notes.declaration import FileFormat, NotesDeclaration, ReplayDeclaration
 from dataprep_assets.builds.notes.engine_certificate import load_certificate
 from dataprep_assets.builds.notes.packed_cohorts import NAME as PACKED
@@ -19,7 +19,7 @@ from dataprep_assets.builds.notes.tfds_directory import NAMES as DIRECTORIES
 from dataprep_assets.builds.notes.tfrecord_shards import NAMES as SHARDS
 from dataprep_assets.builds.notes.tfrecord_shards import shards_works
 from dataprep_assets.checks.engine_certificate import engine_certificate_checks
-from dataprep_assets.checks.findings import checks_of, summarized
+from dataprep_assets.checks.findings import checks_of, of_all_partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.proofs.cohort_shards import SHARD_PROOFS, prove_cohort_shards
 from dataprep_assets.proofs.finding import Finding
@@ -31,10 +31,10 @@ from dataprep_assets.proofs.tfds_directory import (
     prove_combined,
     prove_directory,
 )
-from dataprep_assets.proofs.verdicts import prove_all, remembered
+from dataprep_assets.proofs.verdicts import Verdicts, Work, prove_all
 from resources import StorageResource
 
-Proven = Iterator[tuple[str, dict[str, Finding]]]
+W = TypeVar("W", bound=Work)
 
 REPORTS = ("rows_filled", "tfds_reads")
 """What is told without failing the run; every other check blocks.
@@ -61,24 +61,15 @@ def cohorts_checks(dataset: DatasetAssets, notes: NotesDeclaration) -> Sequence[
 
 def packed_cohorts_checks(dataset: DatasetAssets, notes: NotesDeclaration) -> dg.AssetChecksDefinition:
     """The checks of `<dataset>/packed_cohorts`."""
-
-    def prove(store: ArtifactStore, months: Sequence[str]) -> Proven:
-        works = {work.month: work for work in cohort_works(notes, store, months)}
-        return prove_all(works, prove_cohort, worker_count(notes.workers), silent=notes.sensitive)
-
-    return _of_all_months(dataset, notes, PACKED, COHORT_PROOFS, prove)
+    return _of_all_months(dataset, notes, PACKED, COHORT_PROOFS, cohort_works, prove_cohort)
 
 
 def cohort_shards_checks(
     dataset: DatasetAssets, notes: NotesDeclaration, format: FileFormat
 ) -> dg.AssetChecksDefinition:
     """The checks of the shards in one format."""
-
-    def prove(store: ArtifactStore, months: Sequence[str]) -> Proven:
-        works = {work.month: work for work in shards_works(notes, store, months, format)}
-        return prove_all(works, prove_cohort_shards, worker_count(notes.workers), silent=notes.sensitive)
-
-    return _of_all_months(dataset, notes, SHARDS[format], SHARD_PROOFS, prove)
+    works = partial(shards_works, format=format)
+    return _of_all_months(dataset, notes, SHARDS[format], SHARD_PROOFS, works, prove_cohort_shards)
 
 
 def _of_all_months(
@@ -86,20 +77,25 @@ def _of_all_months(
     notes: NotesDeclaration,
     artifact: str,
     proofs: Mapping[str, str],
-    prove: Callable[[ArtifactStore, Sequence[str]], Proven],
+    works: Callable[[NotesDeclaration, ArtifactStore, Sequence[str]], Sequence[W]],
+    prove: Callable[[W], dict[str, Finding]],
 ) -> dg.AssetChecksDefinition:
     def findings(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
-        store, months = dataset.store(storage), notes.months.expected
-        examined = partitions_of_run(context.run, months)
-        found = dict(prove(store, examined))
-        unknown = 0
-        for month in months:
-            if month not in found:
-                kept = remembered(notes.artifact(artifact, month), store)
-                unknown += kept is None
-                found |= {month: kept} if kept else {}
-        for name in proofs:
-            yield name, summarized({m: found[m][name] for m in sorted(found)}, examined, unknown, noun="cohort")
+        store = dataset.store(storage)
+
+        def prove_months(months: Sequence[str]) -> Verdicts:
+            found = works(notes, store, months)
+            return prove_all(found, prove, worker_count(notes.workers), silent=notes.sensitive)
+
+        yield from of_all_partitions(
+            context.run,
+            store,
+            notes.months.expected,
+            proofs,
+            artifact=lambda month: notes.artifact(artifact, month),
+            prove=prove_months,
+            noun="cohort",
+        )
 
     return checks_of(dataset.key(artifact), proofs, findings, reports=REPORTS)
 

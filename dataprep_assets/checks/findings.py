@@ -4,9 +4,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import dagster as dg
 
-from dataprep_assets.assets.dataset import table
+from dataprep_assets.assets.dataset import partitions_of_run, table
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.proofs.finding import Finding
+from dataprep_assets.proofs.verdicts import Verdicts, remember, remembered
 from resources import StorageResource
 
 MAX_ROWS = 50
@@ -41,6 +44,37 @@ def checks_of(
                 yield check_result(key, name, Finding(passed=False, summary=str(error)))
 
     return checks
+
+
+def of_all_partitions(
+    run: dg.DagsterRun,
+    store: ArtifactStore,
+    partitions: Sequence[str],
+    names: Collection[str],
+    *,
+    artifact: Callable[[str], Artifact],
+    prove: Callable[[Sequence[str]], Verdicts],
+    noun: str = "shard",
+) -> Iterator[tuple[str, Finding]]:
+    """One finding of each proof for all partitions of an artifact, whatever partitions the run is about.
+
+    Those of the run are examined by `prove`, and their verdicts remembered; for the others the remembered verdict on
+    their present content counts. So the latest result is about all, and a bad partition stays visible until it is
+    mended. A memory from before one of the proofs existed counts as none.
+    """
+    examined = partitions_of_run(run, partitions)
+    fresh: dict[str, dict[str, Finding]] = {}
+    for partition, findings in prove(examined):
+        remember(artifact(partition), store, findings)
+        fresh[partition] = findings
+    found: dict[str, dict[str, Finding]] = {}
+    for partition in partitions:
+        kept = fresh.get(partition) or remembered(artifact(partition), store)
+        if kept is not None and kept.keys() >= set(names):
+            found[partition] = kept
+    unknown = len(partitions) - len(found)
+    for name in names:
+        yield name, summarized({p: of[name] for p, of in found.items()}, examined, unknown, noun)
 
 
 def check_result(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheckResult:

@@ -6,6 +6,7 @@ from pathlib import Path
 import dagster as dg
 
 from dataprep_assets.assets.corpus import CorpusAssets
+from dataprep_assets.assets.dataset import partitions_of_run
 from dataprep_assets.builds.manifest import open_source
 from dataprep_assets.builds.snapshot import snapshot_digests
 from dataprep_assets.checks.findings import checks_of
@@ -32,7 +33,7 @@ def snapshot_checks(dataset: CorpusAssets, split: str) -> dg.AssetChecksDefiniti
         expected: dict[str, str] = {}
         paths: dict[str, Path] = {}
         size = 0
-        for partition in dataset.shards_of_run(context.run, manifest, split):
+        for partition in partitions_of_run(context.run, manifest.partitions(split)):
             expected |= snapshot_digests(corpus, store, partition)
             for entry in manifest.shard(partition):
                 paths[entry.relpath] = access.path(entry)

@@ -1,10 +1,7 @@
-"""Checks of `<dataset>/<split>/token_bins`: one result a check for all shards, with a table of the bad ones.
+"""Checks of `<dataset>/<split>/token_bins`: one result a check for all shards, with a table of the bad ones."""
 
-The shards of the run are examined in parallel; for the others of the split the remembered verdict on their present
-content counts. So the latest result is always about the whole split, and a bad shard stays visible until it is mended.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import dagster as dg
 
@@ -12,10 +9,10 @@ from dataprep_assets.assets.corpus import CorpusAssets
 from dataprep_assets.assets.dataset import worker_count
 from dataprep_assets.builds.engine_certificate import load_certificate, stream_plan
 from dataprep_assets.builds.shard_work import shard_works
-from dataprep_assets.checks.findings import checks_of, summarized
+from dataprep_assets.checks.findings import checks_of, of_all_partitions
 from dataprep_assets.proofs.finding import Finding
-from dataprep_assets.proofs.shards import SHARD_PROOFS, ShardExamination, prove_shards
-from dataprep_assets.proofs.verdicts import remembered
+from dataprep_assets.proofs.shards import SHARD_PROOFS, prove_shard
+from dataprep_assets.proofs.verdicts import Verdicts, prove_all
 from resources import StorageResource
 
 
@@ -26,19 +23,18 @@ def token_bins_checks(dataset: CorpusAssets, split: str) -> dg.AssetChecksDefini
     def findings(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
         store, manifest = dataset.store(storage), dataset.manifest(storage)
         plan = stream_plan(corpus, load_certificate(corpus, store))
-        examined = dataset.shards_of_run(context.run, manifest, split)
-        works = shard_works(corpus, store, manifest, plan, examined)
-        examinations = [
-            ShardExamination(work=w, text_field=corpus.text_field, sensitive=corpus.sensitive) for w in works
-        ]
-        found = dict(prove_shards(examinations, worker_count(corpus.workers)))
-        unknown = 0
-        for partition in manifest.partitions(split):
-            if partition not in found:
-                kept = remembered(corpus.artifact("token_bins", partition), store)
-                unknown += kept is None
-                found |= {partition: kept} if kept else {}
-        for name in SHARD_PROOFS:
-            yield name, summarized({p: found[p][name] for p in sorted(found)}, examined, unknown)
+
+        def prove(partitions: Sequence[str]) -> Verdicts:
+            works = shard_works(corpus, store, manifest, plan, partitions)
+            return prove_all(works, partial(prove_shard, sensitive=corpus.sensitive), worker_count(corpus.workers))
+
+        yield from of_all_partitions(
+            context.run,
+            store,
+            manifest.partitions(split),
+            SHARD_PROOFS,
+            artifact=lambda partition: corpus.artifact("token_bins", partition),
+            prove=prove,
+        )
 
     return checks_of(dataset.key("token_bins", split), SHARD_PROOFS, findings)

@@ -25,16 +25,15 @@ from dataprep_assets.builds.notes.tfrecord_shards import ShardsWork, shard_names
 from dataprep_assets.errors import DataprepError, FormatError
 from dataprep_assets.formats import array_record, example, tfrecord
 from dataprep_assets.formats.example import Column
-from dataprep_assets.integrity.receipt import Receipt, damage
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.packing.row_defects import find_row_defects
-from dataprep_assets.proofs.finding import Finding, fact, judged, name_of, verdict
+from dataprep_assets.proofs.finding import Finding, fact, files_intact, judged, name_of, verdict
 from dataprep_assets.proofs.packed_cohorts import token_defects
 
 __all__ = [
     "SHARD_PROOFS",
     "CohortShards",
     "equals_packed_rows",
-    "files_intact",
     "lengths_counted",
     "names_complete",
     "only_the_last_is_shorter",
@@ -183,7 +182,7 @@ def prove_cohort_shards(work: ShardsWork) -> dict[str, Finding]:
         return dict.fromkeys(SHARD_PROOFS, Finding(passed=False, summary=str(error)))
     with unquoting(work.month):
         return {
-            "files_intact": files_intact(shards),
+            "files_intact": files_intact(shards.directory, shards.receipt, _REBUILD),
             "names_complete": names_complete(shards),
             "records_intact": records_intact(shards),
             "lengths_counted": lengths_counted(shards),
@@ -191,18 +190,6 @@ def prove_cohort_shards(work: ShardsWork) -> dict[str, Finding]:
             "rows_valid": rows_valid(shards),
             "equals_packed_rows": equals_packed_rows(shards),
         }
-
-
-@judged
-def files_intact(shards: CohortShards) -> Finding:
-    """Every file has the size and digest of the receipt, and no file is unlisted."""
-    receipt = shards.receipt
-    return verdict(
-        (f"{name_of(receipt)}: {d}" for d in damage(shards.directory, receipt)),
-        f"{len(receipt.files)} files, {receipt.total_bytes} bytes, as the receipt says.",
-        _REBUILD,
-        facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
-    )
 
 
 @judged

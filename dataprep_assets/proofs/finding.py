@@ -8,13 +8,14 @@ numbers. They read files that may be damaged in any way, so `judged` also turns 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec
 
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Receipt, damage
 
-__all__ = ["Finding", "Row", "fact", "first_of", "judged", "ledger_of", "name_of", "verdict"]
+__all__ = ["Finding", "Row", "fact", "files_intact", "first_of", "judged", "ledger_of", "name_of", "verdict"]
 
 Row = Mapping[str, str | int | float]
 """One row of a finding's table."""
@@ -80,6 +81,19 @@ def judged(proof: Callable[_P, Finding]) -> Callable[_P, Finding]:
             )
 
     return wrapped
+
+
+@judged
+def files_intact(
+    directory: Path, receipt: Receipt, todo: str = "Delete the shard's directory and materialize it again"
+) -> Finding:
+    """Every file that the receipt lists is there with its size and SHA-256, and no other file is."""
+    return verdict(
+        (f"{name_of(receipt)}: {d}" for d in damage(directory, receipt)),
+        f"{len(receipt.files)} files, {receipt.total_bytes} bytes, have the digests of the receipt.",
+        todo,
+        facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
+    )
 
 
 def fact(receipt: Receipt, name: str) -> Any:

@@ -3,7 +3,6 @@
 Entry points: `INDEXED_BINS_PROOFS`, `prove_indexed_bins`, and the proofs one by one.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -14,12 +13,13 @@ from numpy.typing import NDArray
 
 from dataprep_assets.builds.token_bins import ENDS, MEGATRON_INDEX, QUARANTINE, TOKENS, ShardWork
 from dataprep_assets.builds.token_stream import SourcePart, StreamPlan
-from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.formats import document_ends, flat_bins, megatron
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.proofs import token_bins
-from dataprep_assets.proofs.finding import Finding, fact, judged, ledger_of, name_of, verdict
+from dataprep_assets.proofs.finding import Finding, fact, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.proofs.ledgers import unbalanced, wrong_drops, wrong_quarantine, wrong_sums
+from dataprep_assets.proofs.verdicts import proven
 from dataprep_assets.sources.records import read_records
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
@@ -51,20 +51,20 @@ _READ = 2000
 
 def prove_indexed_bins(work: ShardWork) -> dict[str, Finding]:
     """Every proof of one shard; a missing shard fails them all."""
-    try:
-        receipt, directory = work.store.require(work.artifact), work.store.local(work.artifact)
-    except DataprepError as error:  # a receipt that cannot be read is the finding
-        return dict.fromkeys(INDEXED_BINS_PROOFS, Finding(passed=False, summary=str(error)))
-    bundle = TokenizerBundle.load(work.plan.tokenizer)
-    return {
-        "files_intact": token_bins.files_intact(directory, receipt),
-        "ledger_balances": ledger_balances(directory, receipt),
-        "index_matches_stream": index_matches_stream(directory, receipt),
-        "ids_in_vocabulary": token_bins.ids_in_vocabulary(directory, receipt, bundle.vocab_size),
-        "documents_end_right": documents_end_right(directory, receipt),
-        "certificate_valid": token_bins.certificate_valid(receipt, bundle, work.plan.special_tokens),
-        "round_trip": round_trip(directory, receipt, work, bundle),
-    }
+
+    def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
+        bundle = TokenizerBundle.load(work.plan.tokenizer)
+        return {
+            "files_intact": files_intact(directory, receipt),
+            "ledger_balances": ledger_balances(directory, receipt),
+            "index_matches_stream": index_matches_stream(directory, receipt),
+            "ids_in_vocabulary": token_bins.ids_in_vocabulary(directory, receipt, bundle.vocab_size),
+            "documents_end_right": documents_end_right(directory, receipt),
+            "certificate_valid": token_bins.certificate_valid(receipt, bundle, work.plan.special_tokens),
+            "round_trip": round_trip(directory, receipt, work, bundle),
+        }
+
+    return proven(work.artifact, work.store, INDEXED_BINS_PROOFS, prove)
 
 
 @judged
@@ -89,10 +89,7 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
 
 def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
     ledger, name = ledger_of(receipt), name_of(receipt)
-    try:
-        ledger.balance(name)
-    except IntegrityError as error:
-        yield str(error)
+    yield from unbalanced(receipt)
     separated = ledger.documents if fact(receipt, "separator_id") is not None else 0
     if ledger.separators != separated:
         yield f"{name}: the ledger has {ledger.separators} separators, {separated} were to be written"
@@ -100,17 +97,10 @@ def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
         dropped = sum(line["dropped"].values())
         if line["rows_in"] != line["documents"] + dropped:
             yield f"{name}: {line['file']}: {line['rows_in']} rows in, {line['documents']} documents + {dropped} drops"
-    for key in ("rows_in", "documents", "tokens"):
-        if (total := sum(line[key] for line in receipt.sources)) != getattr(ledger, key):
-            yield f"{name}: {key} of the source files sum to {total}, the ledger has {getattr(ledger, key)}"
-    by_reason = sum((Counter(line["dropped"]) for line in receipt.sources), Counter())
-    if by_reason != +Counter(ledger.dropped):
-        yield f"{name}: drops of the source files are {dict(by_reason)}, the ledger has {dict(ledger.dropped)}"
+    yield from wrong_sums(receipt, receipt.sources, ("rows_in", "documents", "tokens"))
+    yield from wrong_drops(receipt)
     bad = sum(n for reason, n in ledger.dropped.items() if reason not in ("below_min_doc_chars", "no_tokens"))
-    path = directory / QUARANTINE
-    held = len(path.read_bytes().splitlines()) if path.exists() else 0
-    if held != bad:
-        yield f"{name}: {bad} bad rows were dropped, {QUARANTINE} holds {held}"
+    yield from wrong_quarantine(receipt, directory / QUARANTINE, bad)
 
 
 @judged

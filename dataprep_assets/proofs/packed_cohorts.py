@@ -29,11 +29,11 @@ from dataprep_assets.builds.notes.reading import DEFECTS, Note, Opened, read_not
 from dataprep_assets.builds.notes.spool import split_of
 from dataprep_assets.errors import DataprepError, FormatError
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.receipt import Receipt, damage
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.packing.row_defects import find_row_defects
 from dataprep_assets.packing.splitting import SplitRule, split
 from dataprep_assets.proofs import token_bins
-from dataprep_assets.proofs.finding import Finding, Row, fact, judged, ledger_of, name_of, verdict
+from dataprep_assets.proofs.finding import Finding, Row, fact, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
@@ -41,7 +41,6 @@ __all__ = [
     "COHORT_PROOFS",
     "PackedMonth",
     "certificate_valid",
-    "files_intact",
     "ids_in_vocabulary",
     "jsonl_equals_rows",
     "ledger_balances",
@@ -271,7 +270,7 @@ def prove_cohort(work: CohortWork) -> dict[str, Finding]:
     )
     with unquoting(work.month):
         return {
-            "files_intact": files_intact(packed),
+            "files_intact": files_intact(packed.directory, packed.receipt, _REBUILD),
             "ledger_balances": ledger_balances(packed),
             "rows_valid": rows_valid(packed),
             "ids_in_vocabulary": ids_in_vocabulary(packed),
@@ -284,18 +283,6 @@ def prove_cohort(work: CohortWork) -> dict[str, Finding]:
             "patients_in_their_split": patients_in_their_split(packed),
             "rows_filled": rows_filled(packed),
         }
-
-
-@judged
-def files_intact(packed: PackedMonth) -> Finding:
-    """Every file has the size and digest of the receipt, and no file is unlisted."""
-    receipt = packed.receipt
-    return verdict(
-        (f"{name_of(receipt)}: {d}" for d in damage(packed.directory, receipt)),
-        f"{len(receipt.files)} files, {receipt.total_bytes} bytes, as the receipt says.",
-        _REBUILD,
-        facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
-    )
 
 
 @judged

@@ -5,7 +5,7 @@ row of the Parquet file, a sequence one of the conversations' sequences in it; b
 receipt says that it is empty has no Parquet file and passes.
 
 From cheap to dear: `ledger_balances`, `counts_match`, `rows_valid`, `ids_in_vocabulary`, `stop_tokens_trained`,
-`specials_not_doubled`, `decoded_mask`, `files_intact`, `round_trip`.
+`specials_not_doubled`, `decoded_mask`, `round_trip`.
 """
 
 from collections import Counter
@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 
 from dataprep_assets.builds.sft.packed_sft import ORIGINS, PACKED, QUARANTINE, read_quarantine
 from dataprep_assets.builds.sft.spool import ChatPlan, ChatSource, conversation_renderer
-from dataprep_assets.errors import FormatError, IntegrityError
+from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.packed_sft import PackedRows, open_packed, row_defects
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, damage
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.proofs.finding import Finding, Row, fact, judged, ledger_of, name_of, verdict
+from dataprep_assets.proofs.ledgers import unbalanced
 from dataprep_assets.sources.rows import read_rows
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
@@ -34,7 +35,6 @@ from dataprep_assets.tokenization.chat.messages import Refusal, read_conversatio
 __all__ = [
     "counts_match",
     "decoded_mask",
-    "files_intact",
     "ids_in_vocabulary",
     "ledger_balances",
     "round_trip",
@@ -70,17 +70,6 @@ def _sound_groups(directory: Path, receipt: Receipt) -> Iterator[PackedRows]:
 
 
 @judged
-def files_intact(directory: Path, receipt: Receipt) -> Finding:
-    """Every file that the receipt lists is there with its size and SHA-256, and no other file is."""
-    return verdict(
-        (f"{name_of(receipt)}: {d}" for d in damage(directory, receipt, "full")),
-        f"{len(receipt.files)} files, {receipt.total_bytes} bytes, have the digests of the receipt.",
-        _REBUILD,
-        facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
-    )
-
-
-@judged
 def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
     """Every row is a conversation or a drop with a reason: in total, for each source, and in the quarantine."""
     ledger = ledger_of(receipt)
@@ -100,10 +89,7 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
 
 def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[str]:
     name, sources = name_of(receipt), fact(receipt, "sources")
-    try:
-        ledger.balance(name)
-    except IntegrityError as error:
-        yield str(error)
+    yield from unbalanced(receipt)
     held = Counter((row["file"], row["reason"]) for row in read_quarantine(directory / QUARANTINE))
     booked: Counter[tuple[str, str]] = Counter()
     for line in sources:

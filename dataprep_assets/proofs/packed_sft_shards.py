@@ -1,20 +1,19 @@
 """Every proof of a shard of packed chat data, for `verdicts.prove_all`.
 
-Entry points: `PACKED_SFT_PROOFS`, `SftExamination`, `prove_packed_sft`.
+Entry points: `PACKED_SFT_PROOFS`, `prove_packed_sft`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from pathlib import Path
 
 from dataprep_assets.builds.sft.packed_sft import SftWork
-from dataprep_assets.errors import DataprepError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.proofs import packed_sft
-from dataprep_assets.proofs.finding import Finding
+from dataprep_assets.proofs.finding import Finding, files_intact
+from dataprep_assets.proofs.verdicts import proven
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-__all__ = ["PACKED_SFT_PROOFS", "SftExamination", "prove_packed_sft"]
+__all__ = ["PACKED_SFT_PROOFS", "prove_packed_sft"]
 
 PACKED_SFT_PROOFS: Mapping[str, str] = {
     "files_intact": "Every file has the size and digest of the receipt, and no file is unlisted.",
@@ -30,40 +29,21 @@ PACKED_SFT_PROOFS: Mapping[str, str] = {
 """Name of each proof of a shard, and what it proves."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SftExamination:
-    """What a worker needs to prove one shard. `sensitive`: lengths instead of decoded text."""
+def prove_packed_sft(work: SftWork, *, sensitive: bool) -> dict[str, Finding]:
+    """Every proof of one shard; a missing shard fails them all. `sensitive`: lengths instead of decoded text."""
 
-    work: SftWork
-    sensitive: bool
+    def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
+        bundle = TokenizerBundle.load(work.plan.tokenizer)
+        return {
+            "files_intact": files_intact(directory, receipt),
+            "ledger_balances": packed_sft.ledger_balances(directory, receipt),
+            "counts_match": packed_sft.counts_match(directory, receipt),
+            "rows_valid": packed_sft.rows_valid(directory, receipt),
+            "ids_in_vocabulary": packed_sft.ids_in_vocabulary(directory, receipt, bundle.vocab_size),
+            "stop_tokens_trained": packed_sft.stop_tokens_trained(directory, receipt),
+            "specials_not_doubled": packed_sft.specials_not_doubled(directory, receipt, bundle),
+            "decoded_mask": packed_sft.decoded_mask(directory, receipt, bundle, sensitive=sensitive),
+            "round_trip": packed_sft.round_trip(directory, receipt, work.sources, work.plan, bundle),
+        }
 
-    @property
-    def artifact(self) -> Artifact:
-        """The shard."""
-        return self.work.artifact
-
-    @property
-    def store(self) -> ArtifactStore:
-        """Where it is."""
-        return self.work.store
-
-
-def prove_packed_sft(examination: SftExamination) -> dict[str, Finding]:
-    """Every proof of one shard; a missing shard fails them all."""
-    work = examination.work
-    try:
-        receipt, directory = work.store.require(work.artifact), work.store.local(work.artifact)
-    except DataprepError as error:  # a receipt that cannot be read is the finding
-        return dict.fromkeys(PACKED_SFT_PROOFS, Finding(passed=False, summary=str(error)))
-    bundle = TokenizerBundle.load(work.plan.tokenizer)
-    return {
-        "files_intact": packed_sft.files_intact(directory, receipt),
-        "ledger_balances": packed_sft.ledger_balances(directory, receipt),
-        "counts_match": packed_sft.counts_match(directory, receipt),
-        "rows_valid": packed_sft.rows_valid(directory, receipt),
-        "ids_in_vocabulary": packed_sft.ids_in_vocabulary(directory, receipt, bundle.vocab_size),
-        "stop_tokens_trained": packed_sft.stop_tokens_trained(directory, receipt),
-        "specials_not_doubled": packed_sft.specials_not_doubled(directory, receipt, bundle),
-        "decoded_mask": packed_sft.decoded_mask(directory, receipt, bundle, sensitive=examination.sensitive),
-        "round_trip": packed_sft.round_trip(directory, receipt, work.sources, work.plan, bundle),
-    }
+    return proven(work.artifact, work.store, PACKED_SFT_PROOFS, prove)

@@ -12,10 +12,11 @@ import orjson
 
 from dataprep_assets.builds.rl.rl_jsonl import QUARANTINE, RlWork
 from dataprep_assets.builds.rl.transforms import RESOLVE, Record, compose, parse
-from dataprep_assets.errors import DataprepError, FormatError, IntegrityError
+from dataprep_assets.errors import FormatError
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.proofs import token_bins
-from dataprep_assets.proofs.finding import Finding, fact, judged, ledger_of, name_of, verdict
+from dataprep_assets.proofs.finding import Finding, fact, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.proofs.ledgers import unbalanced, wrong_quarantine, wrong_sums
+from dataprep_assets.proofs.verdicts import proven
 from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.rows import read_rows
 
@@ -34,16 +35,16 @@ _REBUILD = "Materialize this partition of rl_jsonl again"
 
 def prove_rl_jsonl(work: RlWork) -> dict[str, Finding]:
     """Every proof of one shard; a missing shard fails them all."""
-    try:
-        receipt, directory = work.store.require(work.artifact), work.store.local(work.artifact)
-    except DataprepError as error:  # a receipt that cannot be read is the finding
-        return dict.fromkeys(RL_JSONL_PROOFS, Finding(passed=False, summary=str(error)))
-    return {
-        "files_intact": token_bins.files_intact(directory, receipt),
-        "ledger_balances": ledger_balances(directory, receipt),
-        "lines_are_records": lines_are_records(directory, receipt, work),
-        "round_trip": round_trip(directory, receipt, work),
-    }
+
+    def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
+        return {
+            "files_intact": files_intact(directory, receipt),
+            "ledger_balances": ledger_balances(directory, receipt),
+            "lines_are_records": lines_are_records(directory, receipt, work),
+            "round_trip": round_trip(directory, receipt, work),
+        }
+
+    return proven(work.artifact, work.store, RL_JSONL_PROOFS, prove)
 
 
 @judged
@@ -59,19 +60,11 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
 
 
 def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
-    ledger, name = ledger_of(receipt), name_of(receipt)
-    try:
-        ledger.balance(name)
-    except IntegrityError as error:
-        yield str(error)
-    for key in ("rows_in", "documents"):
-        if (total := sum(line[key] for line in fact(receipt, "sources"))) != getattr(ledger, key):
-            yield f"{name}: {key} of the source files sum to {total}, the ledger has {getattr(ledger, key)}"
-    bad = sum(count for reason, count in ledger.dropped.items() if not reason.startswith("left_out_by_"))
-    path = directory / QUARANTINE
-    held = len(path.read_bytes().splitlines()) if path.exists() else 0
-    if held != bad:
-        yield f"{name}: {bad} bad rows were dropped, {QUARANTINE} holds {held}"
+    yield from unbalanced(receipt)
+    yield from wrong_sums(receipt, fact(receipt, "sources"), ("rows_in", "documents"))
+    dropped = ledger_of(receipt).dropped
+    bad = sum(count for reason, count in dropped.items() if not reason.startswith("left_out_by_"))
+    yield from wrong_quarantine(receipt, directory / QUARANTINE, bad)
 
 
 def _lines(directory: Path, receipt: Receipt) -> Iterator[bytes]:

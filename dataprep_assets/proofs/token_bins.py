@@ -4,7 +4,7 @@ Each proof recomputes from the bytes what the receipt claims. Files are mapped a
 grow with the shard. Offsets in messages are token offsets in the shard's stream unless a message says bytes.
 
 From cheap to dear: `size_matches`, `ledger_balances`, `certificate_valid`, `eye_test`, `ids_in_vocabulary`,
-`separators_match_documents`, `files_intact`, `round_trip`.
+`separators_match_documents`, `round_trip`.
 """
 
 import json
@@ -26,8 +26,9 @@ from dataprep_assets.errors import FormatError, IntegrityError, TokenizerError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, damage
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.proofs.finding import SHOWN, Finding, Row, fact, judged, ledger_of, name_of, verdict
+from dataprep_assets.proofs.ledgers import unbalanced, wrong_drops, wrong_sums
 from dataprep_assets.sources.records import read_records
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate
@@ -36,7 +37,6 @@ from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, Speci
 __all__ = [
     "certificate_valid",
     "eye_test",
-    "files_intact",
     "ids_in_vocabulary",
     "ledger_balances",
     "round_trip",
@@ -51,17 +51,6 @@ WINDOW = 4096
 LONGEST_RUN = 512
 """Equal ids in a row from which a run is no text: the smallest hole of a file system is 1,024 uint32 ids."""
 _REBUILD = "Delete the shard's directory and materialize it again"
-
-
-@judged
-def files_intact(directory: Path, receipt: Receipt) -> Finding:
-    """Every file that the receipt lists is there with its size and SHA-256, and no other file is."""
-    return verdict(
-        (f"{name_of(receipt)}: {d}" for d in damage(directory, receipt, "full")),
-        f"{len(receipt.files)} files, {receipt.total_bytes} bytes, have the digests of the receipt.",
-        _REBUILD,
-        facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
-    )
 
 
 @judged
@@ -86,10 +75,7 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
 
 def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[str]:
     name = name_of(receipt)
-    try:
-        ledger.balance(name)
-    except IntegrityError as error:
-        yield str(error)
+    yield from unbalanced(receipt)
     if ledger.separators != ledger.documents:
         yield f"{name}: the ledger has {ledger.separators} separators for {ledger.documents} documents"
     quarantined = _quarantined(directory / QUARANTINE)
@@ -105,12 +91,8 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
             yield f"{name}: source file {line['file']}: dropped {dict(dropped)}, {QUARANTINE} holds {dict(held)}"
     for file, held in quarantined.items():
         yield f"{name}: {QUARANTINE} holds {held.total()} rows of {file}, which is no source file of this shard"
-    for field in ("rows_in", "documents", "tokens"):
-        if (total := sum(line[field] for line in receipt.sources)) != getattr(ledger, field):
-            yield f"{name}: {field} of the source files sum to {total}, the ledger has {getattr(ledger, field)}"
-    by_reason = sum((Counter(line["dropped"]) for line in receipt.sources), Counter())
-    if by_reason != +Counter(ledger.dropped):
-        yield f"{name}: drops of the source files are {dict(by_reason)}, the ledger has {dict(ledger.dropped)}"
+    yield from wrong_sums(receipt, receipt.sources, ("rows_in", "documents", "tokens"))
+    yield from wrong_drops(receipt)
 
 
 def _quarantined(path: Path) -> dict[str, Counter[str]]:

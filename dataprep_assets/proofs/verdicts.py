@@ -4,11 +4,11 @@ The verdict on a partition is kept beside the dataset (`.findings/<artifact>/<pa
 content that was examined, so that a check can speak of all partitions after a run that touched a few: those whose
 content has not changed need no second reading. It is a cache: deleting it costs time only.
 
-Entry points: `prove_all`; `remember`, `remembered`.
+Entry points: `prove_all`, `proven`; `remember`, `remembered`.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -19,41 +19,55 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import canonical_json
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.proofs.finding import Finding
 
-__all__ = ["Work", "prove_all", "remember", "remembered"]
+__all__ = ["Verdicts", "Work", "prove_all", "proven", "remember", "remembered"]
+
+Verdicts = Iterator[tuple[str, dict[str, Finding]]]
+"""Partitions, each with its findings by the name of the proof."""
 
 
 class Work(Protocol):
-    """What every unit of work knows: the artifact that it is about, and where artifacts are."""
+    """What every unit of work knows: the artifact that it is about."""
 
     @property
     def artifact(self) -> Artifact: ...
-    @property
-    def store(self) -> ArtifactStore: ...
 
 
 W = TypeVar("W", bound=Work)
 
 
 def prove_all(
-    works: Mapping[str, W], prove: Callable[[W], dict[str, Finding]], workers: int, *, silent: bool = False
-) -> Iterator[tuple[str, dict[str, Finding]]]:
-    """Partition and findings of each work, as they are done; verdicts are remembered.
+    works: Iterable[W], prove: Callable[[W], dict[str, Finding]], workers: int, *, silent: bool = False
+) -> Verdicts:
+    """Prove each work, in parallel; yields them as they are done.
 
-    `prove` is a module-level function that raises for bugs alone; what it raises is raised here. `silent` as in
-    `WorkerPool`.
+    `prove` can be pickled and raises for bugs alone; what it raises is raised here. `silent` as in `WorkerPool`.
     """
-    with WorkerPool(min(workers, max(1, len(works))), ONE_THREAD, silent=silent) as pool:
-        for partition, work in works.items():
-            pool.submit(Task(partition, prove, (work,)))
+    tasks = [Task(work.artifact.partition or "", prove, (work,)) for work in works]
+    with WorkerPool(min(workers, max(1, len(tasks))), ONE_THREAD, silent=silent) as pool:
+        for task in tasks:
+            pool.submit(task)
         for event in pool.events():
             if isinstance(event, Finished):
                 if event.error is not None:
                     raise event.error
-                work = works[event.task.label]
-                remember(work.artifact, work.store, event.result)
                 yield event.task.label, event.result
+
+
+def proven(
+    artifact: Artifact,
+    store: ArtifactStore,
+    names: Iterable[str],
+    prove: Callable[[Path, Receipt], dict[str, Finding]],
+) -> dict[str, Finding]:
+    """What `prove` finds in an artifact's directory and receipt. Where these cannot be had, all of `names` fail."""
+    try:
+        receipt, directory = store.require(artifact), store.local(artifact)
+    except DataprepError as error:  # a receipt that cannot be read is the finding
+        return dict.fromkeys(names, Finding(passed=False, summary=str(error)))
+    return prove(directory, receipt)
 
 
 def _memory(artifact: Artifact, store: ArtifactStore) -> Path:

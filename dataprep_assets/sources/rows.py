@@ -10,40 +10,32 @@ Entry points: `read_rows`, `count_rows`, `split_rows`.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
 
 from dataprep_assets.errors import CorruptSourceError
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.sources.blocks import BlockReader
-from dataprep_assets.sources.records import BadRecord
+from dataprep_assets.sources.row_files import (
+    BOM,
+    BadRecord,
+    Digested,
+    ParquetBlocks,
+    ReadThrough,
+    RowRange,
+    split_lines,
+    wanted_lines,
+    why_not_json,
+)
 
 __all__ = ["REASONS", "RowBlock", "RowRange", "RowReader", "count_rows", "read_rows", "split_rows"]
 
 REASONS = ("bad_json", "invalid_utf8", "not_an_object")
 """Why a row can be refused here, as counted in the ledger."""
-_BOM = b"\xef\xbb\xbf"
 _ELEMENTS = 1024
 """Elements of a JSON array, or rows of a Parquet file, in one block."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowRange:
-    """Rows `first` (1-based) up to, not including, `stop`; None means to the end of the file.
-
-    Rows are physical: lines (blank ones too) of JSON lines, elements of an array, rows of a Parquet file.
-    """
-
-    first: int = 1
-    stop: int | None = None
-
-    def within(self, first: int, count: int) -> slice:
-        """Which of `count` rows that begin at row `first` are in the range."""
-        start = min(max(self.first - first, 0), count)
-        stop = count if self.stop is None else min(max(self.stop - first, 0), count)
-        return slice(start, max(start, stop))
 
 
 @dataclass(slots=True)
@@ -60,17 +52,13 @@ class RowBlock:
     blank_lines: int = 0
 
 
-class RowReader(Protocol):
+class RowReader(Digested, Protocol):
     """Iterates over the blocks of one file; `sha256` and `bytes_read` are of the whole file once iteration has ended.
 
     A range is no exception: what lies outside it is read and digested, not parsed.
     """
 
     def __iter__(self) -> Iterator[RowBlock]: ...
-    @property
-    def sha256(self) -> str: ...
-    @property
-    def bytes_read(self) -> int: ...
 
 
 def read_rows(
@@ -106,24 +94,16 @@ def split_rows(count: int, parts: int) -> list[RowRange]:
     return [RowRange(first, stop) for first, stop in zip(edges, [*edges[1:], None], strict=True)]
 
 
-class _JsonRows:
+class _JsonRows(ReadThrough[BlockReader]):
     """JSON lines, or one JSON array."""
 
     def __init__(self, path: Path, compression: str | None, label: str, rows: RowRange) -> None:
-        self._blocks = BlockReader(path, compression, label)
+        super().__init__(BlockReader(path, compression, label))
         self._label, self._range = label, rows
-
-    @property
-    def sha256(self) -> str:
-        return self._blocks.sha256
-
-    @property
-    def bytes_read(self) -> int:
-        return self._blocks.bytes_read
 
     def count(self) -> int:
         """Physical rows: lines, or elements of the array."""
-        lines, last, blocks = 0, b"\n", iter(self._blocks)
+        lines, last, blocks = 0, b"\n", iter(self._under)
         for data in blocks:
             if not lines and last == b"\n" and _is_array(data):
                 return len(self._elements(data, blocks))
@@ -132,44 +112,20 @@ class _JsonRows:
         return lines + (last != b"\n")
 
     def __iter__(self) -> Iterator[RowBlock]:
-        blocks = iter(self._blocks)
+        blocks = iter(self._under)
         first = next(blocks, b"")
         if _is_array(first):
             yield from self._of_array(self._elements(first, blocks))
             return
-        row, byte = 1, 0
-        if first.startswith(_BOM):
-            first, byte = first[3:], 3
-        tail: list[bytes] = []
-        for data in _chained(first, blocks):
-            cut = data.rfind(b"\n") + 1
-            if not cut:
-                tail.append(data)  # a line longer than a block: joined once, when its end arrives
-                continue
-            lines = b"".join([*tail, data[:cut]]) if tail else data[:cut]
-            tail = [data[cut:]] if cut < len(data) else []
-            count = lines.count(b"\n")
-            if block := self._parse(lines, row, byte, count):
-                yield block
-            row += count
-            byte += len(lines)
-        rest = b"".join(tail)
-        if rest and (block := self._parse(rest, row, byte, 1)):
+        for lines, row, byte in wanted_lines(chain([first], blocks), self._range):
+            block = RowBlock()
+            for number, line in enumerate(split_lines(lines), row):
+                _add_line(block, line, number, byte)
+                byte += len(line) + 1
             yield block
 
-    def _parse(self, data: bytes, row: int, byte: int, count: int) -> RowBlock | None:
-        chosen = self._range.within(row, count)
-        if chosen.start == chosen.stop:
-            return None
-        block = RowBlock()
-        for number, line in enumerate(data.split(b"\n")[:count], row):
-            if chosen.start <= number - row < chosen.stop:
-                _add_line(block, line, number, byte)
-            byte += len(line) + 1
-        return block
-
     def _elements(self, first: bytes, blocks: Iterator[bytes]) -> list[Any]:
-        data = b"".join([first, *blocks]).removeprefix(_BOM)
+        data = b"".join([first, *blocks]).removeprefix(BOM)
         try:
             elements: list[Any] = orjson.loads(data)
         except orjson.JSONDecodeError as error:
@@ -189,13 +145,7 @@ class _JsonRows:
 
 
 def _is_array(data: bytes) -> bool:
-    return data.removeprefix(_BOM).lstrip()[:1] == b"["
-
-
-def _chained(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    if first:
-        yield first
-    yield from rest
+    return data.removeprefix(BOM).lstrip()[:1] == b"["
 
 
 def _add_line(block: RowBlock, line: bytes, number: int, byte: int) -> None:
@@ -205,17 +155,9 @@ def _add_line(block: RowBlock, line: bytes, number: int, byte: int) -> None:
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
-        block.bad.append(BadRecord(number, byte, "bad_json" if _is_utf8(line) else "invalid_utf8"))
+        block.bad.append(BadRecord(number, byte, why_not_json(line)))
         return
     _add(block, value, number, byte)
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _add(block: RowBlock, value: Any, number: int, byte: int) -> None:
@@ -227,65 +169,18 @@ def _add(block: RowBlock, value: Any, number: int, byte: int) -> None:
     block.offsets.append(byte)
 
 
-class _ParquetRows:
-    """Rows of a Parquet file, read in batches; the file's digest costs one more read of it."""
+class _ParquetRows(ParquetBlocks[RowBlock]):
+    """Whole rows of a Parquet file, or some columns of them."""
+
+    batch_rows = _ELEMENTS
 
     def __init__(self, path: Path, label: str, rows: RowRange, columns: Sequence[str] | None) -> None:
-        self._path, self._label, self._range, self._columns = path, label, rows, columns
-        self._sha256 = ""
-        self._bytes = 0
+        super().__init__(path, label, rows)
+        self._wanted = columns
 
-    @property
-    def sha256(self) -> str:
-        return self._sha256
+    def _columns(self, schema: Any) -> list[str] | None:
+        return None if self._wanted is None else [name for name in self._wanted if name in schema.names]
 
-    @property
-    def bytes_read(self) -> int:
-        return self._bytes
-
-    def count(self) -> int:
-        """Rows by the file's footer."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            return int(pq.read_metadata(self._path).num_rows)
-        except (pa.ArrowException, OSError) as error:
-            raise self._unreadable(1, error) from error
-
-    def __iter__(self) -> Iterator[RowBlock]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        row = 1
-        try:
-            with pq.ParquetFile(self._path, memory_map=True) as file:
-                held = file.schema_arrow.names
-                columns = None if self._columns is None else [name for name in self._columns if name in held]
-                groups: list[int] = []
-                start = 1
-                for group in range(file.metadata.num_row_groups):
-                    count = file.metadata.row_group(group).num_rows
-                    chosen = self._range.within(start, count)
-                    if chosen.start < chosen.stop:
-                        row = start if not groups else row
-                        groups.append(group)
-                    start += count
-                for batch in file.iter_batches(
-                    batch_size=_ELEMENTS, row_groups=groups, columns=columns, use_threads=False
-                ):
-                    chosen = self._range.within(row, batch.num_rows)
-                    if chosen.start < chosen.stop:
-                        values = batch.slice(chosen.start, chosen.stop - chosen.start).to_pylist()
-                        numbers = list(range(row + chosen.start, row + chosen.stop))
-                        yield RowBlock(rows=values, numbers=numbers, offsets=[-1] * len(values))
-                    row += batch.num_rows
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: some damage
-            raise self._unreadable(row, error) from error
-        self._sha256 = sha256_file(self._path)
-        self._bytes = self._path.stat().st_size
-
-    def _unreadable(self, row: int, error: Exception) -> CorruptSourceError:
-        return CorruptSourceError(
-            f"{self._label}: Parquet cannot be read near row {row}: {error}. Fetch the file again"
-        )
+    def _block(self, batch: Any, row: int) -> RowBlock:
+        values = batch.to_pylist()
+        return RowBlock(rows=values, numbers=list(range(row, row + len(values))), offsets=[-1] * len(values))

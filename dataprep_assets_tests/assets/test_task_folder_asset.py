@@ -280,7 +280,7 @@ def test_one_broken_task_is_red_and_named_and_the_others_are_materialized(tmp_pa
         told = failure_of(outcome)
         assert "2 of 3 tasks failed; the others are finished and kept" in told
         assert "tasks.Copa.version: version_77: not there; there are version_1, version_9-2, version_10-1" in told
-        assert "CB: cb_train.jsonl in" in told
+        assert "kept. CB: cb_train.jsonl in" in told  # the partition once: the reporter names it
         assert "set `overwrite: true`" in told
         assert made.materialized() == {"RTE"}
         assert theirs.read_text() == "somebody's own file\n"

@@ -12,7 +12,7 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from dataprep_assets.assets.blend_plan import register_in_order
+from dataprep_assets.assets.dynamic_partitions import register_in_order
 from dataprep_assets.builds.blend.declaration import BlendDeclaration
 from dataprep_assets.integrity.receipt import _own_digest, record_files
 from dataprep_assets_tests.assets.test_blend_assets import Blend, blend, chats, failed, tasks
@@ -317,13 +317,32 @@ def test_a_run_about_one_shard_speaks_of_the_verdicts_on_the_others(broken: Call
     assert failed(made.check()) == set()
     register_in_order(made.instance, made.component.assets.partitions, made.plan.partitions)
     edit_receipt(shard(made, 0), _one_row_less)  # its content has no verdict any more
+    found = _of_a_run_about_one_shard(made)["round_trip"]
+    assert found.passed
+    assert found.metadata["shards_examined"].value == 1
+    assert found.metadata["shards_not_examined_yet"].value == 0
+
+
+def test_a_memory_from_before_a_proof_existed_counts_as_none(broken: Callable[[str], Blend]) -> None:
+    made = broken("rl")
+    made.check()
+    register_in_order(made.instance, made.component.assets.partitions, made.plan.partitions)
+    (memory,) = made.root.rglob(f".findings/rl_jsonl/{made.plan.partitions[-1]}.json")
+    kept = json.loads(memory.read_bytes())
+    del kept["findings"]["round_trip"]
+    memory.write_text(json.dumps(kept))
+    found = _of_a_run_about_one_shard(made)
+    assert {name: found[name].metadata["shards_not_examined_yet"].value for name in ("files_intact", "round_trip")} == {
+        "files_intact": 1,
+        "round_trip": 1,
+    }
+
+
+def _of_a_run_about_one_shard(made: Blend) -> dict[str, dg.AssetCheckEvaluation]:
     job = made.definitions.resolve_implicit_global_asset_job_def()
     outcome = job.execute_in_process(
         asset_selection=[made.component.assets.shards],
         tags={"dagster/partition": "knots__train-00001"},
         instance=made.instance,
     )
-    found = {e.check_name: e for e in outcome.get_asset_check_evaluations()}["round_trip"]
-    assert found.passed
-    assert found.metadata["shards_examined"].value == 1
-    assert found.metadata["shards_not_examined_yet"].value == 0
+    return {e.check_name: e for e in outcome.get_asset_check_evaluations()}

@@ -16,7 +16,7 @@ from dataprep_assets.builds.sft.packed_sft import ORIGINS, PACKED, QUARANTINE
 from dataprep_assets.formats.packed_sft import schema
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.proofs import packed_sft as proofs
-from dataprep_assets.proofs.finding import Finding
+from dataprep_assets.proofs.finding import Finding, files_intact
 from dataprep_assets_tests.builds.sft.conversations import Shard, build_rows, conversation, source, write_rows
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
 
@@ -38,7 +38,7 @@ def shard(built: Shard, tmp_path: Path) -> Shard:
 def prove_all(shard: Shard) -> dict[str, Finding]:
     directory, receipt, bundle = shard.directory, shard.receipt, chat_bundle()
     return {
-        "files_intact": proofs.files_intact(directory, receipt),
+        "files_intact": files_intact(directory, receipt),
         "ledger_balances": proofs.ledger_balances(directory, receipt),
         "counts_match": proofs.counts_match(directory, receipt),
         "rows_valid": proofs.rows_valid(directory, receipt),
@@ -92,7 +92,7 @@ def test_an_empty_shard_passes_and_a_file_in_it_does_not(tmp_path: Path, built: 
 
 def test_a_changed_or_strange_file_is_not_intact(shard: Shard) -> None:
     (shard.directory / "extra").touch()
-    assert "extra: not in the receipt" in proofs.files_intact(shard.directory, shard.receipt).summary
+    assert "extra: not in the receipt" in files_intact(shard.directory, shard.receipt).summary
     edit(shard, lambda rows: None)
     assert failing(shard).keys() == {"files_intact"}
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dataprep_assets.builds.token_bins import ENDS, QUARANTINE, TOKENS
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.proofs import token_bins as proofs
-from dataprep_assets.proofs.finding import Finding
+from dataprep_assets.proofs.finding import Finding, files_intact
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets_tests.proofs.conftest import Sample, Shard, Special
@@ -25,7 +25,7 @@ def prove_all(shard: Shard, bundle: TokenizerBundle, mode: str = "text") -> dict
     directory, receipt = shard.directory, shard.receipt
     dtype = receipt.facts["dtype"]
     return {
-        "files_intact": proofs.files_intact(directory, receipt),
+        "files_intact": files_intact(directory, receipt),
         "ledger_balances": proofs.ledger_balances(directory, receipt),
         "size_matches": proofs.size_matches(directory, receipt),
         "ids_in_vocabulary": proofs.ids_in_vocabulary(directory, receipt, bundle.vocab_size),
@@ -92,14 +92,14 @@ def test_a_shard_of_no_document_passes(sample: Sample, special: Special) -> None
 
 def test_a_flipped_byte_is_named_by_file(shard: Shard) -> None:
     edit(shard.directory / TOKENS, "u1", put(1001, 0xFF))
-    found = proofs.files_intact(shard.directory, shard.receipt)
+    found = files_intact(shard.directory, shard.receipt)
     assert not found.passed
     assert found.summary.startswith("sample/token_bins/train-00000: tokens.bin: sha256")
 
 
 def test_a_missing_and_an_unlisted_file_are_named(shard: Shard) -> None:
     (shard.directory / ENDS).rename(shard.directory / "old.bin")
-    found = proofs.files_intact(shard.directory, shard.receipt)
+    found = files_intact(shard.directory, shard.receipt)
     assert "document_ends.bin: missing (and 1 more)" in found.summary
     assert "old.bin: not in the receipt" in str(found.table[1]["defect"])
 

@@ -76,7 +76,7 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
         stock = take_stock(work)
         kept = _kept(store, artifact)
         states = [(p, standing(p)) for p in stock.placements]
-        _no_conflict(states, declaration.overwrite, partition)
+        _no_conflict(states, declaration.overwrite)
         placed = []
         for placement, state in states:
             sweep(placement.target)
@@ -145,13 +145,13 @@ def _not_into_old_project(work: TaskWork) -> None:
         )
 
 
-def _no_conflict(states: Sequence[tuple[Placement, Standing]], overwrite: bool, partition: str) -> None:
+def _no_conflict(states: Sequence[tuple[Placement, Standing]], overwrite: bool) -> None:
     differing = [p for p, state in states if state == "other_file"]
     if differing and not overwrite:
         first = differing[0]
         names = ", ".join(p.target.name for p in differing)
         raise ConfigError(
-            f"{partition}: {names} in {first.target.parent}: there already, with other content (sha256 "
+            f"{names} in {first.target.parent}: there already, with other content (sha256 "
             f"{sha256_file(first.target)[:12]}…, the version's is {first.sha256[:12]}…). Nothing was changed. Move it "
             "away, or set `overwrite: true`, which keeps the old file in the artifact"
         )

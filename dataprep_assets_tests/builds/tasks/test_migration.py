@@ -182,7 +182,7 @@ def test_a_differing_file_is_refused_before_anything_changes(tree: Project) -> N
     foreign(tree)
     before = snapshot(tree.home)
     with pytest.raises(
-        ConfigError, match=r"Copa: copa_train.jsonl in .*: there already, with other content .*Nothing was"
+        ConfigError, match=r"^copa_train.jsonl in .*/Copa: there already, with other content .*Nothing was"
     ):
         tree.migrate(tree.declared({"Copa": {}}))
     assert {n: v for n, v in snapshot(tree.home).items() if ".lock" not in n} == before
