@@ -6,18 +6,17 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.assets.corpus import CorpusAssets
-from dataprep_assets.assets.dataset import CPU_POOL, SHARDS_PER_RUN
+from dataprep_assets.assets.dataset import CPU_POOL, SHARDS_PER_RUN, worker_count
 from dataprep_assets.assets.release_plan import release_partitions
-from dataprep_assets.assets.shards import report_shards
+from dataprep_assets.assets.shards import OnProgress, report_work
 from dataprep_assets.builds.release.declaration import ReleaseDeclaration
-from dataprep_assets.builds.release.npy_shards import NAME, build_npy_shard, release_layout
+from dataprep_assets.builds.release.npy_shards import NAME, build_npy_shards, npy_shard_works, release_layout
 from dataprep_assets.builds.token_bins import ShardResult
-from dataprep_assets.errors import DataprepError
 from resources import StorageResource
 
 
 def npy_shards_asset(dataset: CorpusAssets, release: ReleaseDeclaration) -> dg.AssetsDefinition:
-    """Write each shard from the token bins: no text is tokenized again."""
+    """Write each shard from the token bins, in parallel over shards: no text is tokenized again."""
 
     @dg.asset(
         key=dataset.key(NAME),
@@ -30,16 +29,12 @@ def npy_shards_asset(dataset: CorpusAssets, release: ReleaseDeclaration) -> dg.A
     def shards(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
         store = dataset.store(storage)
         layout = release_layout(release, store, dataset.manifest(storage))
+        workers = worker_count(release.workers)
+        works = npy_shard_works(release, store, layout, context.partition_keys, workers=workers)
 
-        def outcomes() -> Iterator[ShardResult]:
-            for partition in context.partition_keys:
-                try:
-                    receipt, reused = build_npy_shard(release, store, layout, partition)
-                except DataprepError as error:
-                    yield ShardResult(partition=partition, error=error)
-                else:
-                    yield ShardResult(partition=partition, receipt=receipt, reused=reused)
+        def start(on_progress: OnProgress) -> Iterator[ShardResult]:
+            return build_npy_shards(works, workers=workers, on_progress=on_progress)
 
-        yield from report_shards(context, dataset, NAME, store, outcomes())
+        yield from report_work(context, dataset, NAME, store, start, workers=workers)
 
     return shards

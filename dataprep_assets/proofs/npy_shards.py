@@ -4,31 +4,33 @@ Each recomputes from the bytes what the receipt claims. Files are mapped and rea
 with the shard; `sample_ids_repeat` needs a few bytes a sample of one part of all ids at a time.
 
 From cheap to dear: `tokens_accounted`, `format_valid`, `order_shuffled`, `sample_ids_repeat`, `ids_in_vocabulary`,
-`files_intact`, `sample_ids_recompute`, `equals_stream`.
+`sample_ids_recompute`, `equals_stream`. `prove_shard` runs all of a shard.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.builds.release.npy_shards import Cut, SplitLayout
+from dataprep_assets.builds.release.npy_shards import Cut, NpyShardWork, SplitLayout
 from dataprep_assets.builds.release.order import shuffled
 from dataprep_assets.builds.token_bins import ENDS
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import dtype_for_vocab, token_dtype
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.receipt import Receipt, damage
-from dataprep_assets.proofs.finding import SHOWN, Finding, Row, fact, judged, ledger_of, name_of, verdict
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.proofs.finding import SHOWN, Finding, Row, fact, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.proofs.verdicts import proven
 
 __all__ = [
+    "SHARD_PROOFS",
     "equals_stream",
-    "files_intact",
     "format_valid",
     "ids_in_vocabulary",
     "order_shuffled",
+    "prove_shard",
     "sample_ids_recompute",
     "sample_ids_repeat",
     "tokens_accounted",
@@ -57,15 +59,30 @@ def _open(directory: Path, receipt: Receipt) -> tuple[NDArray[Any], NDArray[np.u
     return tokens, sample_ids.open_sample_ids(ids_path, len(tokens) // length)
 
 
-@judged
-def files_intact(directory: Path, receipt: Receipt) -> Finding:
-    """Both files are there with their sizes and SHA-256, and no other is."""
-    return verdict(
-        (f"{name_of(receipt)}: {d}" for d in damage(directory, receipt, "full")),
-        f"{len(receipt.files)} files, {receipt.total_bytes} bytes, have the digests of the receipt.",
-        _REBUILD,
-        facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
-    )
+SHARD_PROOFS: Mapping[str, str] = {
+    "files_intact": "Both files have the sizes and digests of the receipt, and no file is unlisted.",
+    "format_valid": "A NumPy 1.0 header, one dimension, the declared dtype, whole sequences; as many headerless ids.",
+    "sample_ids_recompute": "Every sample id is the BLAKE2b of its sample's tokens.",
+    "ids_in_vocabulary": "Every token id is below the vocabulary's size.",
+    "equals_stream": "The shard is its stretch of the token bins in the seeded order, token for token.",
+}
+"""Name of each proof of a shard, and what it proves."""
+
+
+def prove_shard(work: NpyShardWork) -> dict[str, Finding]:
+    """Every proof of one shard, for `verdicts.prove_all`; a missing shard fails them all."""
+    split, cut = work.layout.find(work.partition)
+
+    def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
+        return {
+            "files_intact": files_intact(directory, receipt),
+            "format_valid": format_valid(directory, receipt),
+            "sample_ids_recompute": sample_ids_recompute(directory, receipt, threads=work.threads),
+            "ids_in_vocabulary": ids_in_vocabulary(directory, receipt),
+            "equals_stream": equals_stream(directory, receipt, work.store, split, cut),
+        }
+
+    return proven(work.artifact, work.store, SHARD_PROOFS, prove)
 
 
 @judged
@@ -83,11 +100,16 @@ def format_valid(directory: Path, receipt: Receipt) -> Finding:
 
 
 @judged
-def sample_ids_recompute(directory: Path, receipt: Receipt, *, sample: int | None = None) -> Finding:
-    """Every id (or those of `sample` samples, evenly spread) is the hash of its sample's tokens."""
+def sample_ids_recompute(
+    directory: Path, receipt: Receipt, *, sample: int | None = None, threads: int | None = None
+) -> Finding:
+    """Every id (or those of `sample` samples, evenly spread) is the hash of its sample's tokens.
+
+    `threads` as in `sample_ids`.
+    """
     tokens, ids = _open(directory, receipt)
     length = int(fact(receipt, "sequence_length"))
-    wrong = sample_ids.differing(tokens, ids, length, sample=sample)
+    wrong = sample_ids.differing(tokens, ids, length, sample=sample, threads=threads)
     looked = len(ids) if sample is None else min(sample, len(ids))
     return verdict(
         (f"{name_of(receipt)}: the id of sample {k} is not the hash of its {length} tokens" for k in wrong),

@@ -160,6 +160,19 @@ def test_a_long_upload_says_in_the_log_how_far_it_is(
     assert "MB/s" in whole
 
 
+def test_shards_are_cut_on_workers_and_the_log_says_how_far_they_are(copied: ReleaseProject) -> None:
+    before = {p: copied.npy(p).read_bytes() for p in copied.layout.partitions}
+    shutil.rmtree(copied.directory("npy_shards", "train_000001").parent)
+    copied.corpus = copied.corpus.model_copy(update={"workers": 3})
+    outcome = copied.cut()
+    assert outcome.success
+    assert {p: copied.npy(p).read_bytes() for p in copied.layout.partitions} == before
+    said = [entry.user_message for entry in copied.instance.all_logs(outcome.run_id)]
+    (line,) = [text for text in said if text.startswith("shared/npy_shards: 100.0%")]
+    assert "tokens/s" in line
+    assert "of 3 workers" in line
+
+
 def test_one_damaged_shard_is_red_and_alone_and_rebuilt_alone(copied: ReleaseProject) -> None:
     assert copied.publish().success
     victim = "train_000002"

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dataprep_assets.builds.release.npy_shards import Cut, ReleaseLayout, shard_artifact
+from dataprep_assets.builds.release.npy_shards import Cut, ReleaseLayout, npy_shard_works, shard_artifact
 from dataprep_assets.builds.release.order import StreamOrder
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.proofs import npy_shards as proofs
 from dataprep_assets.proofs import release as published_proofs
-from dataprep_assets.proofs.finding import Finding
+from dataprep_assets.proofs.finding import Finding, files_intact
+from dataprep_assets.proofs.verdicts import prove_all
 from dataprep_assets.serving.release import Place, read_release
 from dataprep_assets_tests.builds.release.conftest import LENGTH, Bins, bins  # noqa: F401
 from dataprep_assets_tests.serving.releases import make_release, publish, published
@@ -40,7 +41,7 @@ class Shard:
 
     def all(self) -> dict[str, Finding]:
         return {
-            "files_intact": proofs.files_intact(self.directory, self.receipt),
+            "files_intact": files_intact(self.directory, self.receipt),
             "format_valid": proofs.format_valid(self.directory, self.receipt),
             "sample_ids_recompute": proofs.sample_ids_recompute(self.directory, self.receipt),
             "ids_in_vocabulary": proofs.ids_in_vocabulary(self.directory, self.receipt),
@@ -53,6 +54,26 @@ def test_every_proof_passes_on_every_kind_of_shard(built: tuple[Bins, ReleaseLay
     for number, partition in enumerate(("train_000000", f"train_{last.index:06d}", "val_000000")):
         for name, finding in Shard(built, tmp_path / str(number), partition).all().items():
             assert finding.passed, f"{name}: {finding.summary}"
+
+
+def test_shards_proven_on_workers_have_the_findings_of_each_alone(
+    built: tuple[Bins, ReleaseLayout], tmp_path: Path
+) -> None:
+    own = Bins(Path(shutil.copytree(built[0].root, tmp_path / "root")))
+    declared, layout = own.declare(tail="pad"), built[1]
+    chosen = layout.partitions[:3] + layout.partitions[-1:]
+    poke(own.store.directory(shard_artifact(declared, chosen[1])) / f"{chosen[1]}.npy", 200)
+    shutil.rmtree(own.store.directory(shard_artifact(declared, chosen[2])))
+    works = npy_shard_works(declared, own.store, layout, chosen, workers=2)
+    found = dict(prove_all(works, proofs.prove_shard, 2))
+    assert found == {work.partition: proofs.prove_shard(work) for work in works}
+    failed = {p: {name for name, finding in of.items() if not finding.passed} for p, of in found.items()}
+    assert failed == {
+        chosen[0]: set(),
+        chosen[1]: {"files_intact", "sample_ids_recompute", "equals_stream"},
+        chosen[2]: set(proofs.SHARD_PROOFS),
+        chosen[3]: set(),
+    }
 
 
 def poke(path: Path, byte: int, value: int = 1) -> None:

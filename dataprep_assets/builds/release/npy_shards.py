@@ -9,8 +9,10 @@ the document lengths of one group (see `order`).
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +25,9 @@ from dataprep_assets.builds.engine_certificate import meta_of
 from dataprep_assets.builds.manifest import Manifest
 from dataprep_assets.builds.release.declaration import ReleaseDeclaration
 from dataprep_assets.builds.release.order import SourceShard, StreamOrder
-from dataprep_assets.builds.token_bins import TOKENS
+from dataprep_assets.builds.shard_runs import run_shards
+from dataprep_assets.builds.token_bins import ShardResult
+from dataprep_assets.builds.workers import Meter, report
 from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import create, token_dtype
@@ -120,9 +124,7 @@ def release_layout(release: ReleaseDeclaration, store: ArtifactStore, manifest: 
         shards = []
         for artifact, receipt in shard_receipts(release, store, manifest, name):
             separators.add(int(receipt.facts["separator_id"]))
-            dtype = str(receipt.facts["dtype"])
-            tokens = receipt.file(TOKENS).bytes // token_dtype(dtype).itemsize
-            shards.append(SourceShard(artifact=artifact, content=receipt.content, tokens=tokens, dtype=dtype))
+            shards.append(SourceShard.of(artifact, receipt))
         order = StreamOrder.of(shards, seed=options.shuffle_seed, mix=options.mix)
         cuts = cut_stream(
             order.tokens,
@@ -159,12 +161,76 @@ def shard_key(release: ReleaseDeclaration, layout: ReleaseLayout, partition: str
     return digest_value([NAME, VERSION, options, place, stretch, padding, dict(layout.meta)])
 
 
+@dataclass(frozen=True, kw_only=True)
+class NpyShardWork:
+    """One shard to have or to prove. `threads` hash its samples. Of the layout it has its own split."""
+
+    release: ReleaseDeclaration
+    store: ArtifactStore
+    layout: ReleaseLayout
+    partition: str
+    threads: int
+
+    @property
+    def artifact(self) -> Artifact:
+        """The shard's artifact."""
+        return shard_artifact(self.release, self.partition)
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes of its stretch of the token bins."""
+        split, cut = self.layout.find(self.partition)
+        return (cut.stop - cut.start) * token_dtype(split.order.groups[0][0].dtype).itemsize
+
+
+def npy_shard_works(
+    release: ReleaseDeclaration,
+    store: ArtifactStore,
+    layout: ReleaseLayout,
+    partitions: Sequence[str],
+    *,
+    workers: int,
+) -> list[NpyShardWork]:
+    """The work of the given shards, for so many worker processes, which share the cores."""
+    threads = max(1, len(os.sched_getaffinity(0)) // max(1, min(workers, len(partitions))))
+    works = []
+    for partition in partitions:
+        split, _ = layout.find(partition)
+        own = replace(layout, splits={split.split: split})
+        works.append(NpyShardWork(release=release, store=store, layout=own, partition=partition, threads=threads))
+    return works
+
+
+def build_npy_shards(
+    works: Sequence[NpyShardWork],
+    *,
+    workers: int,
+    on_progress: Callable[[Meter, int], None] | None = None,
+) -> Iterator[ShardResult]:
+    """Have all shards, a worker process each: yields each as soon as it is verified, built or failed.
+
+    A failed shard does not stop the others. A worker that dies does (WorkerDiedError): what is finished is committed.
+    """
+    return run_shards(works, build_work, workers=workers, on_progress=on_progress)
+
+
+def build_work(work: NpyShardWork) -> tuple[Receipt, bool]:
+    """A worker's task: `build_npy_shard`."""
+    return build_npy_shard(work.release, work.store, work.layout, work.partition, threads=work.threads)
+
+
 def build_npy_shard(
-    release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout, partition: str
+    release: ReleaseDeclaration,
+    store: ArtifactStore,
+    layout: ReleaseLayout,
+    partition: str,
+    *,
+    threads: int | None = None,
 ) -> tuple[Receipt, bool]:
     """Have one shard: `<split>_<iiiiii>.npy` and `sample_ids_<iiiiii>.bin`.
 
-    Returns its receipt, and whether the shard that was there is current.
+    Returns its receipt, and whether the shard that was there is current. IntegrityError naming the shard of token bins
+    whose bytes are not those of its receipt.
     """
     split, cut = layout.find(partition)
     options, dtype = release.release, str(layout.meta["dtype"])
@@ -178,6 +244,7 @@ def build_npy_shard(
             dtype=dtype,
             sequence_length=options.sequence_length,
             separator_id=layout.separator_id,
+            threads=threads,
         )
         digests = shard.write(blocks)
         return Written(
@@ -226,12 +293,14 @@ class _ShardWriter:
     dtype: str
     sequence_length: int
     separator_id: int
+    threads: int | None
     ledger: Ledger = field(default_factory=Ledger)
 
     def write(self, blocks: Iterable[NDArray[Any]]) -> dict[str, str]:
         """Both files from the blocks of the stream; the SHA-256 of each by name."""
         digest = hashlib.sha256()
         ids = []
+        reported_ms = _cpu_ms()
         header = npy_shards.header(self.tokens, self.dtype)
         with create(self.token_path) as file:
             file.write(header)
@@ -240,8 +309,16 @@ class _ShardWriter:
                 data = np.ascontiguousarray(block, dtype=token_dtype(self.dtype))
                 file.write(data.data)
                 digest.update(data.data)
-                ids.append(sample_ids.sample_ids(data, self.sequence_length))
-                self._count(data)
+                ids.append(sample_ids.sample_ids(data, self.sequence_length, threads=self.threads))
+                before, self.ledger = self.ledger, self.ledger + self._counted(data)
+                cpu_ms = _cpu_ms()
+                report(
+                    tokens=len(data),
+                    documents=self.ledger.separators - before.separators,
+                    source_bytes=block.nbytes,
+                    cpu_ms=cpu_ms - reported_ms,
+                )
+                reported_ms = cpu_ms
         if self.ledger.tokens != self.tokens:
             raise IntegrityError(
                 f"{self.token_path.name}: the stream gave {self.ledger.tokens} tokens, {self.tokens} were planned. "
@@ -260,11 +337,14 @@ class _ShardWriter:
                 yield joined[:whole]
             rest = joined[whole:] if whole < len(joined) else None
 
-    def _count(self, block: NDArray[Any]) -> None:
+    def _counted(self, block: NDArray[Any]) -> Ledger:
         separators = int(np.count_nonzero(block == self.separator_id))
-        self.ledger = self.ledger + Ledger(
-            tokens=len(block), separators=separators, min_id=int(block.min()), max_id=int(block.max())
-        )
+        return Ledger(tokens=len(block), separators=separators, min_id=int(block.min()), max_id=int(block.max()))
+
+
+def _cpu_ms() -> int:
+    """Of this process, all threads."""
+    return time.process_time_ns() // 1_000_000
 
 
 def stale_shards(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout) -> Iterator[str]:

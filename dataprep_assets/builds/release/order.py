@@ -4,6 +4,10 @@ Without a seed the stream is the source's own. With one, the shards of the sourc
 them at a time form a group, and the documents of a group are shuffled together. Only one group's document lengths are
 in memory, tokens are mapped, and any stretch of the stream can be read without what comes before it.
 
+What is read is proven: the first time that a process reads a file of a group, it compares the digest of all its bytes
+with the receipt, through the mapping from which it copies afterwards. A group's files are read once from the disk as
+long as memory holds them in between.
+
 The order is a sort by hashes of seed, names and positions, not NumPy's generators, whose streams may change with its
 version: the same seed gives the same bytes anywhere.
 """
@@ -14,17 +18,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.builds.token_bins import ENDS, TOKENS
-from dataprep_assets.errors import FormatError
-from dataprep_assets.formats import document_ends, flat_bins
+from dataprep_assets.errors import FormatError, IntegrityError
+from dataprep_assets.formats import document_ends
+from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json
+from dataprep_assets.integrity.receipt import FileRecord, Receipt
 
 BLOCK = 1 << 22
 """Tokens yielded at once."""
@@ -32,17 +38,67 @@ BLOCK = 1 << 22
 
 @dataclass(frozen=True, kw_only=True)
 class SourceShard:
-    """A shard of token bins as a release reads it. `content` is its receipt's."""
+    """A shard of token bins as a release reads it. `content` and the records of both files are its receipt's."""
 
     artifact: Artifact
     content: str
     tokens: int
     dtype: str
+    tokens_file: FileRecord
+    ends_file: FileRecord
+
+    @classmethod
+    def of(cls, artifact: Artifact, receipt: Receipt) -> Self:
+        """The shard as its receipt describes it."""
+        dtype, tokens = str(receipt.facts["dtype"]), receipt.file(TOKENS)
+        return cls(
+            artifact=artifact,
+            content=receipt.content,
+            tokens=tokens.bytes // token_dtype(dtype).itemsize,
+            dtype=dtype,
+            tokens_file=tokens,
+            ends_file=receipt.file(ENDS),
+        )
 
     @property
     def partition(self) -> str:
         """Its partition key."""
         return self.artifact.partition or ""
+
+    def open_tokens(self, folder: Path) -> NDArray[Any]:
+        """Its tokens, memory-mapped and proven; IntegrityError when the bytes are not those of its receipt."""
+        return _proven(self.artifact, folder, self.tokens_file, self.dtype)
+
+    def open_ends(self, folder: Path) -> NDArray[Any]:
+        """The ends of its documents, as `open_tokens`."""
+        ends = _proven(self.artifact, folder, self.ends_file, "uint64")
+        document_ends.validate(folder / self.ends_file.path, self.tokens)
+        return ends
+
+
+def _proven(artifact: Artifact, folder: Path, record: FileRecord, dtype: str) -> NDArray[Any]:
+    path = folder / record.path
+    try:
+        found = path.stat()
+    except FileNotFoundError as error:
+        raise IntegrityError(f"{artifact}/{record.path}: missing. Materialize {artifact} again") from error
+    # Whatever replaces the file or writes to it changes one of these.
+    return _mapped(artifact, path, record, dtype, (found.st_ino, found.st_size, found.st_ctime_ns))
+
+
+@lru_cache(maxsize=64)
+def _mapped(
+    artifact: Artifact, path: Path, record: FileRecord, dtype: str, stamp: tuple[int, int, int]
+) -> NDArray[Any]:
+    """A file that has the digest of its record. Kept, because shards that are cut from one file follow one another."""
+    mapped = np.memmap(path, np.uint8, mode="r") if stamp[1] else np.empty(0, np.uint8)
+    digest = hashlib.sha256(mapped.data).hexdigest()
+    if digest != record.sha256:
+        raise IntegrityError(
+            f"{artifact}/{record.path}: its bytes are not those of its receipt (sha256 {digest}, receipt "
+            f"{record.sha256}). Materialize {artifact} again: it is rebuilt"
+        )
+    return mapped.view(np.dtype(dtype).newbyteorder("<"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +147,7 @@ class StreamOrder:
         """Tokens `[start, stop)` of the stream, in blocks of about `BLOCK`, in the dtype of the source."""
         for group, low, high in self.stretch(start, stop):
             folders = [store.local(shard.artifact, [TOKENS, ENDS]) for shard in group]
-            for shard, folder in zip(group, folders, strict=True):
-                flat_bins.validate(folder / TOKENS, shard.dtype, shard.tokens)
-            tokens = [
-                flat_bins.open_tokens(folder / TOKENS, shard.dtype)
-                for shard, folder in zip(group, folders, strict=True)
-            ]
+            tokens = [shard.open_tokens(folder) for shard, folder in zip(group, folders, strict=True)]
             if self.seed is None:
                 yield from (tokens[0][at : min(at + BLOCK, high)] for at in range(low, high, BLOCK))
             else:
@@ -135,8 +186,7 @@ def shuffled(seed: int, group: tuple[SourceShard, ...], folders: tuple[Path, ...
     """The documents of a group in their seeded order. Kept for the next shard, which often begins in the same group."""
     lengths, firsts, sources = [], [], []
     for number, (shard, folder) in enumerate(zip(group, folders, strict=True)):
-        document_ends.validate(folder / ENDS, shard.tokens)
-        ends = np.asarray(document_ends.open_ends(folder / ENDS)).astype(np.int64)
+        ends = np.asarray(shard.open_ends(folder)).astype(np.int64)
         first = np.concatenate((np.zeros(1, np.int64), ends))[:-1][: len(ends)]
         lengths.append(ends - first)
         firsts.append(first)

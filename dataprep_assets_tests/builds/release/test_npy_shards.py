@@ -1,7 +1,10 @@
 """npy shards are the token stream, cut: nothing lost, nothing twice, whatever the seed, size and order of work."""
 
 import json
+import os
 import shutil
+import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +20,17 @@ from dataprep_assets.builds.release import order
 from dataprep_assets.builds.release.npy_shards import (
     ReleaseLayout,
     build_npy_shard,
+    build_npy_shards,
     cut_stream,
+    npy_shard_works,
     release_layout,
     shard_artifact,
     shard_key,
     stale_shards,
 )
-from dataprep_assets.errors import ConfigError, MissingArtifactError
+from dataprep_assets.builds.token_bins import ENDS, TOKENS, ShardResult
+from dataprep_assets.builds.workers import Meter
+from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, WorkerDiedError
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets_tests.builds.release.conftest import LENGTH, Bins
@@ -121,6 +128,144 @@ def test_bytes_do_not_depend_on_the_order_of_work_or_on_the_block(
     order.shuffled.cache_clear()
     monkeypatch.setattr(order, "BLOCK", 37)
     assert digests(second, partitions[::-1]) == usual
+
+
+def contents(own: Bins, declared: Any, layout: ReleaseLayout) -> dict[str, str]:
+    """The content of each shard, by what its files hold now."""
+    found = {}
+    for partition in layout.partitions:
+        receipt = own.store.whole(shard_artifact(declared, partition))
+        assert receipt is not None
+        found[partition] = receipt.content
+    return found
+
+
+def build_on(
+    own: Bins, declared: Any, workers: int, on_progress: Callable[[Meter, int], None] | None = None
+) -> dict[str, ShardResult]:
+    layout = own.layout(declared)
+    works = npy_shard_works(declared, own.store, layout, layout.partitions, workers=workers)
+    return {r.partition: r for r in build_npy_shards(works, workers=workers, on_progress=on_progress)}
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_bytes_do_not_depend_on_the_number_of_workers(bins: Bins, tmp_path: Path, seed: int | None) -> None:
+    found = []
+    for workers in (1, 3):
+        own = copied(bins, tmp_path / str(workers))
+        declared = own.declare(shuffle_seed=seed, tokens_per_shard=512 * LENGTH)
+        results = build_on(own, declared, workers)
+        assert {r.error for r in results.values()} == {None}
+        assert not any(r.reused for r in results.values())
+        found.append(contents(own, declared, own.layout(declared)))
+    alone = copied(bins, tmp_path / "alone")
+    layout = alone.build(alone.declare(shuffle_seed=seed, tokens_per_shard=512 * LENGTH))
+    assert (
+        found[0] == found[1] == contents(alone, alone.declare(shuffle_seed=seed, tokens_per_shard=512 * LENGTH), layout)
+    )
+
+
+def test_progress_counts_what_was_read_and_ends_at_all_of_it(bins: Bins, tmp_path: Path) -> None:
+    own = copied(bins, tmp_path)
+    declared = own.declare(tokens_per_shard=512 * LENGTH)
+    last: list[Meter] = []
+    build_on(own, declared, 2, lambda meter, workers: last.append(meter))
+    layout = own.layout(declared)
+    tokens = sum(cut.tokens for split in layout.splits.values() for cut in split.cuts)
+    assert (last[-1].done["tokens"], last[-1].done["source_bytes"]) == (tokens, last[-1].total_source_bytes)
+    assert "tokens/s" in last[-1].line(2)
+    build_on(own, declared, 2, lambda meter, workers: last.append(meter))
+    assert last[-1].fraction == 1.0
+
+
+def test_a_worker_killed_among_several_shards_leaves_only_whole_ones_and_a_second_run_the_same_bytes(
+    bins: Bins, tmp_path: Path
+) -> None:
+    own, other = copied(bins, tmp_path / "killed"), copied(bins, tmp_path / "usual")
+    declared = own.declare(tokens_per_shard=512 * LENGTH)
+    killed: list[int] = []
+
+    def kill_one(meter: Meter, workers: int) -> None:
+        if not killed and meter.done["tokens"]:
+            children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+            pids = [pid for pid in children if b"builds.workers" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            assert len(pids) == 3
+            killed.append(int(pids[-1]))
+            os.kill(killed[0], signal.SIGKILL)
+
+    with pytest.raises(WorkerDiedError, match=r"(train|val|test)_\d{6}: its worker process died \(killed by signal 9"):
+        build_on(own, declared, 3, kill_one)
+    layout = own.layout(declared)
+    there = {p for p in layout.partitions if own.store.receipt(shard_artifact(declared, p))}
+    assert len(there) < len(layout.partitions)
+    results = build_on(own, declared, 3)
+    assert {p for p, result in results.items() if result.reused} == there
+    build_on(other, declared, 1)
+    assert contents(own, declared, layout) == contents(other, declared, layout)
+    folder = own.root / declared.dataset / "npy_shards"
+    held = {p.relative_to(folder) for p in folder.rglob("*") if p.is_file()}
+    usual = other.root / declared.dataset / "npy_shards"
+    assert held == {p.relative_to(usual) for p in usual.rglob("*") if p.is_file()}
+
+
+def flip(path: Path) -> None:
+    """Change one byte in place: neither the size nor the time of the last change says so."""
+    before = path.stat()
+    with open(path, "r+b") as file:
+        file.seek(before.st_size // 2)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize(("seed", "name"), [(None, TOKENS), (7, TOKENS), (7, ENDS)])
+def test_a_shard_is_not_cut_from_token_bins_that_are_not_their_receipts(
+    bins: Bins, tmp_path: Path, seed: int | None, name: str
+) -> None:
+    own = copied(bins, tmp_path)
+    declared = own.declare(shuffle_seed=seed, mix=1, tokens_per_shard=512 * LENGTH)
+    layout = own.layout(declared)
+    flip(own.store.directory(declared.artifact("token_bins", "train-00001")) / name)
+    read = {
+        p
+        for p in layout.partitions
+        for split, cut in [layout.find(p)]
+        for group, _, _ in split.order.stretch(cut.start, cut.stop)
+        if any(shard.partition == "train-00001" for shard in group)
+    }
+    results = build_on(own, declared, 2)
+    assert {p for p, result in results.items() if result.error} == read < set(layout.partitions)
+    for partition in read:
+        error = results[partition].error
+        assert isinstance(error, IntegrityError)
+        assert f"sample_corpus/token_bins/train-00001/{name}: its bytes are not those of its receipt" in str(error)
+        assert own.store.receipt(shard_artifact(declared, partition)) is None
+
+
+def test_damage_after_the_first_shard_was_cut_is_noticed_at_the_next(bins: Bins, tmp_path: Path) -> None:
+    """One process reads the same files for many shards, and proves them again when they have changed."""
+    own = copied(bins, tmp_path)
+    declared = own.declare(shuffle_seed=None)
+    layout = own.layout(declared)
+    build_npy_shard(declared, own.store, layout, "train_000000")
+    flip(own.store.directory(declared.artifact("token_bins", "train-00000")) / TOKENS)
+    with pytest.raises(IntegrityError, match=r"token_bins/train-00000/tokens\.bin: its bytes"):
+        build_npy_shard(declared, own.store, layout, "train_000001")
+
+
+@pytest.mark.parametrize("size", [None, 7])
+def test_token_bins_that_are_gone_or_cut_are_named(bins: Bins, tmp_path: Path, size: int | None) -> None:
+    own = copied(bins, tmp_path)
+    declared = own.declare(shuffle_seed=None)
+    layout = own.layout(declared)
+    path = own.store.directory(declared.artifact("token_bins", "train-00000")) / TOKENS
+    if size is None:
+        path.unlink()
+    else:
+        os.truncate(path, size)
+    with pytest.raises(IntegrityError, match=r"token_bins/train-00000/tokens\.bin: .*Materialize"):
+        build_npy_shard(declared, own.store, layout, "train_000000")
 
 
 def test_the_seeded_order_is_the_same_with_every_numpy() -> None:

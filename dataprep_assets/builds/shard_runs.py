@@ -1,0 +1,55 @@
+"""Runs one task a shard on worker processes: each is verified, built or failed on its own."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from dataprep_assets.builds.token_bins import ONE_THREAD, ShardResult
+from dataprep_assets.builds.workers import Finished, Meter, Progress, Task, WorkerPool
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.receipt import Receipt
+
+
+class Work(Protocol):
+    """What every task over a shard knows: its artifact, and how many bytes it reads for it."""
+
+    @property
+    def artifact(self) -> Artifact: ...
+    @property
+    def source_bytes(self) -> int: ...
+
+
+W = TypeVar("W", bound=Work)
+
+
+def run_shards(
+    works: Sequence[W],
+    task: Callable[[W], tuple[Receipt, bool]],
+    *,
+    workers: int,
+    on_progress: Callable[[Meter, int], None] | None = None,
+) -> Iterator[ShardResult]:
+    """Yield what became of each shard as soon as it is known.
+
+    `task` is a module-level function (works are pickled into the workers) that gives the shard's receipt, and whether
+    the one that was there is current. A failed shard does not stop the others. A worker that dies does
+    (WorkerDiedError): what is finished is committed.
+    """
+    meter = Meter(sum(work.source_bytes for work in works))
+    by_partition = {work.artifact.partition or "": work for work in works}
+    with WorkerPool(min(workers, max(1, len(works))), ONE_THREAD) as pool:
+        for partition, work in by_partition.items():
+            pool.submit(Task(partition, task, (work,)))
+        for event in pool.events():
+            if isinstance(event, Progress):
+                meter.add(event.done)
+            elif isinstance(event, Finished):
+                partition = event.task.label
+                if event.error is not None:
+                    yield ShardResult(partition=partition, error=event.error)
+                else:
+                    receipt, reused = event.result
+                    if reused:
+                        meter.add({"source_bytes": by_partition[partition].source_bytes})
+                    yield ShardResult(partition=partition, receipt=receipt, reused=reused)
+            if on_progress is not None:
+                on_progress(meter, pool.count)
