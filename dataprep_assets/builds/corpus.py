@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from dataprep_assets.builds.declaration import DatasetDeclaration, Declared, resolved
 from dataprep_assets.planning.shard_plan import ShardSizing
 
-View = Literal["nanogpt", "megatron", "datatrove", "olmo"]
+View = Literal["nanogpt", "megatron", "datatrove", "olmo", "mds", "hf_parquet"]
 
 
 class LocalSource(Declared):
@@ -143,7 +143,13 @@ class CorpusDeclaration(DatasetDeclaration):
     bad_records: BadRecordPolicy = BadRecordPolicy()
     views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats over the same token bytes.")
     olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
+    mds_sequence_length: int = Field(2048, ge=1, description="Tokens a sample of the mds view.")
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of documents re-encoded by the reference engine.")
+    run_on: Literal["processes", "ray"] | None = Field(
+        None,
+        description="Who makes token bins: worker `processes` of the run's machine, or the tasks of a `ray` cluster "
+        "(RAY_ADDRESS, else one for the run); default: DATAPREP_ENGINE, else `processes`.",
+    )
 
     @field_validator("splits")
     @classmethod

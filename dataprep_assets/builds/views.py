@@ -2,18 +2,23 @@
 
 A view links the token files (one inode, no second copy) and adds its sidecars, so it costs seconds and no
 tokenization: nanoGPT reads uint16 or uint32 ids, Megatron the same bytes as uint16 or int32, datatrove and OLMo as
-they are (FORMATS 0.1).
+they are (FORMATS 0.1). The views `COPIED` are formats of their own, MDS and Parquet: they copy the ids, one pass over
+the stream in blocks, by as many threads as there are workers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from dataprep_assets.builds.artifact import Written, have
 from dataprep_assets.builds.corpus import CorpusDeclaration, View
 from dataprep_assets.builds.token_bins import ENDS
-from dataprep_assets.errors import IntegrityError
-from dataprep_assets.formats import datatrove, document_ends, megatron, meta, olmo
+from dataprep_assets.errors import ConfigError, IntegrityError
+from dataprep_assets.formats import datatrove, document_ends, flat_bins, hf_parquet, mds, megatron, meta, olmo
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
 from dataprep_assets.integrity.digest import digest_value
@@ -21,6 +26,8 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 
 VERSION = 1
+COPIED: frozenset[View] = frozenset({"mds", "hf_parquet"})
+"""Views that hold the ids in another layout, and not the token files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +48,15 @@ class CombinedSplit:
         """Tokens in the split."""
         return self.receipt.ledger.tokens if self.receipt.ledger else 0
 
+    def open_tokens(self, store: ArtifactStore) -> npt.NDArray[Any]:
+        """The ids, shape ``(tokens,)``, mapped; a bucket's are downloaded first."""
+        name = self.tokens.record.path
+        return flat_bins.open_tokens(store.local(self.artifact, [name]) / name, self.receipt.facts["dtype"])
+
+    def open_ends(self, store: ArtifactStore) -> npt.NDArray[np.uint64]:
+        """The document ends, shape ``(documents,)``, mapped."""
+        return document_ends.open_ends(store.local(self.artifact, [ENDS]) / ENDS)
+
 
 @dataclass(frozen=True, kw_only=True)
 class _View:
@@ -49,7 +65,10 @@ class _View:
     corpus: CorpusDeclaration
     store: ArtifactStore
     target: Path
+    threads: int
     joined: list[Joined] = field(default_factory=list)
+    digests: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, object] = field(default_factory=dict)
 
     def link(self, split: CombinedSplit, name: str) -> None:
         """The split's tokens under the trainer's name: the same bytes, which need no second reading."""
@@ -69,7 +88,7 @@ def _nanogpt(splits: Sequence[CombinedSplit], view: _View) -> None:
 def _megatron(splits: Sequence[CombinedSplit], view: _View) -> None:
     for split in splits:
         view.link(split, f"{split.split}.bin")
-        ends = document_ends.open_ends(view.local(split, ENDS))
+        ends = split.open_ends(view.store)
         megatron.write_idx(view.target / f"{split.split}.idx", ends, dtype=split.receipt.facts["dtype"])
 
 
@@ -102,12 +121,43 @@ def _olmo(splits: Sequence[CombinedSplit], view: _View) -> None:
         olmo.write_index(view.target / f"{split.split}_index.json", index)
 
 
+def _mds(splits: Sequence[CombinedSplit], view: _View) -> None:
+    length = view.corpus.mds_sequence_length
+    for split in splits:
+        if split.token_count < length:
+            raise ConfigError(
+                f"{split.split}: {split.token_count} tokens are less than one sample of {length}, and StreamingDataset "
+                "opens no dataset without one. Set `mds_sequence_length`, or leave the view mds out"
+            )
+    left_out = {}
+    for split in splits:
+        tokens = split.open_tokens(view.store)
+        written = mds.write_mds(view.target / split.split, tokens, length=length, threads=view.threads)
+        view.digests.update({f"{split.split}/{name}": digest for name, digest in written.digests.items()})
+        left_out[split.split] = written.tokens_left_out
+    view.facts.update(sequence_length=length, tokens_left_out=left_out)
+
+
+def _hf_parquet(splits: Sequence[CombinedSplit], view: _View) -> None:
+    written = {}
+    for split in splits:
+        tokens, ends = split.open_tokens(view.store), split.open_ends(view.store)
+        written[split.split] = hf_parquet.write_split(view.target, split.split, tokens, ends, threads=view.threads)
+        view.digests.update(written[split.split].digests)
+    about = f"Tokenizer: `{splits[0].receipt.facts['tokenizer']}`. Separators are kept, as in the token bins."
+    hf_parquet.write_card(view.target, view.corpus.dataset, written, about)
+
+
 _WRITERS: Mapping[View, Callable[[Sequence[CombinedSplit], _View], None]] = {
     "nanogpt": _nanogpt,
     "megatron": _megatron,
     "datatrove": _datatrove,
     "olmo": _olmo,
+    "mds": _mds,
+    "hf_parquet": _hf_parquet,
 }
+_SETTINGS: Mapping[View, str] = {"olmo": "olmo_sequence_length", "mds": "mds_sequence_length"}
+"""What of the declaration decides a view's bytes."""
 
 
 def artifact_name(view: View) -> str:
@@ -131,24 +181,32 @@ def combined_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> list[Com
 
 def view_key(corpus: CorpusDeclaration, view: View, splits: Sequence[CombinedSplit]) -> str:
     """The key of a view of these combined bins."""
-    settings = corpus.olmo_sequence_length if view == "olmo" else None
+    settings = getattr(corpus, _SETTINGS[view]) if view in _SETTINGS else None
     return digest_value(["view", VERSION, view, settings, [[s.split, s.receipt.content] for s in splits]])
 
 
-def build_view(corpus: CorpusDeclaration, store: ArtifactStore, view: View) -> tuple[Receipt, bool]:
-    """Link the combined bins of every split into a view's layout and write its sidecars.
+def build_view(
+    corpus: CorpusDeclaration, store: ArtifactStore, view: View, *, threads: int = 1
+) -> tuple[Receipt, bool]:
+    """Link the combined bins of every split into a view's layout and write its sidecars, or copy their ids into it.
 
     Returns the receipt, and whether the view that was there is current.
     """
     splits = combined_splits(corpus, store)
 
     def write(staged: Path) -> Written:
-        made = _View(corpus=corpus, store=store, target=staged)
+        made = _View(corpus=corpus, store=store, target=staged, threads=threads)
         _WRITERS[view](splits, made)
         return Written(
             inputs={s.split: s.receipt.content for s in splits},
-            facts={"view": view, "splits": {s.split: s.token_count for s in splits}, **_stream_facts(splits)},
+            facts={
+                "view": view,
+                "splits": {s.split: s.token_count for s in splits},
+                **_stream_facts(splits),
+                **made.facts,
+            },
             ledger=Ledger.total(s.receipt.ledger or Ledger() for s in splits),
+            digests=made.digests,
             joined=tuple(made.joined),
         )
 

@@ -13,8 +13,8 @@ from dataprep_assets.proofs.finding import Finding
 from resources import StorageResource
 
 CHECKS = {
-    "same_stream": "Its token files are the combined bins, byte for byte.",
-    "layout_valid": "Its sidecars describe the token files exactly.",
+    "same_stream": "Its tokens are those of the combined bins, every one.",
+    "layout_valid": "Its sidecars describe its tokens exactly.",
 }
 
 
@@ -26,7 +26,7 @@ def view_checks(dataset: CorpusAssets, view: View) -> dg.AssetChecksDefinition:
         store = dataset.store(storage)
         artifact = corpus.artifact(name)
         receipt, directory, splits = store.require(artifact), store.local(artifact), combined_splits(corpus, store)
-        yield "same_stream", proofs.same_stream(directory, receipt, view, splits)
+        yield "same_stream", proofs.same_stream(directory, receipt, view, splits, store)
         yield "layout_valid", proofs.layout_valid(directory, receipt, view, splits)
 
     return checks_of(dataset.key(name), CHECKS, findings)

@@ -1,36 +1,52 @@
 """A token stream as Parquet that `datasets.load_dataset` reads: a document a row, and the dataset card that names it.
 
 ``data/<split>-<i:05d>-of-<n:05d>.parquet`` with one column, ``input_ids`` (list of int32), and ``README.md`` whose YAML
-front matter lists the configuration's files by split and the column's type (Hugging Face Hub, "Dataset Cards" and
-"Manual Configuration"; `datasets` reads both).
+front matter lists the configuration's files by split, the column's type and each split's rows (Hugging Face Hub,
+"Dataset Cards" and "Manual Configuration"; `datasets` reads both, and refuses other counts).
 
-Entry points: `write_split`, `write_card`, `read_counts`.
+Files and row groups end at a number of rows or of tokens, whichever comes first, so a reader's and a writer's memory is
+a row group's, of documents of any length. A file depends on its own documents alone: files are written by any number of
+threads. The same stream gives the same bytes under the same version of pyarrow.
+
+Entry points: `write_split`, `write_card`, `validate`, `read_blocks`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import yaml  # type: ignore[import-untyped]
 
 from dataprep_assets.errors import FormatError
+from dataprep_assets.integrity.digest import sha256_file
 
-__all__ = ["COLUMN", "SplitWritten", "read_counts", "write_card", "write_split"]
+__all__ = ["COLUMN", "SplitWritten", "read_blocks", "read_counts", "validate", "write_card", "write_split"]
 
 COLUMN = "input_ids"
-ROWS_PER_FILE = 1 << 20
-_ROW_GROUP = 1 << 14
+CARD = "README.md"
+ROWS_PER_FILE, TOKENS_PER_FILE = 1 << 20, 1 << 28
+"""At most; 2**28 tokens are about 400 MB on disk, the size of file that the Hub recommends."""
+_ROW_GROUP, _ROW_GROUP_TOKENS = 1 << 14, 1 << 23
+_LONGEST = (1 << 31) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitWritten:
-    """Rows, bytes on disk and files of a split."""
+    """Rows and bytes on disk of a split, and SHA-256 by file, relative to the dataset's folder."""
 
     rows: int
     bytes: int
-    files: int
+    digests: Mapping[str, str]
+
+    @property
+    def files(self) -> int:
+        """How many files."""
+        return len(self.digests)
 
 
 def _schema() -> Any:
@@ -46,49 +62,99 @@ def write_split(
     ends: npt.NDArray[np.uint64],
     *,
     rows_per_file: int = ROWS_PER_FILE,
+    tokens_per_file: int = TOKENS_PER_FILE,
+    threads: int = 1,
 ) -> SplitWritten:
     """Write a stream (ids, shape ``(tokens,)``; ends, uint64, shape ``(documents,)``) as the files of a split.
 
-    A split of no documents is one file of no rows. FormatError when the ends are not the stream's, or for an id of
-    2**31 or more; FileExistsError when a file exists.
+    A split of no documents is one file of no rows; ``threads`` write as many files at once, and change no byte.
+    FormatError when the ends are not the stream's, for an id of 2**31 or more, and for a document of 2**31 tokens or
+    more; FileExistsError when a file exists.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     if (int(ends[-1]) if len(ends) else 0) != len(tokens):
         raise FormatError(f"{split}: the last document does not end at token {len(tokens)}, where the stream does")
     (directory / "data").mkdir(parents=True, exist_ok=True)
-    files = max(1, -(-len(ends) // rows_per_file))
-    size = 0
-    for number in range(files):
-        first, last = number * rows_per_file, min((number + 1) * rows_per_file, len(ends))
-        path = directory / "data" / f"{split}-{number:05d}-of-{files:05d}.parquet"
-        with open(path, "xb") as file, pq.ParquetWriter(file, _schema(), compression="zstd") as writer:
-            for start in range(first, last, _ROW_GROUP):
-                stop = min(start + _ROW_GROUP, last)
-                begin = int(ends[start - 1]) if start else 0
-                ids = np.asarray(tokens[begin : int(ends[stop - 1])])
-                if len(ids) and int(ids.max()) >= 1 << 31:
-                    raise FormatError(f"{split}: id {int(ids.max())} does not fit int32")
-                offsets = np.concatenate([[0], np.asarray(ends[start:stop]).astype(np.int64) - begin])
-                lists = pa.ListArray.from_arrays(offsets.astype(np.int32), pa.array(ids.astype(np.int32)))
-                writer.write_table(pa.table([lists.cast(_schema().field(0).type)], schema=_schema()))
-        size += path.stat().st_size
-    return SplitWritten(rows=len(ends), bytes=size, files=files)
+    spans = list(_cut(ends, 0, len(ends), rows_per_file, tokens_per_file)) or [(0, 0)]
+    names = [f"data/{split}-{number:05d}-of-{len(spans):05d}.parquet" for number in range(len(spans))]
+    with ThreadPoolExecutor(threads) as pool:
+        written = list(pool.map(partial(_write_file, directory, split, tokens, ends), names, spans))
+    size = sum(each for each, _ in written)
+    return SplitWritten(rows=len(ends), bytes=size, digests={n: d for n, (_, d) in zip(names, written, strict=True)})
 
 
-def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten]) -> None:
-    """Write ``README.md`` for these splits, in their order. FileExistsError when there is one."""
-    lines = ["---", "configs:", "- config_name: default", "  data_files:"]
-    for split in splits:
-        lines += [f"  - split: {split}", f"    path: data/{split}-*.parquet"]
-    lines += ["dataset_info:", "  config_name: default", "  features:", f"  - name: {COLUMN}", "    list: int32"]
-    lines += ["  splits:"]
-    for split, written in splits.items():
-        lines += [f"  - name: {split}", f"    num_examples: {written.rows}"]
-    lines += ["---", "", f"# {name}", "", "Token ids, a document a row."]
-    with open(directory / "README.md", "x", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
+def _cut(ends: npt.NDArray[np.uint64], first: int, last: int, rows: int, tokens: int) -> Iterator[tuple[int, int]]:
+    """Documents `first` to `last` as spans of at most so many rows and tokens; a longer document is alone."""
+    while first < last:
+        within = ends[first : min(first + rows, last)]
+        # a key of the same dtype: any other would have numpy convert the whole of `ends`
+        limit = np.uint64(_begin(ends, first) + tokens)
+        stop = first + max(1, int(np.searchsorted(within, limit, side="right")))
+        yield first, stop
+        first = stop
+
+
+def _begin(ends: npt.NDArray[np.uint64], document: int) -> int:
+    return int(ends[document - 1]) if document else 0
+
+
+def _write_file(
+    directory: Path,
+    split: str,
+    tokens: npt.NDArray[Any],
+    ends: npt.NDArray[np.uint64],
+    name: str,
+    span: tuple[int, int],
+) -> tuple[int, str]:
+    """Write one file of these documents; its size and SHA-256."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = directory / name
+    options = {"compression": "zstd", "write_statistics": False, "write_page_checksum": True}
+    with open(path, "xb") as file, pq.ParquetWriter(file, _schema(), **options) as writer:
+        for first, stop in _cut(ends, *span, _ROW_GROUP, _ROW_GROUP_TOKENS):
+            begin = _begin(ends, first)
+            ids = np.asarray(tokens[begin : int(ends[stop - 1])])
+            if len(ids) > _LONGEST:
+                raise FormatError(f"{split}: document {first} has {len(ids)} tokens, more than a list can hold")
+            if len(ids) and int(ids.max()) >= 1 << 31:
+                raise FormatError(f"{split}: id {int(ids.max())} does not fit int32")
+            offsets = np.concatenate([[0], np.asarray(ends[first:stop]).astype(np.int64) - begin])
+            lists = pa.ListArray.from_arrays(offsets.astype(np.int32), pa.array(ids.astype(np.int32)))
+            writer.write_table(pa.table([lists.cast(_schema().field(0).type)], schema=_schema()))
+    return path.stat().st_size, sha256_file(path)
+
+
+def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten], text: str = "") -> None:
+    """Write ``README.md`` for these splits, in their order; `text` ends it. FileExistsError when there is one."""
+    card = {
+        "configs": [
+            {
+                "config_name": "default",
+                "data_files": [{"split": split, "path": f"data/{split}-*.parquet"} for split in splits],
+            }
+        ],
+        "dataset_info": {
+            "config_name": "default",
+            "features": [{"name": COLUMN, "list": "int32"}],
+            "splits": [{"name": split, "num_examples": written.rows} for split, written in splits.items()],
+        },
+    }
+    about = ["Token ids, a document a row.", *([text] if text else [])]
+    with open(directory / CARD, "x", encoding="utf-8") as file:
+        file.write(f"---\n{yaml.safe_dump(card, sort_keys=False)}---\n\n# {name}\n\n" + "\n\n".join(about) + "\n")
+
+
+def validate(directory: Path) -> dict[str, int]:
+    """Rows of each split; FormatError unless all files are there, of one schema, and as many rows as the card says."""
+    try:
+        front = (directory / CARD).read_text(encoding="utf-8").split("---\n")[1]
+        listed = {split["name"]: split["num_examples"] for split in yaml.safe_load(front)["dataset_info"]["splits"]}
+    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
+        raise FormatError(f"{directory / CARD}: not the card of a dataset: {error}") from error
+    if (found := read_counts(directory)) != listed:
+        raise FormatError(f"{directory / CARD}: it says {listed} rows, the files have {found}")
+    return found
 
 
 def read_counts(directory: Path) -> dict[str, int]:
@@ -117,3 +183,22 @@ def read_counts(directory: Path) -> dict[str, int]:
         if present != list(range(totals[split])):
             raise FormatError(f"{directory}: {split} has the files {present} of {totals[split]}")
     return found
+
+
+def read_blocks(directory: Path, split: str) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]]:
+    """A split in order, a row group at a time: ids, int32, and lengths of its documents, int64.
+
+    For files that `read_counts` accepts; FormatError for one whose pages cannot be read or fail their checksum.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for path in sorted((directory / "data").glob(f"{split}-*.parquet")):
+        try:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                for group in range(file.num_row_groups):
+                    column = file.read_row_group(group, columns=[COLUMN], use_threads=False).column(0)
+                    for rows in column.chunks:
+                        yield rows.flatten().to_numpy(), np.diff(rows.offsets.to_numpy().astype(np.int64))
+        except (pa.ArrowException, OSError) as error:
+            raise FormatError(f"{path}: Parquet cannot be read: {error}") from error

@@ -7,15 +7,19 @@
 
 Samples are consecutive windows of the stream that do not overlap; ids after the last whole window are left out, and
 `write_mds` says how many. Offsets are uint32, so a shard stays below 4 GiB. Files are those that `MDSWriter` would
-write for the same samples, size limit and hash.
+write for the same samples, size limit and hash. A shard depends on its own windows alone, so shards are written and
+read one at a time, in any order, by any number of threads; a stream of any size takes a shard of memory each.
 
-Entry points: `write_mds`, `validate`.
+Entry points: `write_mds`, `validate`, `read_blocks`.
 """
 
 import hashlib
 import json
 import struct
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +29,7 @@ import numpy.typing as npt
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins
 
-__all__ = ["COLUMN", "INDEX", "MdsWritten", "validate", "write_mds"]
+__all__ = ["COLUMN", "INDEX", "MdsWritten", "read_blocks", "validate", "write_mds"]
 
 INDEX = "index.json"
 COLUMN = "tokens"
@@ -37,11 +41,12 @@ _IDS = np.dtype("<i4")
 
 @dataclass(frozen=True, kw_only=True)
 class MdsWritten:
-    """What was written; `tokens_left_out` are those after the last whole sample."""
+    """What was written; `tokens_left_out` are those after the last whole sample, `digests` SHA-256 by shard file."""
 
     samples: int
     shards: int
     tokens_left_out: int
+    digests: Mapping[str, str]
 
 
 def _config(length: int, shard_bytes: int) -> dict[str, Any]:
@@ -57,11 +62,13 @@ def _config(length: int, shard_bytes: int) -> dict[str, Any]:
     }
 
 
-def write_mds(directory: Path, tokens: npt.NDArray[Any], *, length: int, shard_bytes: int = SHARD_BYTES) -> MdsWritten:
+def write_mds(
+    directory: Path, tokens: npt.NDArray[Any], *, length: int, shard_bytes: int = SHARD_BYTES, threads: int = 1
+) -> MdsWritten:
     """Write a stream (ids, shape ``(tokens,)``, unsigned) into the new folder ``directory`` as samples of ``length``.
 
-    ``shard_bytes`` limits a shard's size. FormatError for a length or limit that cannot be, and for an id of 2**31 or
-    more; FileExistsError when the folder exists.
+    ``shard_bytes`` limits a shard's size; ``threads`` write as many shards at once, and change no byte. FormatError for
+    a length or limit that cannot be, and for an id of 2**31 or more; FileExistsError when the folder exists.
     """
     config = _config(length, shard_bytes) if length > 0 else {}
     header = len(json.dumps(config, sort_keys=True).encode()) + 2 * 4
@@ -72,40 +79,83 @@ def write_mds(directory: Path, tokens: npt.NDArray[Any], *, length: int, shard_b
         )
     directory.mkdir(parents=True)
     samples, per_shard = len(tokens) // length, (shard_bytes - header) // each
-    shards = []
-    for number, start in enumerate(range(0, samples, per_shard)):
-        count = min(per_shard, samples - start)
-        block = tokens[start * length : (start + count) * length]
-        if int(block.max()) >= 1 << 31:
-            raise FormatError(f"id {int(block.max())} does not fit int32, which is what the encoding holds")
-        name = f"shard.{number:05d}.mds"
-        data = _shard(block.astype(_IDS).tobytes(), count, length, config)
-        with flat_bins.create(directory / name) as file:
-            file.write(data)
-        raw = {"basename": name, "bytes": len(data), "hashes": {HASH: hashlib.sha256(data).hexdigest()}}
-        shards.append({**config, "raw_data": raw, "samples": count, "zip_data": None})
+    starts = range(0, samples, per_shard)
+    write = partial(_write_shard, directory, tokens, samples=samples, per_shard=per_shard, length=length, config=config)
+    with ThreadPoolExecutor(threads) as pool:
+        shards = list(pool.map(write, range(len(starts)), starts))
     with flat_bins.create(directory / INDEX) as file:  # last: without it there is no dataset
         file.write(json.dumps({"version": 2, "shards": shards}, sort_keys=True).encode())
-    return MdsWritten(samples=samples, shards=len(shards), tokens_left_out=len(tokens) - samples * length)
+    return MdsWritten(
+        samples=samples,
+        shards=len(shards),
+        tokens_left_out=len(tokens) - samples * length,
+        digests={shard["raw_data"]["basename"]: shard["raw_data"]["hashes"][HASH] for shard in shards},
+    )
 
 
-def _shard(samples: bytes, count: int, length: int, config: dict[str, Any]) -> bytes:
+def _write_shard(
+    directory: Path,
+    tokens: npt.NDArray[Any],
+    number: int,
+    start: int,
+    *,
+    samples: int,
+    per_shard: int,
+    length: int,
+    config: dict[str, Any],
+) -> dict[str, Any]:
+    """Write one shard, which begins with sample ``start``; its entry in the index."""
+    count = min(per_shard, samples - start)
+    block = tokens[start * length : (start + count) * length]
+    if int(block.max()) >= 1 << 31:
+        raise FormatError(f"id {int(block.max())} does not fit int32, which is what the encoding holds")
+    name, digest, size = f"shard.{number:05d}.mds", hashlib.sha256(), 0
+    with flat_bins.create(directory / name) as file:
+        for piece in (_head(count, length, config), block.astype(_IDS).data.cast("B")):
+            digest.update(piece)
+            size += file.write(piece)
+    raw = {"basename": name, "bytes": size, "hashes": {HASH: digest.hexdigest()}}
+    return {**config, "raw_data": raw, "samples": count, "zip_data": None}
+
+
+def _head(count: int, length: int, config: dict[str, Any]) -> bytes:
+    """All of a shard before its samples."""
     written = json.dumps(config, sort_keys=True).encode()
     first = 4 + 4 * (count + 1) + len(written)
     offsets = first + np.arange(count + 1, dtype=np.int64) * length * _IDS.itemsize
-    return struct.pack("<I", count) + offsets.astype("<u4").tobytes() + written + samples
+    return struct.pack("<I", count) + offsets.astype("<u4").tobytes() + written
 
 
 def validate(directory: Path) -> int:
     """The number of samples; FormatError unless every shard is whole, of its digest, and as the index describes it."""
-    try:
-        shards = json.loads((directory / INDEX).read_bytes())["shards"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"{directory / INDEX}: not an MDS index: {error}") from error
+    shards = _index(directory)
     listed = {shard["raw_data"]["basename"] for shard in shards}
     if odd := sorted({path.name for path in directory.glob("*.mds")} ^ listed):
         raise FormatError(f"{directory}: {odd[0]}: listed and not there, or there and not listed")
     return sum(_check_shard(directory, shard) for shard in shards)
+
+
+def read_blocks(directory: Path) -> Iterator[npt.NDArray[np.int32]]:
+    """The ids of all samples in order, a shard at a time: shape ``(samples, length)``, int32, read-only.
+
+    For shards that `validate` accepts; FormatError for one whose samples are not those of the index.
+    """
+    for shard in _index(directory):
+        path = directory / shard["raw_data"]["basename"]
+        data = path.read_bytes()
+        count, (size,) = shard["samples"], shard["column_sizes"]
+        if len(data) < count * size:
+            raise FormatError(f"{path}: {len(data)} bytes cannot hold {count} samples of {size}")
+        samples = np.frombuffer(data, _IDS, offset=len(data) - count * size)
+        yield samples.reshape(count, size // _IDS.itemsize)
+
+
+def _index(directory: Path) -> list[dict[str, Any]]:
+    try:
+        shards: list[dict[str, Any]] = json.loads((directory / INDEX).read_bytes())["shards"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(f"{directory / INDEX}: not an MDS index: {error}") from error
+    return shards
 
 
 def _check_shard(directory: Path, shard: dict[str, Any]) -> int:

@@ -39,7 +39,7 @@ SHIPPED = PROJECT_ROOT / "dataprep_assets" / "defs"
         ({"publish": "ftp://host/shards"}, "release.publish", "s3://bucket/prefix, gs://bucket/prefix"),
         ({"publish": "s3://"}, "release.publish", "'s3://' is no place"),
         ({"shards_per_run": 3}, "release.shards_per_run", "Extra inputs are not permitted"),
-        ({"views": ["tfds"]}, "views.0", "'nanogpt', 'megatron', 'datatrove' or 'olmo'"),
+        ({"views": ["tfds"]}, "views.0", "'nanogpt', 'megatron', 'datatrove', 'olmo', 'mds' or 'hf_parquet'"),
     ],
 )
 def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(

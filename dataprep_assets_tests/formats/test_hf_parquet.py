@@ -1,5 +1,6 @@
 """Claims about Parquet with a dataset card, read back by `datasets`."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import hf_parquet
+from dataprep_assets.integrity.digest import sha256_file
 
 LENGTHS = [3, 1, 0, 7, 2, 5, 4]
 ENDS = np.cumsum(LENGTHS).astype(np.uint64)
@@ -46,6 +48,63 @@ def test_files_are_numbered_of_their_number_and_hold_every_document(tmp_path: Pa
     assert names == [f"train-{i:05d}-of-{count:05d}.parquet" for i in range(count)]
     assert [d for name in names for d in pq.read_table(tmp_path / "data" / name)["input_ids"].to_pylist()] == DOCUMENTS
     assert hf_parquet.read_counts(tmp_path) == {"train": 7, "test": 1}
+
+
+@pytest.mark.parametrize(("tokens", "files"), [(1, 6), (7, 4), (9, 3), (100, 1)])
+def test_a_file_ends_at_so_many_tokens_and_a_longer_document_is_alone(tmp_path: Path, tokens: int, files: int) -> None:
+    written = hf_parquet.write_split(tmp_path, "train", TOKENS, ENDS, tokens_per_file=tokens)
+    assert written.files == files
+    sizes = [pq.read_table(tmp_path / name)["input_ids"].combine_chunks() for name in sorted(written.digests)]
+    assert all(len(rows.flatten()) <= tokens or len(rows) == 1 for rows in sizes)
+    assert [document for rows in sizes for document in rows.to_pylist()] == DOCUMENTS
+
+
+def test_a_row_group_holds_so_many_tokens_however_long_the_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hf_parquet, "_ROW_GROUP_TOKENS", 8)
+    written = hf_parquet.write_split(tmp_path, "train", TOKENS, ENDS)
+    (name,) = written.digests
+    metadata = pq.read_metadata(tmp_path / name)
+    assert [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)] == [3, 1, 2, 1]
+    blocks = list(hf_parquet.read_blocks(tmp_path, "train"))
+    bounds = [0, *(int(ENDS[row - 1]) for row in (3, 4, 6, 7))]
+    assert [ids.tolist() for ids, _ in blocks] == [TOKENS[a:b].tolist() for a, b in pairwise(bounds)]
+    assert np.concatenate([lengths for _, lengths in blocks]).tolist() == LENGTHS
+
+
+def test_the_number_of_threads_changes_no_byte(tmp_path: Path) -> None:
+    written = [
+        hf_parquet.write_split(tmp_path / f"{n}", "train", TOKENS, ENDS, rows_per_file=2, threads=n) for n in (1, 4)
+    ]
+    assert written[0] == written[1]
+    for name, digest in written[0].digests.items():
+        assert sha256_file(tmp_path / "1" / name) == sha256_file(tmp_path / "4" / name) == digest
+
+
+def test_the_card_says_how_many_rows_there_are(tmp_path: Path) -> None:
+    _write(tmp_path)
+    assert hf_parquet.validate(tmp_path) == {"train": 7, "test": 1}
+    card = tmp_path / hf_parquet.CARD
+    text = card.read_text()
+    card.write_text(text.replace("num_examples: 7", "num_examples: 8"))
+    with pytest.raises(FormatError, match="'train': 8"):
+        hf_parquet.validate(tmp_path)
+    for broken in ("", "no front matter", "---\n- a list\n---\n"):
+        card.write_text(broken)
+        with pytest.raises(FormatError, match="not the card"):
+            hf_parquet.validate(tmp_path)
+
+
+def test_a_page_that_was_damaged_is_found(tmp_path: Path) -> None:
+    _write(tmp_path, 100)
+    path = tmp_path / "data" / "train-00000-of-00001.parquet"
+    offset = pq.read_metadata(path).row_group(0).column(0).data_page_offset
+    data = bytearray(path.read_bytes())
+    data[offset + 40] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match="cannot be read"):
+        list(hf_parquet.read_blocks(tmp_path, "train"))
 
 
 def test_a_split_of_nothing_is_a_file_of_no_rows(tmp_path: Path) -> None:

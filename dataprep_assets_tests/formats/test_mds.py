@@ -1,5 +1,6 @@
 """Claims about MDS, read back by mosaicml-streaming."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,9 @@ TOKENS = (np.arange(1003) * 7 % 65_521).astype(np.uint16)
 
 
 def _theirs() -> Any:
-    return pytest.importorskip("streaming", reason="mosaicml-streaming is not installed")
+    return pytest.importorskip(
+        "streaming", reason="mosaicml-streaming pins numpy < 2.2 and transformers < 5: install it in a place of its own"
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
@@ -43,6 +46,30 @@ def test_the_files_are_those_of_their_writer(tmp_path: Path) -> None:
         n: d for n, d in wanted.items() if n != "index.json"
     }
     assert json.loads(ours["index.json"]) == json.loads(wanted["index.json"])
+
+
+def test_the_shards_have_the_digest_of_those_that_mds_writer_0_13_wrote(tmp_path: Path) -> None:
+    mds.write_mds(tmp_path / "m", TOKENS, length=16, shard_bytes=1 << 10)
+    shards = b"".join(path.read_bytes() for path in sorted((tmp_path / "m").glob("*.mds")))
+    assert hashlib.sha256(shards).hexdigest() == "347871d38f1e7593f698332150341409ecc2b53d48a674d9d66a1ef4c59d0d59"
+
+
+def test_the_number_of_threads_changes_no_byte(tmp_path: Path) -> None:
+    written = [mds.write_mds(tmp_path / f"{n}", TOKENS, length=16, shard_bytes=1 << 10, threads=n) for n in (1, 4)]
+    assert written[0] == written[1]
+    one, four = ({p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in ("1", "4"))
+    assert one == four
+    assert written[0].digests == {n: hashlib.sha256(d).hexdigest() for n, d in one.items() if n != "index.json"}
+
+
+def test_the_samples_are_read_back_in_order(tmp_path: Path) -> None:
+    mds.write_mds(tmp_path / "m", TOKENS, length=16, shard_bytes=1 << 10)
+    blocks = list(mds.read_blocks(tmp_path / "m"))
+    assert len(blocks) > 3
+    assert np.concatenate(blocks).reshape(-1).tolist() == TOKENS[: 62 * 16].tolist()
+    (tmp_path / "m" / "shard.00000.mds").write_bytes(b"short")
+    with pytest.raises(FormatError, match="cannot hold"):
+        list(mds.read_blocks(tmp_path / "m"))
 
 
 def test_a_stream_of_less_than_a_sample_has_none(tmp_path: Path) -> None:
