@@ -27,16 +27,17 @@ def run_shards(
     *,
     workers: int,
     on_progress: Callable[[Meter, int], None] | None = None,
+    silent: bool = False,
 ) -> Iterator[ShardResult]:
     """Yield what became of each shard as soon as it is known.
 
     `task` is a module-level function (works are pickled into the workers) that gives the shard's receipt, and whether
-    the one that was there is current. A failed shard does not stop the others. A worker that dies does
-    (WorkerDiedError): what is finished is committed.
+    the one that was there is current. `silent` workers print nothing: they hold patients' data. A failed shard does not
+    stop the others. A worker that dies does (WorkerDiedError): what is finished is committed.
     """
     meter = Meter(sum(work.source_bytes for work in works))
     by_partition = {work.artifact.partition or "": work for work in works}
-    with WorkerPool(min(workers, max(1, len(works))), ONE_THREAD) as pool:
+    with WorkerPool(min(workers, max(1, len(works))), ONE_THREAD, silent=silent) as pool:
         for partition, work in by_partition.items():
             pool.submit(Task(partition, task, (work,)))
         for event in pool.events():

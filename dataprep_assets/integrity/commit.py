@@ -15,7 +15,8 @@ import fcntl
 import os
 import shutil
 from collections.abc import Container, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
 from dataprep_assets.stores.files import fsync_directory
@@ -24,6 +25,8 @@ STAGING = ".staging"
 _ASIDE = ".aside-"
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+# Writing a small file takes milliseconds; a draft of this age has nobody.
+_DRAFT_SECONDS = 600.0
 
 
 def fsync_tree(path: Path) -> None:
@@ -39,17 +42,30 @@ def fsync_tree(path: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a small file by one rename; its old content stays until the new one is durable."""
+    """Replace a small file by one rename; its old content stays until the new one is durable.
+
+    Drafts that killed writers of this file left behind are removed once they are old: a process number tells nothing of
+    a writer on another machine.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+            _discard_old_drafts(path, os.fstat(file.fileno()).st_mtime)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     fsync_directory(path.parent)
+
+
+def _discard_old_drafts(path: Path, now: float) -> None:
+    """`now` is by the clock of the file system, which may not be this machine's."""
+    for draft in path.parent.glob(escape(f".{path.name}.") + "*.tmp"):
+        with suppress(FileNotFoundError):
+            if draft.stat().st_mtime < now - _DRAFT_SECONDS:
+                draft.unlink()
 
 
 def _exchange(first: Path, second: Path) -> bool:

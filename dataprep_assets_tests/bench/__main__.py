@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets_tests.bench import table
-from dataprep_assets_tests.bench.comparison import NAMES, REPOSITORY, Comparison, available, default_repeat, find_corpus
+from dataprep_assets_tests.bench.comparison import (
+    BLENDS,
+    NAMES,
+    REPOSITORY,
+    Comparison,
+    available,
+    default_repeat,
+    find_corpus,
+)
 
 _SHARED = REPOSITORY.parent / "shared"
 _SAMPLE = REPOSITORY / "dataprep_assets" / "defs" / "sample_corpus"
@@ -44,7 +52,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _chosen(only: str, repeat: int) -> list[str]:
     names = [name.strip() for name in only.split(",") if name.strip()]
-    if unknown := [name for name in names if name not in NAMES]:
+    if unknown := [name for name in names if name not in NAMES or name in BLENDS]:
         raise SystemExit(f"--only {only}: unknown {unknown}; choose of a,b,c,d,floor")
     wanted = set(names) | ({"d1"} if "d" in names and repeat > 1 else set())
     chosen = []

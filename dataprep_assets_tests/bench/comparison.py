@@ -29,9 +29,13 @@ NAMES = {
     "c": "(c) Megatron's pattern",
     "d1": "(d) ours, files once",
     "d": "(d) ours",
+    "e": "(e) ours, a blend",
+    "f": "(f) a blend, Parquet",
     "floor": "floor: no tokenizing",
 }
-REPEATED = frozenset({"d", "floor"})
+BLENDS = frozenset({"e", "f"})
+"""Contenders that `pretrain` prepares, and only it runs."""
+REPEATED = frozenset({"d", "e", "f", "floor"})
 _REPEATED_BYTES = 150_000_000
 """Stored bytes that the repeated contenders get by default."""
 
@@ -212,10 +216,14 @@ class Comparison:
         for turn in range(runs):
             for name, result in self.results.items():
                 self._say(f"run {turn + 1} of {runs}: {NAMES[name]}")
-                result.tiny.append(self._run(name, self._tiny))
+                result.tiny.append(self._run(name, self.spec_of(name, self._tiny)))
                 spec = replace(self._spec, files=self._spec.files * result.passes)
                 judge = self._judgement(name, result)
-                result.full.append(self._run(name, spec, judge))
+                result.full.append(self._run(name, self.spec_of(name, spec), judge))
+
+    def spec_of(self, name: str, spec: Spec) -> Spec:
+        """What a contender is run on; a comparison with contenders of its own prepares it here."""
+        return spec
 
     def _judgement(self, name: str, result: Result) -> Callable[[Path], None]:
         def judge(out: Path) -> None:

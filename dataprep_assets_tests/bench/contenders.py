@@ -23,7 +23,10 @@ _BLOCK = 4 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """One run of one contender. `files` are indexes into `paths`, repeats included; `tokens[i]` of `paths[i]`."""
+    """One run of one contender. `files` are indexes into `paths`, repeats included; `tokens[i]` of `paths[i]`.
+
+    `prepared` is for blends alone: the folder of a blend that is planned, and whose sources are verified.
+    """
 
     contender: str
     paths: tuple[str, ...]
@@ -40,6 +43,7 @@ class Spec:
     sample_rate: float
     workers: int
     out: str
+    prepared: str = ""
 
     def write(self, path: Path) -> None:
         """As JSON, for the contender's process."""
@@ -254,11 +258,38 @@ def ours(spec: Spec) -> None:
     )
 
 
+def blend(spec: Spec) -> None:
+    """A pretraining blend's shards: what (d) does, and Megatron's index of every shard."""
+    import shutil
+
+    from dataprep_assets.builds.blend.declaration import BlendDeclaration
+    from dataprep_assets.builds.blend.indexed_bins import indexed_bins_works
+    from dataprep_assets.builds.blend.plan import load_blend_plan
+    from dataprep_assets.builds.token_bins import build_token_bins
+    from dataprep_assets.integrity.artifacts import LocalArtifacts
+
+    root = Path(shutil.copytree(Path(spec.prepared, "artifacts"), Path(spec.out, "artifacts")))
+    declared = BlendDeclaration.model_validate_json(Path(spec.prepared, "blend.json").read_bytes())
+    store = LocalArtifacts(root)
+    plan = load_blend_plan(declared, store)
+    works = {work.partition: work for work in indexed_bins_works(declared, store, plan, plan.partitions)}
+    streams = []
+    for result in build_token_bins(list(works.values()), workers=spec.workers, verification=declared.verify):
+        if result.error is not None:
+            raise result.error
+        assert result.receipt is not None
+        files = [int(Path(source["file"]).name.split("-")[1]) for source in result.receipt.sources]
+        streams.append((str(works[result.partition].directory / "tokens.bin"), files))
+    spec.report(streams)
+
+
 CONTENDERS: dict[str, Callable[[Spec], None]] = {
     "a": script,
     "b": datatrove,
     "c": megatron,
     "d": ours,
+    "e": blend,
+    "f": blend,
     "floor": floor,
 }
 

@@ -76,9 +76,9 @@ def rows(results: Mapping[str, Result]) -> list[tuple[str, ...]]:
     return found
 
 
-def targets(results: Mapping[str, Result]) -> list[tuple[str, float | None, bool | None]]:
+def targets(results: Mapping[str, Result], ours: str = "d") -> list[tuple[str, float | None, bool | None]]:
     """`(target, measured, met)`; None where it was not measured."""
-    compared = ratios(results)
+    compared = ratios(results, ours)
 
     def at_least(name: str, kind: str, least: float, text: str) -> tuple[str, float | None, bool | None]:
         value = compared.get(name, {}).get(kind)
@@ -91,7 +91,7 @@ def targets(results: Mapping[str, Result]) -> list[tuple[str, float | None, bool
         at_least("floor", "cpu", 0.35, "at least 0.35 of the floor, CPU"),
         at_least("floor", "wall", 0.35, "at least 0.35 of the floor, wall"),
     ]
-    peak = max((results[name].peak_rss for name in ("d1", "d") if name in results), default=None)
+    peak = max((results[name].peak_rss for name in ("d1", ours) if name in results), default=None)
     value = None if peak is None else peak / GIGABYTE
     return [*found, ("peak memory of a worker below 1.5 GB", value, None if value is None else value < 1.5)]
 

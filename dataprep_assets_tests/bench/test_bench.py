@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dataprep_assets_tests.bench import pretrain
 from dataprep_assets_tests.bench.__main__ import main
 from dataprep_assets_tests.bench.comparison import REPOSITORY
 from dataprep_assets_tests.bench.runner import CommandFailedError, measure
@@ -62,3 +63,18 @@ def test_runner_counts_the_cpu_of_grandchildren_and_orphans() -> None:
         assert measure([sys.executable, "-c", code]).cpu > 0.35
     with pytest.raises(CommandFailedError, match="exit code 3"):
         measure([sys.executable, "-c", "raise SystemExit(3)"])
+
+
+@pytest.mark.slow
+def test_a_blend_of_json_lines_or_parquet_makes_the_same_stream_as_the_corpus_pipeline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--runs", "1", "--repeat", "1", "--only", "d,e,f", "--scratch", str(tmp_path)]
+    code = pretrain.main([*arguments, "--json", str(tmp_path / "bench.json")])
+    printed = capsys.readouterr().out
+    found = json.loads((tmp_path / "bench.json").read_text())
+    assert code == 0, printed
+    assert list(found["contenders"]) == ["d", "e", "f"]
+    assert all(c["faults"] == [] and c["full"][0]["cpu"] > 0 for c in found["contenders"].values())
+    assert printed.count("agree") == 3
+    assert len(found["blends"]) == 16

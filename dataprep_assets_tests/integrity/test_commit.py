@@ -167,3 +167,15 @@ def test_a_small_file_is_replaced_by_one_rename(tmp_path: Path) -> None:
     assert path.read_bytes() == b"new"
     assert path.stat().st_ino != inode
     assert os.listdir(tmp_path) == ["f"]
+
+
+def test_old_drafts_of_killed_writers_go_with_the_next_write_and_fresh_ones_stay(tmp_path: Path) -> None:
+    path = tmp_path / "train-00000.json"
+    old, fresh, other = (tmp_path / f".{name}.tmp" for name in ("train-00000.json.1", "train-00000.json.2", "x.json.3"))
+    for draft in (old, fresh, other):
+        draft.write_bytes(b"{")
+    for draft in (old, other):
+        os.utime(draft, (1, 1))
+    write_atomically(path, b"{}")
+    assert path.read_bytes() == b"{}"
+    assert sorted(tmp_path.iterdir()) == sorted([path, fresh, other])

@@ -5,14 +5,13 @@ The shard is the canonical token stream, built by the corpus pipeline's own mach
 prefix that Megatron opens.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable
 
 from dataprep_assets.builds.blend.declaration import BlendDeclaration
 from dataprep_assets.builds.blend.plan import BlendPlan
 from dataprep_assets.builds.blend.snapshot import shard_parts
 from dataprep_assets.builds.blend.stream import blend_stream, load_blend_certificate
-from dataprep_assets.builds.token_bins import ShardResult, ShardWork, build_token_bins
-from dataprep_assets.builds.workers import Meter
+from dataprep_assets.builds.token_bins import ShardWork
 from dataprep_assets.integrity.artifacts import ArtifactStore
 
 ARTIFACT = "indexed_bins"
@@ -39,14 +38,3 @@ def indexed_bins_works(
             )
         )
     return works
-
-
-def build_indexed_bins(
-    works: Sequence[ShardWork],
-    blend: BlendDeclaration,
-    *,
-    workers: int,
-    on_progress: Callable[[Meter, int], None] | None = None,
-) -> Iterator[ShardResult]:
-    """Have all shards: yields each as soon as it is verified, built or failed. See `build_token_bins`."""
-    return build_token_bins(works, workers=workers, verification=blend.verify, on_progress=on_progress)

@@ -26,7 +26,6 @@ import orjson
 from numpy.typing import NDArray
 
 from dataprep_assets.builds.artifact import Written, have
-from dataprep_assets.builds.notes.cohort_runs import run_cohorts
 from dataprep_assets.builds.notes.cohort_source import CohortFile, list_cohorts, no_file
 from dataprep_assets.builds.notes.declaration import NotesDeclaration
 from dataprep_assets.builds.notes.engine_certificate import NotesPlan, load_certificate, notes_plan
@@ -34,6 +33,7 @@ from dataprep_assets.builds.notes.packed_rows import PackedRowsWriter, RowBlock
 from dataprep_assets.builds.notes.privacy import unquoting
 from dataprep_assets.builds.notes.reading import DIGEST_BYTES, Dropped
 from dataprep_assets.builds.notes.spool import Books, Spool, fill_spool
+from dataprep_assets.builds.shard_runs import run_shards
 from dataprep_assets.builds.token_bins import ShardResult
 from dataprep_assets.builds.workers import Meter, report
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError, FormatError, IntegrityError
@@ -150,7 +150,8 @@ def build_packed_cohorts(
 
     The bytes do not depend on the number of workers. WorkerDiedError when a worker dies; what is finished is committed.
     """
-    return run_cohorts(works, build_packed_cohort, workers=workers, on_progress=on_progress)
+    silent = any(work.sensitive for work in works)
+    return run_shards(works, build_packed_cohort, workers=workers, on_progress=on_progress, silent=silent)
 
 
 def build_packed_cohort(work: CohortWork) -> tuple[Receipt, bool]:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.builds.artifact import Written, have
-from dataprep_assets.builds.notes.cohort_runs import run_cohorts
 from dataprep_assets.builds.notes.declaration import FileFormat, NotesDeclaration
 from dataprep_assets.builds.notes.packed_cohorts import NAME as PACKED
 from dataprep_assets.builds.notes.packed_cohorts import in_split, packed_paths
 from dataprep_assets.builds.notes.packed_rows import PackedRowsFile
 from dataprep_assets.builds.notes.privacy import unquoting
+from dataprep_assets.builds.shard_runs import run_shards
 from dataprep_assets.builds.token_bins import ShardResult
 from dataprep_assets.builds.workers import Meter, report
 from dataprep_assets.errors import IntegrityError
@@ -96,7 +96,8 @@ def build_shards(
     works: Sequence[ShardsWork], *, workers: int, on_progress: Callable[[Meter, int], None] | None = None
 ) -> Iterator[ShardResult]:
     """Have the shards of all cohorts; as `packed_cohorts.build_packed_cohorts`."""
-    return run_cohorts(works, build_cohort_shards, workers=workers, on_progress=on_progress)
+    silent = any(work.sensitive for work in works)
+    return run_shards(works, build_cohort_shards, workers=workers, on_progress=on_progress, silent=silent)
 
 
 def build_cohort_shards(work: ShardsWork) -> tuple[Receipt, bool]:

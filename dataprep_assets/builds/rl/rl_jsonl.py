@@ -20,9 +20,10 @@ from dataprep_assets.builds.blend.plan import BlendPlan
 from dataprep_assets.builds.blend.snapshot import shard_parts
 from dataprep_assets.builds.rl.placeholders import PlaceholderFiles, fetch_sources
 from dataprep_assets.builds.rl.transforms import Record, Transform, compose, declared_sources, fingerprint
+from dataprep_assets.builds.shard_runs import run_shards
 from dataprep_assets.builds.token_bins import ShardResult
 from dataprep_assets.builds.token_stream import SourcePart
-from dataprep_assets.builds.workers import Finished, Meter, Progress, Task, WorkerPool, report
+from dataprep_assets.builds.workers import Meter, report
 from dataprep_assets.errors import BadRecordError, CorruptSourceError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -50,7 +51,7 @@ class RlWork:
     compression: Literal["none", "zstd"]
     bad_records: Literal["fail", "drop"]
     budget: float
-    size_bytes: int
+    source_bytes: int
     salt: str = ""
 
     @property
@@ -90,7 +91,7 @@ def rl_works(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, par
             compression=options.compression,
             bad_records=blend.bad_records.policy,
             budget=blend.bad_records.budget,
-            size_bytes=plan.find(partition)[1].total_bytes,
+            source_bytes=plan.find(partition)[1].total_bytes,
             salt=blend.force,
         )
         for partition in partitions
@@ -108,21 +109,8 @@ def build_rl_shards(
 
     A worker that dies does (WorkerDiedError): what is finished is committed.
     """
-    meter = Meter(sum(work.size_bytes for work in works))
-    with WorkerPool(workers) as pool:
-        for work in works:
-            pool.submit(Task(work.partition, build_rl_shard, (work, verification)))
-        for event in pool.events():
-            if isinstance(event, Progress):
-                meter.add(event.done)
-            elif isinstance(event, Finished):
-                if event.error is not None:
-                    yield ShardResult(partition=event.task.label, error=event.error)
-                else:
-                    receipt, reused = event.result
-                    yield ShardResult(partition=event.task.label, receipt=receipt, reused=reused)
-            if on_progress is not None:
-                on_progress(meter, pool.count)
+    task = partial(build_rl_shard, verification=verification)
+    return run_shards(works, task, workers=workers, on_progress=on_progress)
 
 
 def build_rl_shard(work: RlWork, verification: Verification = "full") -> tuple[Receipt, bool]:

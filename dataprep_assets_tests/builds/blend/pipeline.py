@@ -14,13 +14,14 @@ import zstandard
 
 from dataprep_assets.builds.blend.declaration import BlendDeclaration
 from dataprep_assets.builds.blend.finalize import Work, build_blend_run
-from dataprep_assets.builds.blend.indexed_bins import build_indexed_bins, indexed_bins_works
+from dataprep_assets.builds.blend.indexed_bins import indexed_bins_works
 from dataprep_assets.builds.blend.plan import BlendPlan, build_blend_plan, load_blend_plan
 from dataprep_assets.builds.blend.preview import build_blend_preview
 from dataprep_assets.builds.blend.snapshot import build_blend_snapshot
 from dataprep_assets.builds.blend.status import works_of
 from dataprep_assets.builds.blend.stream import build_blend_certificate
 from dataprep_assets.builds.rl.rl_jsonl import build_rl_shards, rl_works
+from dataprep_assets.builds.token_bins import build_token_bins
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets_tests.builds.pipeline import SAMPLE, Outcome
@@ -102,7 +103,7 @@ def build_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan,
     if blend.stage == "pretrain":
         out.add(*build_blend_certificate(blend, store, plan))
         bins = indexed_bins_works(blend, store, plan, plan.partitions)
-        results = build_indexed_bins(bins, blend, workers=workers)
+        results = build_token_bins(bins, workers=workers, verification=blend.verify)
     else:
         results = build_rl_shards(rl_works(blend, store, plan, plan.partitions), workers=workers)
     for result in results:

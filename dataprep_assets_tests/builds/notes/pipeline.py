@@ -61,7 +61,7 @@ def declaration(source: Path = SAMPLE, **changes: Any) -> NotesDeclaration:
 
 
 def in_this_process(works: Iterable[W], build: Callable[[W], tuple[Receipt, bool]]) -> Iterator[ShardResult]:
-    """What `run_cohorts` yields, without its worker processes."""
+    """What `run_shards` yields, without its worker processes."""
     for work in works:
         month = work.month
         try:

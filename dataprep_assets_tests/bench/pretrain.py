@@ -1,0 +1,167 @@
+"""`python -m dataprep_assets_tests.bench.pretrain`: a pretraining blend beside the corpus pipeline and the usual tools.
+
+The targets are those of the corpus pipeline, with the same method (`comparison`): the same files, the same ids or it is
+an error, fresh processes into fresh folders, interleaved, start-up taken off. The blend is read from the very JSON
+lines (e) and from the same documents as Parquet (f); planning it, verifying its sources and the engine certificate come
+before the clock, as the manifest does for (d). Digests, ledger, receipts, sampling, syncs and Megatron's index are on.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets_tests.bench import table
+from dataprep_assets_tests.bench.comparison import (
+    BLENDS,
+    NAMES,
+    REPOSITORY,
+    Comparison,
+    available,
+    default_repeat,
+    find_corpus,
+)
+from dataprep_assets_tests.bench.contenders import Spec
+
+_FILES_A_SHARD = 6
+_SAMPLE = REPOSITORY / "dataprep_assets" / "defs" / "sample_corpus"
+
+
+class PretrainComparison(Comparison):
+    """The comparison with the blends prepared: once for each contender and input."""
+
+    @cached_property
+    def _done(self) -> dict[tuple[Any, ...], Path]:
+        return {}
+
+    def spec_of(self, name: str, spec: Spec) -> Spec:
+        if name not in BLENDS:
+            return spec
+        key = (name, spec.paths, spec.files)
+        if key not in self._done:
+            self._done[key] = _prepared(self._scratch, name, spec)
+        return replace(spec, prepared=str(self._done[key]))
+
+
+def _prepared(scratch: Path, name: str, spec: Spec) -> Path:
+    """A blend of the files of a spec, planned, with its snapshots and certificate: `blend.json` and `artifacts`."""
+    from dataprep_assets.builds.blend.declaration import BlendDeclaration
+    from dataprep_assets.builds.blend.plan import build_blend_plan, load_blend_plan
+    from dataprep_assets.builds.blend.snapshot import build_blend_snapshot
+    from dataprep_assets.builds.blend.stream import build_blend_certificate
+    from dataprep_assets.integrity.artifacts import LocalArtifacts
+
+    folder = Path(tempfile.mkdtemp(prefix=f"prepared-{name}-", dir=scratch))
+    data = folder / "data"
+    data.mkdir()
+    for at, file in enumerate(spec.files):
+        source = Path(spec.paths[file])
+        if name == "f":
+            source = _as_parquet(source, scratch / "parquet")
+        (data / f"{at:06d}-{file:06d}-{source.name}").symlink_to(source.resolve())
+    blend = BlendDeclaration.model_validate(
+        {
+            "dataset": "bench",
+            "stage": "pretrain",
+            "blend": {"datasets": [{"name": "corpus", "path": str(data), "text_field": spec.text_field}]},
+            "tokenizer": {"path": spec.tokenizer},
+            "pretrain": {"separator": spec.separator, "sample_rate": spec.sample_rate},
+            "num_shards": -(-len(spec.files) // _FILES_A_SHARD),
+        }
+    )
+    (folder / "blend.json").write_text(blend.model_dump_json())
+    store = LocalArtifacts(folder / "artifacts")
+    build_blend_plan(blend, store)
+    plan = load_blend_plan(blend, store)
+    for partition in plan.partitions:
+        build_blend_snapshot(blend, store, plan, partition)
+    kept, certificate = scratch / "engine_certificate", store.directory(blend.artifact("engine_certificate"))
+    if kept.exists():  # of the same tokenizer: it would take as long again
+        shutil.copytree(kept, certificate)
+    else:
+        build_blend_certificate(blend, store, plan)
+        shutil.copytree(certificate, kept)
+    return folder
+
+
+def _as_parquet(source: Path, folder: Path) -> Path:
+    """The texts of a file of JSON lines as Parquet; made once."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from dataprep_assets_tests.bench.contenders import _lines
+
+    target = folder / f"{source.parent.name}-{source.name.removesuffix('.jsonl.zst')}.parquet"
+    if not target.exists():
+        folder.mkdir(exist_ok=True)
+        texts = [json.loads(line)["text"] for line in _lines(str(source))]
+        pq.write_table(pa.table({"text": texts}), target, compression="zstd", row_group_size=10_000)
+    return target
+
+
+def targets(results: Any) -> list[tuple[str, float | None, bool | None]]:
+    """The corpus pipeline's targets for both blends, and each one's rate over that of the corpus pipeline."""
+    found = []
+    for name in sorted(BLENDS):
+        if name in results:
+            found += [(f"{NAMES[name]}: {text}", *rest) for text, *rest in table.targets(results, name)]
+            over = table.ratios(results, name).get("d", {})
+            found += [(f"{NAMES[name]}: over (d), {kind}", over.get(kind), None) for kind in ("cpu", "wall")]
+    return found
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.bench.pretrain", description=__doc__)
+    parser.add_argument("--data", type=Path, default=_SAMPLE / "data" / "train", help="folder with .jsonl.zst files")
+    parser.add_argument("--tokenizer", type=Path, default=_SAMPLE / "tokenizer")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=min(2, len(os.sched_getaffinity(0))))
+    parser.add_argument("--repeat", type=int, help="passes of ours and the floor over the files")
+    parser.add_argument("--only", default="a,c,d,e,f,floor", help="contenders, of a,b,c,d,e,f,floor")
+    parser.add_argument("--sample-rate", type=float, default=0.0005)
+    parser.add_argument("--json", type=Path, help="also write all measurements here")
+    parser.add_argument("--scratch", type=Path, help="where the streams are written and removed again")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the bench and print its figures; 1 when a contender's ids are wrong."""
+    arguments = _arguments(argv)
+    corpus = find_corpus(arguments.data)
+    repeat = arguments.repeat or default_repeat(corpus)
+    asked = set(arguments.only.split(","))
+    names = [name for name in NAMES if name in asked and available(name) is None]
+    with tempfile.TemporaryDirectory(prefix="dataprep-bench-", dir=arguments.scratch) as scratch:
+        compared = PretrainComparison(
+            corpus,
+            arguments.tokenizer,
+            workers=arguments.workers,
+            repeat=repeat,
+            sample_rate=arguments.sample_rate,
+            scratch=Path(scratch),
+        )
+        compared.run(names, arguments.runs)
+    results = compared.results
+    print(table.render(compared.facts(), results, arguments.runs))
+    said = {True: "met", False: "NOT MET", None: ""}
+    print("The blends:")
+    for text, value, met in targets(results):
+        print(f"  {text}: {'not measured' if value is None else f'{value:,.2f} {said[met]}'}")
+    if arguments.json:
+        arguments.json.write_text(
+            json.dumps(
+                table.as_json(compared.facts(), results, arguments.runs) | {"blends": targets(results)}, indent=1
+            )
+        )
+    return int(any(result.faults for result in results.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
