@@ -40,7 +40,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.installed-tests: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS),dev$(READERS)]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS),k8s,ray,dev$(READERS)]'
 	touch $@
 
 $(DAGSTER_HOME)/dagster.yaml: deploy/local/dagster.yaml

@@ -1,4 +1,4 @@
-"""The `dataprep` command: run a dataset, see its status, verify artifacts offline, try a store, copy between stores.
+"""The `dataprep` command: run a dataset, tell its cost or status, verify offline, try a store, copy between stores.
 
 `run` materializes through Dagster into the instance of DAGSTER_HOME, so that everything it did is visible in the UI;
 the other commands use no instance.
@@ -42,6 +42,13 @@ def main(arguments: list[str] | None = None) -> int:
     )
     run.add_argument("--process-count", type=int, help="with --split: cut its shards into this many even parts …")
     run.add_argument("--process-index", type=int, help="… and do this one (from 0): one process a node")
+    plan = commands.add_parser("plan", help="say what a dataset will cost: shards, runs, hours, disk, requests")
+    plan.add_argument("dataset")
+    plan.add_argument("--cores", type=int, help="of all machines (default: those that this process may use)")
+    plan.add_argument(
+        "--bandwidth", type=float, default=125e6, help="bytes a second to source and bucket (default: 125e6, 1 Gbit/s)"
+    )
+    plan.add_argument("--runs-at-a-time", type=int, default=1, help="batches beside each other (default: 1)")
     status = commands.add_parser("status", help="say what of a dataset is missing, damaged or out of date")
     status.add_argument("dataset", nargs="+")
     verify = commands.add_parser("verify", help="check artifacts against their receipts, offline")
@@ -70,6 +77,8 @@ def main(arguments: list[str] | None = None) -> int:
             return _preflight(options.url, options.profile)
         if options.command == "sync":
             return _sync(options)
+        if options.command == "plan":
+            return _plan(options)
         if options.command == "status":
             return max(_status(name) for name in options.dataset)
         if options.split:
@@ -215,6 +224,22 @@ def _sync_release(options: argparse.Namespace, source: "Place", destination: "Pl
     print(f"all there, digests compared: {here}/{release.MANIFEST}")
     for line in [*consumer_environment(destination), consumer_code(here)]:
         print(line)
+    return 0
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from dataprep_assets.builds.estimate import estimate
+    from dataprep_assets.planning.cost import Machine, table
+
+    component = _component(options.dataset)
+    cores = len(os.sched_getaffinity(0)) if options.cores is None else options.cores
+    machine = Machine(cores=cores, bandwidth=options.bandwidth, runs_at_a_time=options.runs_at_a_time)
+    found = estimate(component.declaration, component.assets.store(_storage()), machine)
+    print(table(options.dataset, found.cost, machine))
+    print(
+        f"rates          {f'measured on {found.measured:,} finished shards' if found.measured else 'of the bench'}; "
+        "the cost is of all, from nothing"
+    )
     return 0
 
 

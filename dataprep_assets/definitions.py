@@ -1,4 +1,4 @@
-"""The code location: everything under `defs/`, bound to resources from the environment. Nothing else."""
+"""The code location: everything under `defs/`, bound to its executor and the resources of the environment."""
 
 from pathlib import Path
 
@@ -13,5 +13,14 @@ PROJECT_ROOT = Path(__file__).resolve().parent.parent
 @dg.definitions
 def defs() -> dg.Definitions:
     """All datasets declared in `defs/`."""
-    loaded = load_from_defs_folder(path_within_project=Path(__file__).parent / "defs")
-    return dg.Definitions.merge(loaded, dg.Definitions(resources=build_resources(PROJECT_ROOT)))
+    return bound(load_from_defs_folder(path_within_project=Path(__file__).parent / "defs"), PROJECT_ROOT)
+
+
+def bound(loaded: dg.Definitions, project_root: Path) -> dg.Definitions:
+    """Definitions with the resources of the environment, their steps run by the run's own process.
+
+    A process a step costs seconds of imports each, and one whose run was killed goes on by itself. What is heavy has
+    worker processes of its own, which use every core and die with the run.
+    """
+    resources = build_resources(project_root)
+    return dg.Definitions.merge(loaded, dg.Definitions(resources=resources, executor=dg.in_process_executor))

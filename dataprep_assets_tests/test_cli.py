@@ -98,6 +98,45 @@ def test_shards_can_be_spread_over_processes(ran: tuple[Path, str], tmp_path: Pa
     assert "--process-index 3" in refused.stderr
 
 
+def test_plan_tells_the_cost_before_anything_is_made_and_writes_nothing(tmp_path: Path) -> None:
+    done = dataprep(tmp_path, "plan", "sample_corpus", "--cores", "16", "--bandwidth", "1e6", "--runs-at-a-time", "2")
+    assert done.returncode == 0, done.stderr
+    assert "sample_corpus: 16 cores, 1.0 MB/s, 2 runs at a time" in done.stdout
+    for word in ("train", "transfer", "tokenizing", "orchestration", "expected", "disk", "requests"):
+        assert f"\n{word} " in done.stdout
+    assert "of the bench" in done.stdout
+    assert list(tmp_path.rglob("receipt.json")) == []
+
+
+def test_plan_takes_its_rates_from_what_is_there(ran: tuple[Path, str]) -> None:
+    done = dataprep(ran[0], "plan", "sample_corpus")
+    assert done.returncode == 0, done.stderr
+    assert "measured on 5 finished shards" in done.stdout
+    tokens = sum(
+        json.loads(path.read_bytes())["ledger"]["tokens"]
+        for path in (ran[0] / "artifacts" / "sample_corpus" / "token_bins").glob("*/receipt.json")
+    )
+    assert f"about {tokens:,} tokens" in done.stdout
+
+
+def test_plan_of_a_release_has_its_npy_shards(tmp_path: Path) -> None:
+    done = dataprep(tmp_path, "plan", "sample_release")
+    assert done.returncode == 0, done.stderr
+    assert "npy shards" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("dataset", "what"),
+    [("sample_notes", "only corpora, releases and pretraining blends"), ("sample_blend_pretrain", "`blend_plan`")],
+)
+def test_plan_refuses_what_has_no_plan_of_shards(tmp_path: Path, dataset: str, what: str) -> None:
+    done = dataprep(tmp_path, "plan", dataset)
+    assert done.returncode == 1
+    assert what in done.stderr
+    assert "Traceback" not in done.stderr
+    assert dataprep(tmp_path, "plan", "sample_corpus", "--cores", "0").stderr.startswith("dataprep: plan: cores: 0")
+
+
 def test_an_unknown_dataset_is_told_what_there_is(tmp_path: Path) -> None:
     done = dataprep(tmp_path, "run", "nonesuch")
     assert done.returncode == 1

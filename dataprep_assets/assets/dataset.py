@@ -13,10 +13,10 @@ from dataprep_assets.builds.declaration import DatasetDeclaration
 from dataprep_assets.builds.workers import Meter
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.planning.cost import SHARDS_A_RUN
 from resources import StorageResource, io_manager
 
-SHARDS_PER_RUN = 50
-"""A backfill batches this many shards a run: tens of runs for a thousand shards, minutes lost at most."""
+SHARDS_PER_RUN = SHARDS_A_RUN
 NETWORK_POOL, CPU_POOL = "dataprep_network", "dataprep_cpu"
 
 

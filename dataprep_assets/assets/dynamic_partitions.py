@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 
 import dagster as dg
+from sqlalchemy.exc import IntegrityError
+
+_TRIES = 10
 
 
 def register_in_order(
@@ -14,10 +17,17 @@ def register_in_order(
     difference on, keys are registered anew. What was materialized under a key stays known.
     """
     name = definition.name or ""
-    there = list(instance.get_dynamic_partitions(name))
-    pairs = enumerate(zip(there, wanted, strict=False))
-    same = next((i for i, (old, new) in pairs if old != new), min(len(there), len(wanted)))
-    for key in there[same:]:
-        instance.delete_dynamic_partition(name, key)
-    if missing := list(wanted[same:]):
-        instance.add_dynamic_partitions(name, missing)
+    for tries_left in reversed(range(_TRIES)):
+        there = list(instance.get_dynamic_partitions(name))
+        if there == list(wanted):
+            return
+        pairs = enumerate(zip(there, wanted, strict=False))
+        same = next((i for i, (old, new) in pairs if old != new), min(len(there), len(wanted)))
+        try:
+            for key in there[same:]:
+                instance.delete_dynamic_partition(name, key)
+            if missing := list(wanted[same:]):
+                instance.add_dynamic_partitions(name, missing)
+        except IntegrityError:  # another run registers them at this moment: look again
+            if not tries_left:
+                raise

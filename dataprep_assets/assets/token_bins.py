@@ -9,13 +9,14 @@ from dataprep_assets.assets.corpus import CorpusAssets
 from dataprep_assets.assets.dataset import CPU_POOL, SHARDS_PER_RUN, worker_count
 from dataprep_assets.assets.shards import OnProgress, report_work
 from dataprep_assets.builds.engine_certificate import load_certificate, stream_plan
+from dataprep_assets.builds.engines.whole_shards import build_on_engine
 from dataprep_assets.builds.shard_work import shard_works
-from dataprep_assets.builds.token_bins import ShardResult, build_token_bins
+from dataprep_assets.builds.token_bins import ShardResult
 from resources import StorageResource
 
 
 def token_bins_asset(dataset: CorpusAssets, split: str) -> dg.AssetsDefinition:
-    """Tokenize the shards of a split, in parallel over files."""
+    """Tokenize the shards of a split: on worker processes, in parallel over files, or on a cluster, over shards."""
 
     @dg.asset(
         key=dataset.key("token_bins", split),
@@ -27,12 +28,12 @@ def token_bins_asset(dataset: CorpusAssets, split: str) -> dg.AssetsDefinition:
     )
     def token_bins(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
         corpus, store = dataset.corpus, dataset.store(storage)
-        plan = stream_plan(corpus, load_certificate(corpus, store))
-        works = shard_works(corpus, store, dataset.manifest(storage), plan, context.partition_keys)
+        manifest, plan = dataset.manifest(storage), stream_plan(corpus, load_certificate(corpus, store))
+        works = shard_works(corpus, store, manifest, plan, context.partition_keys)
         workers = worker_count(corpus.workers)
 
         def start(on_progress: OnProgress) -> Iterator[ShardResult]:
-            return build_token_bins(works, workers=workers, verification=corpus.verify, on_progress=on_progress)
+            return build_on_engine(corpus, manifest, works, workers=workers, on_progress=on_progress)
 
         yield from report_work(context, dataset, "token_bins", store, start, workers=workers)
 

@@ -8,11 +8,11 @@ order. A killed run keeps the finished parts, so its rerun redoes only the files
 import json
 import os
 import shutil
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ from dataprep_assets.integrity.commit import publish_directory, staging, sweep
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, Verification, now, record_files, versions
+from dataprep_assets.stores.files import boot_id
 
 VERSION = 1
 TOKENS = "tokens.bin"
@@ -121,26 +122,30 @@ def build_token_bins(
             pool.submit(
                 Task(_label("verify", work.partition), work.store.current, (work.artifact, work.key, verification))
             )
-        to_build: list[ShardWork] = []
+        missing: dict[str, bool] = {}
+        waiting = deque(works)
         reused: list[Path] = []
 
         def advance() -> None:
-            while to_build and pool.outstanding < 2 * pool.count:
-                _open(to_build.pop(0), opened, everything, pool)
+            # in the order of the works, whatever is verified first: two runs that took the locks of several shards in
+            # orders of their own would wait for each other for ever
+            while waiting and waiting[0].partition in missing and pool.outstanding < 2 * pool.count:
+                work = waiting.popleft()
+                if missing[work.partition]:
+                    _open(work, opened, everything, pool)
 
         for event in pool.events():
             if isinstance(event, Finished):
                 kind, partition, ordinal = event.task.label.split(":", 2)
                 work = by_partition[partition]
                 if kind == "verify":
+                    missing[partition] = event.result is None and event.error is None
                     if event.result is not None:
                         reused.append(work.directory)
                         meter.add({"source_bytes": sum(work.sizes)})
                         yield ShardResult(partition=partition, receipt=event.result, reused=True)
                     elif event.error is not None:
                         yield ShardResult(partition=partition, error=event.error)
-                    else:
-                        to_build.append(work)
                 elif event.error is not None:
                     if state := opened.pop(partition, None):
                         pool.cancel(partial(_belongs_to, partition))
@@ -177,7 +182,7 @@ def _open(work: ShardWork, opened: dict[str, _Open], everything: ExitStack, pool
     state = _Open(work, stack, staged, set())
     opened[work.partition] = state
     for part in work.files:
-        if (done := _finished_part(staged, part.ordinal)) is not None:
+        if (done := finished_part(staged, part.ordinal)) is not None:
             state.parts[part.ordinal] = done
         else:
             state.waiting.add(part.ordinal)
@@ -190,19 +195,11 @@ def _seal_task(state: _Open) -> Task:
     return Task(_label("seal", state.work.partition), seal, (state.work, state.staged, state.parts))
 
 
-@lru_cache(maxsize=1)
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "unknown"
-
-
 def _part_paths(staged: Path, ordinal: int) -> tuple[Path, Path, Path]:
     return staged / f"{ordinal:08d}.tokens", staged / f"{ordinal:08d}.ends", staged / f"{ordinal:08d}.json"
 
 
-def _finished_part(staged: Path, ordinal: int) -> EncodedPart | None:
+def finished_part(staged: Path, ordinal: int) -> EncodedPart | None:
     """The books of a part that an earlier run finished; None when it is to be done.
 
     A part is not synced to disk, so it is believed only within the boot that wrote it: a killed process loses nothing
@@ -215,7 +212,7 @@ def _finished_part(staged: Path, ordinal: int) -> EncodedPart | None:
         sizes = [tokens.stat().st_size, ends.stat().st_size]
     except (OSError, ValueError, KeyError, DataprepError):
         return None
-    if value["boot"] != _boot_id() or value["boot"] == "unknown" or value["sizes"] != sizes:
+    if boot_id() is None or value["boot"] != boot_id() or value["sizes"] != sizes:
         return None
     return EncodedPart(
         ledger=ledger,
@@ -232,7 +229,7 @@ def encode_into(plan: StreamPlan, part: SourcePart, staged: Path) -> EncodedPart
     for leftover in (tokens, ends, books):
         leftover.unlink(missing_ok=True)
     done = encode_part(plan, part, tokens, ends, report)
-    value = asdict(done) | {"boot": _boot_id(), "sizes": [tokens.stat().st_size, ends.stat().st_size]}
+    value = asdict(done) | {"boot": boot_id(), "sizes": [tokens.stat().st_size, ends.stat().st_size]}
     draft = books.with_suffix(".draft")
     draft.write_bytes(canonical_json(value))
     os.replace(draft, books)

@@ -47,11 +47,12 @@ attributes:
   bad_records:
     policy: fail                      # fail | drop
     # budget: 0.001                   # with drop: largest share of dropped rows in a shard
-  views: [nanogpt]                    # nanogpt, megatron, datatrove, olmo
+  views: [nanogpt]                    # nanogpt, megatron, datatrove, olmo, mds, hf_parquet
   # storage: /path/to/artifacts       # default: DATAPREP_ROOT
   # verify: full                      # full | size
   # sample_rate: 0.0005               # share of documents re-encoded by the reference engine
   # workers: 8                        # default: one a core
+  # run_on: ray                       # processes | ray
   # sensitive: false
 """
 

@@ -1,4 +1,4 @@
-"""What a build of a corpus will cost: shards, runs, hours, disk, requests. Pure arithmetic over the shard plan.
+"""What a build of a dataset will cost: shards, runs, hours, disk, requests. Pure arithmetic over the shard plan.
 
 The three parts of the time are kept apart, because each is bought with something else: orchestration with fewer and
 bigger shards or Postgres, transfer with bandwidth, tokenizing with cores. A backfill fetches a batch and then tokenizes
@@ -14,6 +14,7 @@ from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.planning.shard_plan import split_of
 
 SHARDS_A_RUN = 50
+"""A backfill batches this many shards a run: tens of runs for a thousand shards, minutes lost at most."""
 RANGE_BYTES = 32 << 20
 """A ranged download's part, and an upload's."""
 HEADROOM = 1.2
@@ -71,14 +72,42 @@ class Rates:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Work:
+    """The shards of a split (of a blend: of a dataset): bytes of every source file, and of the source of every shard.
+
+    `mirrored`: the files are fetched, not read in place.
+    """
+
+    split: str
+    files: tuple[int, ...]
+    shards: tuple[int, ...]
+    mirrored: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Products:
+    """Where the token stream goes: whole copies of it on this machine's disks, and whole uploads of it.
+
+    `joined`: the shards of a split are joined, in a bucket by its server. `tokens_per_shard`: the stream is cut a
+    second time, into the npy shards of a release.
+    """
+
+    copies: int = 2
+    uploads: int = 0
+    joined: bool = True
+    tokens_per_shard: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class SplitCost:
-    """One split: files, shards, runs (of snapshot and token bins together), source bytes."""
+    """One split: files, shards, runs (of snapshot and token bins together), source bytes, npy shards of a release."""
 
     split: str
     files: int
     shards: int
     runs: int
     source_bytes: int
+    npy_shards: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,64 +156,67 @@ class Cost:
         return int((self.mirror_bytes + self.artifact_bytes + self.scratch_bytes) * HEADROOM)
 
 
-def cost(
-    entries: Sequence[ManifestEntry],
-    plan: Mapping[str, Sequence[int]],
-    machine: Machine,
-    rates: Rates | None = None,
-    *,
-    mirrored: bool = True,
-    in_bucket: bool = False,
-    shards_a_run: int = SHARDS_A_RUN,
-) -> Cost:
-    """The cost of `plan` (partition → ordinals in `entries`) from nothing.
+def works_of(entries: Sequence[ManifestEntry], plan: Mapping[str, Sequence[int]], *, mirrored: bool) -> list[Work]:
+    """The shards of each split of a plan: partition → ordinals in `entries`."""
+    grouped: dict[str, list[list[int]]] = {}
+    for partition, ordinals in plan.items():
+        grouped.setdefault(split_of(partition), []).append([entries[o].size_bytes for o in ordinals])
+    return [
+        Work(
+            split=split,
+            files=tuple(size for sizes in shards for size in sizes),
+            shards=tuple(sum(sizes) for sizes in shards),
+            mirrored=mirrored,
+        )
+        for split, shards in grouped.items()
+    ]
 
-    `mirrored`: the source is fetched, not read in place. `in_bucket`: artifacts go to an object store, whose server
-    joins the shards; locally the combined file is a second copy of the shards.
-    """
-    rates = rates or Rates()
-    splits = _splits(entries, plan, shards_a_run)
-    source = sum(s.source_bytes for s in splits)
-    shards, runs = sum(s.shards for s in splits), sum(s.runs for s in splits)
+
+def cost(works: Sequence[Work], machine: Machine, rates: Rates | None = None, products: Products | None = None) -> Cost:
+    """The cost of all of it from nothing."""
+    rates, products = rates or Rates(), products or Products()
+    splits = tuple(_split_cost(work, rates, products.tokens_per_shard) for work in works)
+    source = sum(split.source_bytes for split in splits)
+    shards, runs = sum(split.shards for split in splits), sum(split.runs for split in splits)
+    npy_shards = sum(split.npy_shards for split in splits)
     tokens = round(source * rates.tokens_per_source_byte)
     stream = round(tokens * rates.bytes_per_token)
-    largest = max((sum(entries[o].size_bytes for o in ordinals) for ordinals in plan.values()), default=0)
-    at_work = round(largest * rates.tokens_per_source_byte * rates.bytes_per_token) * 2 * machine.runs_at_a_time
-    transferred = (source if mirrored else 0) + (stream if in_bucket else 0)
-    uploads = shards * 4 + _parts([stream // max(shards, 1)] * shards) if in_bucket else 0
-    joins = sum(-(-s.shards // 32) + s.shards for s in splits) if in_bucket else 0
+    largest = max((size for work in works for size in work.shards), default=0)
+    mirror = sum(sum(work.files) for work in works if work.mirrored)
+    uploads = 0
+    if products.uploads:
+        objects = shards * 4 + npy_shards * 3
+        uploads = objects + products.uploads * _parts([stream // max(shards, 1)] * shards)
+        uploads += sum(-(-split.shards // 32) + split.shards for split in splits) if products.joined else 0
     return Cost(
         splits=splits,
         # snapshot and token bins are two assets over the same shards; runs beside each other share the starts
-        orchestration=2 * shards * rates.partition_seconds
+        orchestration=(2 * shards + npy_shards) * rates.partition_seconds
         + runs * rates.run_seconds / machine.runs_at_a_time
         + 2 * rates.tick_seconds * len(splits),
-        transfer=transferred / machine.bandwidth,
+        transfer=(mirror + stream * products.uploads) / machine.bandwidth,
         tokenizing=source / rates.source_bytes_per_cpu_second / machine.cores,
         tokens=tokens,
-        mirror_bytes=source if mirrored else 0,
-        artifact_bytes=0 if in_bucket else 2 * stream,
-        scratch_bytes=at_work,
-        get_requests=_parts(e.size_bytes for e in entries) if mirrored else 0,
-        put_requests=uploads + joins,
+        mirror_bytes=mirror,
+        artifact_bytes=products.copies * stream,
+        scratch_bytes=round(largest * rates.tokens_per_source_byte * rates.bytes_per_token)
+        * 2
+        * machine.runs_at_a_time,
+        get_requests=sum(_parts(work.files) for work in works if work.mirrored),
+        put_requests=uploads,
     )
 
 
-def _splits(
-    entries: Sequence[ManifestEntry], plan: Mapping[str, Sequence[int]], shards_a_run: int
-) -> tuple[SplitCost, ...]:
-    grouped: dict[str, list[Sequence[int]]] = {}
-    for partition, ordinals in plan.items():
-        grouped.setdefault(split_of(partition), []).append(ordinals)
-    return tuple(
-        SplitCost(
-            split=split,
-            files=sum(len(ordinals) for ordinals in shards),
-            shards=len(shards),
-            runs=-(-len(shards) // shards_a_run),
-            source_bytes=sum(entries[o].size_bytes for ordinals in shards for o in ordinals),
-        )
-        for split, shards in grouped.items()
+def _split_cost(work: Work, rates: Rates, tokens_per_shard: int | None) -> SplitCost:
+    source = sum(work.shards)
+    npy_shards = -(-round(source * rates.tokens_per_source_byte) // tokens_per_shard) if tokens_per_shard else 0
+    return SplitCost(
+        split=work.split,
+        files=len(work.files),
+        shards=len(work.shards),
+        runs=-(-len(work.shards) // SHARDS_A_RUN) + -(-npy_shards // SHARDS_A_RUN),
+        source_bytes=source,
+        npy_shards=npy_shards,
     )
 
 
@@ -194,12 +226,24 @@ def _parts(sizes: Iterable[int]) -> int:
 
 def table(dataset: str, found: Cost, machine: Machine) -> str:
     """The cost as a person reads it."""
-    rows = [("split", "files", "shards", "runs", "source")]
-    rows += [(s.split, f"{s.files:,}", f"{s.shards:,}", f"{s.runs:,}", _bytes(s.source_bytes)) for s in found.splits]
-    if len(found.splits) > 1:
-        files = sum(s.files for s in found.splits)
-        rows.append(("all", f"{files:,}", f"{found.shards:,}", f"{found.runs:,}", _bytes(found.source_bytes)))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    released = any(split.npy_shards for split in found.splits)
+    rows = [["split", "files", "shards", *(["npy shards"] if released else []), "runs", "source"]]
+    splits = list(found.splits)
+    if len(splits) > 1:
+        splits.append(
+            SplitCost(
+                split="all",
+                files=sum(split.files for split in splits),
+                shards=found.shards,
+                runs=found.runs,
+                source_bytes=found.source_bytes,
+                npy_shards=sum(split.npy_shards for split in splits),
+            )
+        )
+    for s in splits:
+        counts = [s.files, s.shards, *([s.npy_shards] if released else []), s.runs]
+        rows.append([s.split, *(f"{count:,}" for count in counts), _bytes(s.source_bytes)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(
             cell.ljust(w) if at == 0 else cell.rjust(w) for at, (cell, w) in enumerate(zip(row, widths, strict=True))

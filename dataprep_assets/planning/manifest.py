@@ -8,7 +8,7 @@ the paths (`chunk2` before `chunk10`), so every listing order and every machine 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import translate
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,8 @@ class ManifestEntry:
     """One line of `manifest.jsonl`; see FORMATS B.3 for the seed's fields.
 
     `ordinal` counts over the whole manifest, `file_index` within the split (it is not the number in the name);
-    `path` is `relpath` for local sources and a URL pinned to `commit` for remote ones.
+    `path` is `relpath` for local sources and a URL pinned to `commit` for remote ones. Fields are plain values, so
+    that `vars` is the line: `asdict` would copy each, half of the time of a manifest of 60,000 files.
     """
 
     ordinal: int
@@ -142,7 +143,7 @@ def build_manifest(
                 ManifestEntry(
                     ordinal=len(entries),
                     split=name,
-                    chunk=Path(file.relpath).parent.name,
+                    chunk=file.relpath.rpartition("/")[0].rpartition("/")[2],
                     file_index=index,
                     path=url_prefix + file.relpath,
                     relpath=file.relpath,
@@ -168,7 +169,7 @@ def summarize(entries: Sequence[ManifestEntry], shards: Mapping[str, int]) -> di
         **summary,
         "_manifest": {
             "commit": entries[0].commit if entries else None,
-            "sha256": digest_value([asdict(e) for e in entries]),
+            "sha256": digest_value([vars(e) for e in entries]),
         },
     }
 
@@ -176,7 +177,7 @@ def summarize(entries: Sequence[ManifestEntry], shards: Mapping[str, int]) -> di
 def write_manifest(directory: Path, entries: Sequence[ManifestEntry], shards: Mapping[str, int]) -> None:
     """Write `manifest.jsonl` and `manifest_summary.json`."""
     with open(directory / MANIFEST, "wb") as file:
-        file.writelines(canonical_json(asdict(entry)) + b"\n" for entry in entries)
+        file.writelines(canonical_json(vars(entry)) + b"\n" for entry in entries)
     (directory / SUMMARY).write_text(json.dumps(summarize(entries, shards), indent=1, sort_keys=True) + "\n")
 
 

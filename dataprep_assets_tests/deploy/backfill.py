@@ -1,9 +1,11 @@
-"""A backfill of real shards on Postgres, through Dagster's own daemon, with a run and the daemon killed half-way.
+"""A backfill of real shards on Postgres, through Dagster's own daemon, with workers, a run and the daemon killed.
 
-`python -m dataprep_assets_tests.deploy.backfill --shards 2000` runs the large one and prints what it measured.
+`python -m dataprep_assets_tests.deploy.backfill --shards 2000` runs the large one and prints what it measured; with
+`--engine ray`, its shards are tasks of a Ray cluster. `--undisturbed` kills nothing, to measure orchestration.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -18,11 +20,13 @@ import dagster as dg
 
 from dataprep_assets.assets.corpus import CorpusAssets
 from dataprep_assets.builds.corpus import CorpusDeclaration
+from dataprep_assets.builds.engines import PROCESSES, RAY
 from dataprep_assets.components.tokenized_corpus import TokenizedCorpus
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets_tests.builds.pipeline import data_files, debris, receipts, run_pipeline
 from dataprep_assets_tests.deploy.cluster import Cluster, cluster
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.deploy.wall_time import wall_time
 from resources import StorageResource, resources_of
 
 BACKFILL_TAG = "dagster/backfill"
@@ -95,77 +99,155 @@ def differences(root: Path, other: Path) -> list[str]:
     return found + debris(root)
 
 
+def kill_a_ray_worker(running: Cluster) -> int | None:
+    """kill -9 a worker that holds a shard (Ray names a process after its task); its pid."""
+    for pid in running.pids():
+        try:
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::shard:"):
+                os.kill(pid, signal.SIGKILL)
+                return pid
+        except OSError:
+            continue
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Killed:
+    """The damage done half-way. `detected` is from the run's kill to its failure, `retried` to the start of its retry.
+
+    `redone` counts shards that were committed when the run was killed and written again later. `ray_worker`: whether a
+    worker of Ray was killed, before the run.
+    """
+
+    committed: int
+    detected: float
+    retried: float
+    redone: int
+    ray_worker: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What a backfill took. `detected` is from the kill to the run's failure, `retried` to the start of its retry."""
+    """What a backfill took; `at_work` and `seconds_a_run` as `wall_time.WallTime` has them.
+
+    `differences` from the bytes and receipts of a quiet build, where something was killed.
+    """
 
     shards: int
+    engine: str
     runs: int
     seconds: float
     first_run: float
-    detected: float
-    retried: float
-    committed_at_kill: int
-    differences: int
+    at_work: float
+    orchestration_share: float
+    seconds_a_run: float
+    killed: Killed | None
+    differences: int | None
     ms_a_partition: float
     events: int
     event_bytes: int
 
 
-def disturbed_backfill(folder: Path, shards: int, files: int, *, guard_seconds: float = 600) -> Measured:
-    """Backfill a corpus of tiny files; kill a run half-way, and the daemon; wait for Dagster to finish; compare."""
-    corpus = write_corpus(folder / "corpus", files)
+def receipt_times(root: Path) -> dict[str, int]:
+    """Shards of token bins → when their receipt was written, in ns."""
+    found = {}
+    for path in root.glob(f"*/token_bins/*/{NAME}"):
+        with contextlib.suppress(FileNotFoundError):
+            found[path.parent.name] = path.stat().st_mtime_ns
+    return found
+
+
+def disturb(running: Cluster, instance: dg.DagsterInstance, backfill: str, engine: str, guard_seconds: float) -> Killed:
+    """Kill -9 in turn a worker of Ray, a run's process and the daemon; what was noticed when, with a new daemon up."""
+    if engine == RAY:
+        running.wait(lambda: kill_a_ray_worker(running) is not None, guard_seconds, "a Ray worker that holds a shard")
+    killed: list[str] = []
+    there: dict[str, int] = {}
+
+    def kill() -> bool:
+        there.update(receipt_times(running.root))
+        killed.extend(filter(None, [kill_a_run(instance, backfill)]))
+        return bool(killed)
+
+    running.wait(kill, guard_seconds, "a run to kill")
+
+    def failed() -> bool:
+        run = instance.get_run_by_id(killed[0])
+        return run is not None and run.is_finished
+
+    def retrying() -> bool:
+        runs = backfill_runs(instance, backfill)
+        return any(r.parent_run_id == killed[0] and r.status != dg.DagsterRunStatus.QUEUED for r in runs)
+
+    detected = running.wait(failed, 180, "the killed run to be failed")
+    retried = detected + running.wait(retrying, 180, "its retry")
+    # the daemon alone keeps the backfill going; what it was doing is in Postgres
+    running.kill("daemon")
+    running.start_daemon()
+    running.wait(lambda: _ended(instance, backfill), guard_seconds, "the backfill")
+    now = receipt_times(running.root)
+    return Killed(
+        committed=len(there),
+        detected=round(detected, 1),
+        retried=round(retried, 1),
+        redone=sum(now.get(shard) != written for shard, written in there.items()),
+        ray_worker=engine == RAY,
+    )
+
+
+def measured_backfill(
+    folder: Path,
+    shards: int,
+    *,
+    files: int | None = None,
+    documents: int = 3,
+    engine: str = PROCESSES,
+    disturbed: bool = True,
+    guard_seconds: float = 600,
+) -> Measured:
+    """Backfill a generated corpus, kill half-way what can be killed, wait for Dagster to finish, compare the bytes."""
+    corpus = write_corpus(folder / "corpus", files or shards, documents)
     declaration = attributes(corpus, shards, views=[], workers=1)  # two runs share two cores
-    with cluster(folder / "cluster", declaration) as running:
+    with cluster(folder / "cluster", declaration, ray_cpus=2 if engine == RAY else None) as running:
         partitions = prepare(running)
-        started = time.monotonic()
+        launched, started = time.time(), time.monotonic()
         backfill = running.backfill(shard_keys(running), partitions)
         with running.instance() as instance:
             first_run = running.wait(lambda: bool(backfill_runs(instance, backfill)), guard_seconds, "first run")
-            running.wait(lambda: committed(running.root) >= shards // 2, guard_seconds, "half of the shards")
-            killed: list[str] = []
+            killed = None
+            if disturbed:
 
-            def kill() -> bool:
-                killed.extend(filter(None, [kill_a_run(instance, backfill)]))
-                return bool(killed)
+                def half_way() -> bool:
+                    return committed(running.root) >= shards // 2 or _ended(instance, backfill)
 
-            running.wait(kill, 60, "a run to kill")
-            at_kill = committed(running.root)
-
-            def failed() -> bool:
-                run = instance.get_run_by_id(killed[0])
-                return run is not None and run.is_finished
-
-            def retrying() -> bool:
-                runs = backfill_runs(instance, backfill)
-                return any(r.parent_run_id == killed[0] and r.status != dg.DagsterRunStatus.QUEUED for r in runs)
-
-            detected = running.wait(failed, 180, "the killed run to be failed")
-            retried = detected + running.wait(retrying, 180, "its retry")
-            # the daemon alone keeps the backfill going; what it was doing is in Postgres
-            running.kill("daemon")
-            running.start_daemon()
+                running.wait(half_way, guard_seconds, "half of the shards")
+                killed = disturb(running, instance, backfill, engine, guard_seconds)
             running.wait(lambda: _ended(instance, backfill), guard_seconds, "the backfill")
             seconds = time.monotonic() - started
             status = instance.get_backfill(backfill)
-            key = shard_keys(running)[1]
-            materialized = instance.get_materialized_partitions(key)
+            materialized = instance.get_materialized_partitions(shard_keys(running)[1])
             missing = sorted(set(partitions) - set(materialized))
             runs = backfill_runs(instance, backfill)
-            events, size = event_log_size(instance)
             if missing or status is None or status.status.value != "COMPLETED_SUCCESS":
                 raise RuntimeError(f"{status}: {len(missing)} partitions missing, e.g. {missing[:3]}")
-        undisturbed = folder / "undisturbed"
-        run_pipeline(CorpusDeclaration.model_validate(declaration), undisturbed, workers=2)
+            events, size = event_log_size(instance)
+            spent = wall_time(instance, [run.run_id for run in runs], launched)
+        different = None
+        if disturbed:
+            quiet = folder / "quiet"
+            run_pipeline(CorpusDeclaration.model_validate(declaration), quiet, workers=2)
+            different = len(differences(running.root, quiet))
         return Measured(
             shards=shards,
+            engine=engine,
             runs=len(runs),
             seconds=round(seconds, 1),
             first_run=round(first_run, 1),
-            detected=round(detected, 1),
-            retried=round(retried, 1),
-            committed_at_kill=at_kill,
-            differences=len(differences(running.root, undisturbed)),
+            at_work=round(spent.at_work, 1),
+            orchestration_share=round(spent.orchestration_share, 4),
+            seconds_a_run=round(spent.a_run, 1),
+            killed=killed,
+            differences=different,
             ms_a_partition=round(seconds * 1000 / shards, 1),
             events=events,
             event_bytes=size,
@@ -198,14 +280,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.deploy.backfill", description=__doc__)
     parser.add_argument("--shards", type=int, default=2_000)
     parser.add_argument("--files", type=int, help="source files (default: one a shard)")
+    parser.add_argument("--documents", type=int, default=3, help="in each file: 100,000 are about a second of work")
+    parser.add_argument("--engine", choices=[PROCESSES, RAY], default=PROCESSES)
+    parser.add_argument("--undisturbed", action="store_true", help="kill nothing")
     options = parser.parse_args(arguments)
     # a terminated bench leaves no server behind
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="dataprep-backfill-") as folder:
-        files = options.files or options.shards
-        measured = disturbed_backfill(Path(folder), options.shards, files, guard_seconds=3_000)
+        measured = measured_backfill(
+            Path(folder),
+            options.shards,
+            files=options.files,
+            documents=options.documents,
+            engine=options.engine,
+            disturbed=not options.undisturbed,
+            guard_seconds=3_000,
+        )
     print(json.dumps(asdict(measured), indent=1))
-    return int(measured.differences > 0)
+    return int(bool(measured.differences))
 
 
 if __name__ == "__main__":

@@ -5,15 +5,18 @@ The instance is `deploy/compose/dagster.yaml`, word for word.
 
 import json
 import os
+import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,9 +169,37 @@ def serves(port: int) -> bool:
 
 
 @contextmanager
-def cluster(folder: Path, attributes: dict[str, Any], *, cpu_runs: int = 2) -> Iterator[Cluster]:
-    """Everything running, `cpu_runs` runs of token bins at a time; ended and gone afterwards."""
-    with postgres() as database:
+def ray_cluster(running: Cluster, cpus: int) -> Iterator[None]:
+    """A Ray cluster of this machine, as somebody else keeps one, that the runs of this deployment use."""
+    port = free_port()
+    # its sockets lie there, and a socket's path has 107 characters at most
+    with tempfile.TemporaryDirectory(prefix="dp-ray-", ignore_cleanup_errors=True) as home:
+        options = [f"--temp-dir={home}", f"--num-cpus={cpus}", "--object-store-memory=100000000"]
+        options += ["--include-dashboard=false", "--disable-usage-stats", "--dashboard-agent-listen-port=0"]
+        running.environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        running.start(
+            "ray", "ray", "start", "--head", "--block", f"--port={port}", *options, "--node-ip-address=127.0.0.1"
+        )
+        running.wait(lambda: listens(port), 120, "Ray")
+        running.environment |= {"DATAPREP_ENGINE": "ray", "RAY_ADDRESS": f"127.0.0.1:{port}"}
+        yield
+
+
+def listens(port: int) -> bool:
+    """Whether somebody listens on a port of the loopback."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def cluster(
+    folder: Path, attributes: dict[str, Any], *, cpu_runs: int = 2, ray_cpus: int | None = None
+) -> Iterator[Cluster]:
+    """Everything running, `cpu_runs` runs of token bins at a time; ended and gone afterwards.
+
+    With `ray_cpus`, the shards of the runs are tasks of a Ray cluster with so many.
+    """
+    with ExitStack() as stack, postgres() as database:
         home = folder / "home"
         home.mkdir(parents=True)
         shutil.copy(DEPLOY / "compose" / "dagster.yaml", home)
@@ -178,7 +209,7 @@ def cluster(folder: Path, attributes: dict[str, Any], *, cpu_runs: int = 2) -> I
         location = {"host": "127.0.0.1", "port": code_port, "location_name": "dataprep_assets"}
         (home / "workspace.yaml").write_text(json.dumps({"load_from": [{"grpc_server": location}]}))
         environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("DAGSTER_", "DATAPREP_"))},
+            **{k: v for k, v in os.environ.items() if not k.startswith(("DAGSTER_", "DATAPREP_", "RAY_"))},
             **database,
             "DAGSTER_HOME": str(home),
             "DAGSTER_COMPUTE_LOGS": str(folder / "compute_logs"),
@@ -194,6 +225,8 @@ def cluster(folder: Path, attributes: dict[str, Any], *, cpu_runs: int = 2) -> I
             instance.event_log_storage.set_concurrency_slots("dataprep_cpu", cpu_runs)
             instance.event_log_storage.set_concurrency_slots("dataprep_network", cpu_runs)
         try:
+            if ray_cpus is not None:
+                stack.enter_context(ray_cluster(running, ray_cpus))
             module = "dataprep_assets_tests.deploy.location"
             running.start("code", "dagster", "api", "grpc", "-h", "127.0.0.1", "-p", str(code_port), "-m", module)
             workspace = str(home / "workspace.yaml")

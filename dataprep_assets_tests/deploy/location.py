@@ -9,7 +9,7 @@ import dagster as dg
 from dataprep_assets.builds.corpus import CorpusDeclaration
 from dataprep_assets.components.dataset import declared
 from dataprep_assets.components.tokenized_corpus import TokenizedCorpus
-from resources import build_resources
+from dataprep_assets.definitions import bound
 
 DECLARATION = "DATAPREP_TEST_CORPUS"
 
@@ -19,5 +19,4 @@ def defs() -> dg.Definitions:
     """The corpus bound to the resources of the environment."""
     path = Path(os.environ[DECLARATION])
     corpus = declared(CorpusDeclaration, json.loads(path.read_bytes()), path)
-    built = TokenizedCorpus(corpus).build_defs(None)  # type: ignore[arg-type]
-    return dg.Definitions.merge(built, dg.Definitions(resources=build_resources(path.parent)))
+    return bound(TokenizedCorpus(corpus).build_defs(None), path.parent)  # type: ignore[arg-type]

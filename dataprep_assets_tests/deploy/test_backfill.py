@@ -1,17 +1,30 @@
-"""A backfill on Postgres goes on by itself after a run and the daemon were killed, to the bytes of a quiet build."""
+"""A backfill on Postgres goes on by itself after what ran it was killed, to the bytes of a quiet build."""
 
 from pathlib import Path
 
 import pytest
 
-from dataprep_assets_tests.deploy.backfill import disturbed_backfill
+from dataprep_assets.builds.engines import PROCESSES, RAY
+from dataprep_assets_tests.deploy.backfill import measured_backfill
+from dataprep_assets_tests.deploy.wall_time import covered
 
 pytest.importorskip("dagster_postgres", reason="the extra `k8s` (with dagster-postgres) is not installed")
 
 
 @pytest.mark.slow
-def test_a_backfill_survives_a_killed_run_and_a_killed_daemon(tmp_path: Path) -> None:
-    measured = disturbed_backfill(tmp_path, shards=60, files=60)
+@pytest.mark.parametrize("engine", [PROCESSES, RAY])
+def test_a_backfill_survives_a_killed_worker_a_killed_run_and_a_killed_daemon(engine: str, tmp_path: Path) -> None:
+    if engine == RAY:
+        pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    measured = measured_backfill(tmp_path, shards=60, engine=engine)
     assert measured.differences == 0
-    assert measured.committed_at_kill >= 30
+    assert measured.killed is not None
+    assert measured.killed.committed >= 30
+    assert measured.killed.redone == 0, "what was committed is not made again"
     assert measured.runs == 3  # two batches of at most 50, and one retry
+    assert 0 < measured.at_work < measured.seconds
+
+
+def test_time_at_work_counts_what_overlaps_once() -> None:
+    assert covered([]) == 0
+    assert covered([(1, 2), (5, 9), (0, 3), (8, 10)]) == 8

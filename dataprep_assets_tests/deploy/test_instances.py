@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from dataprep_assets.assets.dataset import CPU_POOL, NETWORK_POOL
+from dataprep_assets.definitions import defs
 from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS
 from dataprep_assets_tests.deploy.postgres import postgres
 from dataprep_assets_tests.project import project, sample_attributes
@@ -76,3 +77,8 @@ def test_the_pools_of_deploy_are_those_of_the_assets(tmp_path: Path, database: d
             node.pool for node in made.definitions.resolve_all_job_defs()[0].all_node_defs if hasattr(node, "pool")
         }
     assert {CPU_POOL, NETWORK_POOL} <= pools
+
+
+def test_a_run_has_no_process_a_step_that_could_outlive_it() -> None:
+    job = defs().resolve_implicit_global_asset_job_def()
+    assert job.executor_def is dg.in_process_executor

@@ -205,6 +205,11 @@ def test_the_pods_of_ray_are_valid_and_its_ports_are_not_open_to_all() -> None:
             VERSION,
             strict=True,
         )
+        (container,) = group["template"]["spec"]["containers"]
+        settings = {variable["name"]: variable for variable in container["env"]}
+        assert settings["RAY_AUTH_MODE"]["value"] == "token"
+        assert "valueFrom" in settings.get("RAY_AUTH_TOKEN", {}) or "envFrom" in container
+        assert settings["RAY_USAGE_STATS_ENABLED"]["value"] == "0"
     assert groups[0]["rayStartParams"]["num-cpus"] == "0"
     assert groups[0]["rayStartParams"]["dashboard-host"] == "127.0.0.1"
     assert policy["kind"] == "NetworkPolicy"

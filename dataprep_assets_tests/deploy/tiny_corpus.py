@@ -14,17 +14,20 @@ _TEXT = (
     "def return import class lambda 12 345 6789 0.5 != == -> the quick brown fox jumps over lazy dogs again"
 )
 FILES_A_CHUNK = 1_000
+LINES = 5_000
+"""Different documents, from which every file draws its own."""
 
 
 def write_corpus(folder: Path, files: int, documents: int = 3, seed: int = 7) -> Path:
     """`files` files of JSON lines below `folder/train`, each of its own text; the same for the same arguments."""
     chance, words = random.Random(seed), _TEXT.split()
     compressor = zstandard.ZstdCompressor(level=1)
+    texts = (" ".join(chance.choices(words, k=chance.randrange(5, 120))) for _ in range(LINES))
+    lines = [json.dumps({"text": text}).encode() + b"\n" for text in texts]
     for number in range(files):
         path = folder / "train" / f"chunk{number // FILES_A_CHUNK + 1}" / f"example_train_{number}.jsonl.zst"
         path.parent.mkdir(parents=True, exist_ok=True)
-        texts = (" ".join(chance.choices(words, k=chance.randrange(5, 120))) for _ in range(documents))
-        path.write_bytes(compressor.compress(b"".join(json.dumps({"text": t}).encode() + b"\n" for t in texts)))
+        path.write_bytes(compressor.compress(b"".join(chance.choices(lines, k=documents))))
     return folder
 
 

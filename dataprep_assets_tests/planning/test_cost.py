@@ -3,11 +3,12 @@
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.planning.cost import Cost, Machine, Rates, cost, table
+from dataprep_assets.planning.cost import Cost, Machine, Products, Rates, cost, table, works_of
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
 from dataprep_assets.planning.shard_plan import ShardSizing, plan_shards
 
 MACHINE = Machine(cores=16, bandwidth=125e6)
+IN_BUCKET = Products(copies=0, uploads=1)
 SPLITS = {"train": ["train/**"], "val": ["validation/**"]}
 
 
@@ -19,9 +20,14 @@ def corpus(train: int, size: int, val: int = 1) -> list[ManifestEntry]:
 
 
 def costed(
-    entries: list[ManifestEntry], machine: Machine = MACHINE, shards: int | None = None, **options: bool
+    entries: list[ManifestEntry],
+    machine: Machine = MACHINE,
+    shards: int | None = None,
+    mirrored: bool = True,
+    products: Products | None = None,
 ) -> Cost:
-    return cost(entries, plan_shards(entries, ShardSizing(count=shards)), machine, **options)
+    works = works_of(entries, plan_shards(entries, ShardSizing(count=shards)), mirrored=mirrored)
+    return cost(works, machine, products=products)
 
 
 def test_slimpajama_is_a_thousand_shards_and_orchestration_is_under_five_percent() -> None:
@@ -60,12 +66,26 @@ def test_disk_holds_mirror_shards_and_their_combination_with_headroom() -> None:
 
 def test_a_source_in_place_is_not_fetched_and_a_bucket_takes_the_artifacts() -> None:
     entries = corpus(100, 50_000_000)
-    in_place, bucket = costed(entries, mirrored=False), costed(entries, in_bucket=True)
+    in_place, bucket = costed(entries, mirrored=False), costed(entries, products=IN_BUCKET)
     assert (in_place.transfer, in_place.get_requests, in_place.mirror_bytes) == (0.0, 0, 0)
     assert in_place.put_requests == 0
     assert bucket.artifact_bytes == 0
-    assert bucket.transfer > costed(entries).transfer
+    assert bucket.transfer == costed(entries).transfer + bucket.tokens * 4 / MACHINE.bandwidth
     assert bucket.put_requests > bucket.shards * 4
+
+
+def test_a_release_cuts_the_stream_again_into_shards_of_its_own() -> None:
+    entries = corpus(100, 50_000_000)
+    tokens = round(50_000_000 * 100 * 1.05), round(50_000_000 * 1.05)
+    release = Products(copies=1, uploads=1, joined=False, tokens_per_shard=2_000_000)
+    found, plain = costed(entries, products=release), costed(entries)
+    assert [split.npy_shards for split in found.splits] == [-(-count // 2_000_000) for count in tokens]
+    assert [split.runs for split in found.splits] == [1 + -(-s.npy_shards // 50) for s in found.splits]
+    assert found.orchestration > plain.orchestration
+    assert found.tokenizing == plain.tokenizing
+    text = table("release", found, MACHINE)
+    assert "npy shards" in text
+    assert "npy shards" not in table("corpus", plain, MACHINE)
 
 
 def test_requests_count_the_ranges_of_big_files() -> None:

@@ -1,7 +1,7 @@
 """Where the shard tasks of a batched run are done: processes of this machine, or an existing Ray cluster.
 
-The assets do not know which. `DATAPREP_ENGINE` names the engine (`processes`, the default, or `ray`); every engine has
-the interface of `workers.WorkerPool`.
+The assets do not know which. A dataset's `run_on`, else `DATAPREP_ENGINE`, names the engine (`processes`, the default,
+or `ray`); every engine has the interface of `workers.WorkerPool`.
 """
 
 from collections.abc import Callable, Iterator, Mapping

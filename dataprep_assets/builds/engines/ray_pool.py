@@ -11,6 +11,7 @@ in a bucket need no shared disk; artifacts in a folder need one that is mounted 
 
 import os
 import pickle
+import secrets
 import socket
 import time
 from collections import deque
@@ -22,6 +23,7 @@ from dataprep_assets.builds.workers import Finished, Progress, Task
 from dataprep_assets.errors import ConfigError, DataprepError, WorkerDiedError
 
 ADDRESS = "RAY_ADDRESS"
+_TOKEN = "RAY_AUTH_TOKEN"
 RETRIES = 2
 """A second lost worker is bad luck, a third is the shard's own doing (memory, mostly)."""
 _REPORT_SECONDS = 1.0
@@ -86,6 +88,12 @@ def _require_listener(address: str | None) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
 
 
+def _remedy(error: BaseException) -> str:
+    """What to do about a refused token, which Ray names only in the causes of its error."""
+    refused = "InvalidAuthToken" in f"{error} {error.__cause__} {error.__context__}"
+    return f". It asks for its token: set RAY_AUTH_MODE=token and {_TOKEN}" if refused else ""
+
+
 class RayPool:
     """Runs tasks on a Ray cluster, one CPU each. Use as a context manager; leaving it cancels what is running."""
 
@@ -94,7 +102,7 @@ class RayPool:
             import ray
         except ImportError as error:
             raise ConfigError(
-                "DATAPREP_ENGINE: ray needs the extra `ray`: pip install 'dataprep-assets[ray]'"
+                "run_on (or DATAPREP_ENGINE): `ray` needs the extra of that name: pip install 'dataprep-assets[ray]'"
             ) from error
         self._ray, self._settings = ray, dict(settings)
         self._count, self._address = max(1, count), environment.get(ADDRESS) or None
@@ -106,12 +114,19 @@ class RayPool:
     def __enter__(self) -> Self:
         ray = self._ray
         if not ray.is_initialized():
-            local = {} if self._address else {"num_cpus": self._count, "include_dashboard": False}
+            quiet = {"log_to_driver": False, "logging_level": "ERROR"}
             try:
-                _require_listener(self._address)
-                ray.init(address=self._address, log_to_driver=False, logging_level="ERROR", **local)
+                if self._address is None:
+                    # a token by default, which Ray would keep in a file of the home directory
+                    os.environ.setdefault(_TOKEN, secrets.token_hex(32))
+                    # "local", because nothing means whatever cluster somebody started on this machine last
+                    ray.init(address="local", num_cpus=self._count, include_dashboard=False, **quiet)
+                else:
+                    _require_listener(self._address)
+                    ray.init(address=self._address, **quiet)
             except (OSError, RuntimeError, ValueError) as error:
-                raise ConfigError(f"{ADDRESS}: {self._address or 'not set'}: no Ray cluster there: {error}") from error
+                what = f"{self._address}: no Ray cluster there" if self._address else "not set: no local Ray cluster"
+                raise ConfigError(f"{ADDRESS}: {what}: {error}{_remedy(error)}") from error
             self._owner = True
         self.count = max(self._count, int(ray.cluster_resources().get("CPU", 0)))
         self._board = ray.remote(num_cpus=0)(_Board).remote()

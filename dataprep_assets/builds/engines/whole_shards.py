@@ -17,9 +17,9 @@ from dataprep_assets.builds.token_bins import (
     ONE_THREAD,
     ShardResult,
     ShardWork,
-    _finished_part,
     build_token_bins,
     encode_into,
+    finished_part,
     seal,
 )
 from dataprep_assets.builds.workers import Finished, Meter, Progress, Task
@@ -48,17 +48,17 @@ def build_on_engine(
     workers: int,
     on_progress: Callable[[Meter, int], None] | None = None,
     environment: Mapping[str, str] = os.environ,
-    declared: str | None = None,
 ) -> Iterator[ShardResult]:
-    """Have all shards, on the engine that the dataset declares or the environment names.
+    """Have all shards, on the engine that the dataset declares (`run_on`) or the environment names.
 
-    Processes share a shard's files; another engine has one task a shard.
+    Processes share a shard's files; another engine has one task a shard. Raises ConfigError when the engine is not
+    installed or its cluster is not there.
     """
-    if chosen_engine(environment, declared) == PROCESSES:
+    if chosen_engine(environment, corpus.run_on) == PROCESSES:
         yield from build_token_bins(works, workers=workers, verification=corpus.verify, on_progress=on_progress)
         return
     bring = bringers(corpus, manifest, [work.partition for work in works])
-    with open_pool(workers, ONE_THREAD, environment, declared) as pool:
+    with open_pool(workers, ONE_THREAD, environment, corpus.run_on) as pool:
         yield from build_whole_shards(works, pool, verification=corpus.verify, bring=bring, on_progress=on_progress)
 
 
@@ -74,7 +74,7 @@ def have_shard(work: ShardWork, verification: Verification, bring: Bring | None)
         if (receipt := work.store.current(work.artifact, work.key, verification)) is not None:
             return receipt, True
         parts = {
-            part.ordinal: _finished_part(staged, part.ordinal) or encode_into(work.plan, part, staged)
+            part.ordinal: finished_part(staged, part.ordinal) or encode_into(work.plan, part, staged)
             for part in work.files
         }
         return seal(work, staged, parts), False

@@ -1,44 +1,37 @@
-"""`python -m dataprep_assets_tests.builds.engines.ray_run CORPUS ROOT SHARDS CPUS`: token bins on a local Ray cluster.
+"""`python -m dataprep_assets_tests.builds.engines.ray_run CORPUS FOLDER SHARDS [ENGINE]`: the assets of a corpus, run.
 
-Prints the partition of each shard as it is finished, or the error that ended the run. A process of its own, because a
+ENGINE is the dataset's `run_on`; without it the environment chooses. Prints the partition of each shard and whether it
+was built, or the errors that ended the run; the first line says whether Ray was used. A process of its own, because a
 Ray cluster lives in its driver.
 """
 
 import sys
 from pathlib import Path
 
-from dataprep_assets.builds.corpus import CorpusDeclaration
-from dataprep_assets.builds.engine_certificate import build_engine_certificate, load_certificate, stream_plan
-from dataprep_assets.builds.engines.whole_shards import build_on_engine
-from dataprep_assets.builds.manifest import build_manifest_artifact, load_manifest
-from dataprep_assets.builds.shard_work import shard_works
-from dataprep_assets.builds.snapshot import build_snapshot
-from dataprep_assets.errors import DataprepError
-from dataprep_assets.integrity.artifacts import LocalArtifacts
+import dagster as dg
+
 from dataprep_assets_tests.deploy.tiny_corpus import attributes
+from dataprep_assets_tests.project import project
 
 
 def main(arguments: list[str]) -> int:
-    """The command; 1 when a shard failed or a worker died for good."""
-    folder, root, shards, cpus = arguments
-    corpus = CorpusDeclaration.model_validate(attributes(Path(folder), int(shards)))
-    store = LocalArtifacts(Path(root))
-    build_manifest_artifact(corpus, store)
-    manifest = load_manifest(corpus, store)
-    for partition in manifest.plan:
-        build_snapshot(corpus, store, manifest, partition)
-    build_engine_certificate(corpus, store, manifest)
-    works = shard_works(corpus, store, manifest, stream_plan(corpus, load_certificate(corpus, store)), manifest.plan)
-    try:
-        for result in build_on_engine(corpus, manifest, works, workers=int(cpus), declared="ray"):
-            if result.error is not None:
-                print(f"failed {result.partition}: {result.error}", flush=True)
-                return 1
-            print("reused" if result.reused else "built", result.partition, flush=True)
-    except DataprepError as error:
-        print(f"{type(error).__name__}: {error}", flush=True)
-        return 1
-    return 0
+    """The command; 1 when the run failed."""
+    corpus, folder, shards, *engine = arguments
+    declared = attributes(Path(corpus), int(shards), views=[], **({"run_on": engine[0]} if engine else {}))
+    with project(declared, Path(folder)) as made:
+        key = made.dataset.key
+        if not made.run([key("manifest"), key("engine_certificate")]).success:
+            return 1
+        outcome = made.tokenize("train")
+    print(f"ray: {'ray' in sys.modules}")
+    for event in outcome.get_step_failure_events():
+        data = event.step_failure_data
+        print((data.error.cause or data.error).message if data.error else data.user_failure_data)
+    for event in outcome.asset_materializations_for_node("tiny__train__token_bins") if outcome.success else ():
+        up_to_date = event.metadata["up_to_date"]
+        assert isinstance(up_to_date, dg.BoolMetadataValue)
+        print("reused" if up_to_date.value else "built", event.partition)
+    return int(not outcome.success)
 
 
 if __name__ == "__main__":

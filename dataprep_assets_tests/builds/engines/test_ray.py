@@ -19,6 +19,7 @@ from dataprep_assets.builds.engines.whole_shards import build_whole_shards, have
 from dataprep_assets.builds.token_bins import ShardWork
 from dataprep_assets.builds.workers import Finished, Task, WorkerPool
 from dataprep_assets.errors import BadRecordError, ConfigError
+from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets_tests.builds.pipeline import data_files, debris, receipts, run_pipeline
 from dataprep_assets_tests.builds.shards import build, shard_work, source, stream_plan, write_lines
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
@@ -59,36 +60,34 @@ def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def token_bins(root: Path) -> tuple[dict[str, bytes], dict[str, dict[str, Any]]]:
     """Bytes and receipts of every shard's token bins."""
     return (
-        {name: data for name, data in data_files(root).items() if "/token_bins/" in name},
-        {name: receipt for name, receipt in receipts(root).items() if "/token_bins/" in name},
+        {name: data for name, data in data_files(root).items() if name.startswith("tiny/token_bins/")},
+        {name: receipt for name, receipt in receipts(root).items() if name.startswith("tiny/token_bins/")},
     )
 
 
 class Run:
-    """A run of `ray_run` in its own process."""
+    """A run of `ray_run` in its own process, on the engine that the dataset declares, else the environment's."""
 
-    def __init__(self, corpus: Path, root: Path) -> None:
+    def __init__(self, corpus: Path, folder: Path, engine: str | None = None, **variables: str) -> None:
         command = [sys.executable, "-m", "dataprep_assets_tests.builds.engines.ray_run"]
+        self.root = folder / "artifacts"
         self.process = subprocess.Popen(
-            [*command, str(corpus), str(root), str(SHARDS), "2"],
+            [*command, str(corpus), str(folder), str(SHARDS), *([engine] if engine else [])],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env={k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"},
+            env={k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "DATAPREP_ENGINE")} | variables,
         )
-        self.lines: list[str] = []
 
-    def read(self, lines: int | None = None) -> list[str]:
-        """What it printed, until there are so many lines or it ended; Ray's own notices left out."""
-        assert self.process.stdout is not None
-        while (lines is None or len(self.lines) < lines) and (line := self.process.stdout.readline()):
-            if "(raylet)" not in line:
-                self.lines.append(line.strip())
-        return self.lines
+    def finish(self) -> tuple[int, list[str]]:
+        """Its exit code, and what it printed."""
+        out, _ = self.process.communicate(timeout=GUARD_SECONDS)
+        return self.process.returncode, [line for line in out.splitlines() if "(raylet)" not in line]
 
-    def finish(self) -> int:
-        self.read()
-        return self.process.wait(GUARD_SECONDS)
+    def committed(self) -> dict[str, int]:
+        """The shards that have a receipt, and the time of its writing."""
+        found = self.root.glob(f"*/token_bins/*/{NAME}")
+        return {path.parent.name: path.stat().st_mtime_ns for path in found}
 
     def shard_workers(self) -> list[int]:
         """Ray workers of this run that hold a shard: Ray names a process after its task."""
@@ -113,38 +112,65 @@ def descendants(root: int) -> Iterator[tuple[int, str]]:
             yield pid, titles.get(pid, "")
 
 
-@pytest.mark.slow
-def test_a_ray_cluster_gives_the_bytes_and_receipts_of_worker_processes(
-    needs_ray: None, corpus: Path, undisturbed: Path, tmp_path: Path
-) -> None:
-    run = Run(corpus, tmp_path)
-    assert run.finish() == 0, run.lines
-    assert len(run.lines) == SHARDS
-    assert all(line.startswith("built") for line in run.lines)
-    assert token_bins(tmp_path) == token_bins(undisturbed)
-    again = Run(corpus, tmp_path)
-    assert again.finish() == 0, again.lines
-    assert all(line.startswith("reused") for line in again.lines)
-    assert debris(tmp_path) == []
+def outcomes(lines: list[str]) -> dict[str, list[str]]:
+    """What became of the shards → their partitions."""
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        what, partition = line.split()
+        found.setdefault(what, []).append(partition)
+    return found
 
 
 @pytest.mark.slow
-def test_a_ray_worker_killed_half_way_is_retried_to_the_same_bytes(
+def test_the_environment_moves_the_asset_to_a_ray_cluster_with_the_same_bytes_and_receipts(
     needs_ray: None, corpus: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
-    run = Run(corpus, tmp_path)
-    assert len(run.read(SHARDS // 3)) == SHARDS // 3
+    code, lines = Run(corpus, tmp_path, DATAPREP_ENGINE="ray").finish()
+    assert (code, lines[0]) == (0, "ray: True"), lines
+    assert {what: len(shards) for what, shards in outcomes(lines[1:]).items()} == {"built": SHARDS}
+    assert token_bins(tmp_path / "artifacts") == token_bins(undisturbed)
+    code, lines = Run(corpus, tmp_path).finish()
+    assert (code, lines[0]) == (0, "ray: False"), lines
+    assert {what: len(shards) for what, shards in outcomes(lines[1:]).items()} == {"reused": SHARDS}
+    assert debris(tmp_path / "artifacts") == []
+
+
+@pytest.mark.slow
+def test_a_ray_worker_killed_half_way_is_retried_to_the_same_bytes_and_the_finished_shards_stay(
+    needs_ray: None, corpus: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    run = Run(corpus, tmp_path, "ray")
     killed: list[int] = []
-    deadline = time.monotonic() + 60
+    before: dict[str, int] = {}
+    deadline = time.monotonic() + GUARD_SECONDS
     while not killed and run.process.poll() is None and time.monotonic() < deadline:
-        for pid in run.shard_workers()[:1]:
+        before = run.committed()
+        for pid in run.shard_workers()[:1] if len(before) >= SHARDS // 3 else ():
             os.kill(pid, signal.SIGKILL)
             killed.append(pid)
     assert killed, "no worker held a shard"
-    assert run.finish() == 0, run.lines
-    assert len(run.lines) == SHARDS
-    assert token_bins(tmp_path) == token_bins(undisturbed)
-    assert debris(tmp_path) == []
+    assert len(before) < SHARDS
+    code, lines = run.finish()
+    assert (code, lines[0]) == (0, "ray: True"), lines
+    # a worker that was killed between its commit and its answer finds the shard there when it is retried
+    assert set(outcomes(lines[1:])["built"]) >= before.keys()
+    assert {name: run.committed()[name] for name in before} == before
+    assert token_bins(run.root) == token_bins(undisturbed)
+    assert debris(run.root) == []
+
+
+@pytest.mark.slow
+def test_a_dataset_on_ray_says_which_extra_is_missing(corpus: Path, tmp_path: Path) -> None:
+    code = "import sys; sys.modules['ray'] = None; from dataprep_assets_tests.builds.engines import ray_run; "
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{code}sys.exit(ray_run.main(sys.argv[1:]))", corpus, tmp_path, str(SHARDS), "ray"],
+        capture_output=True,
+        text=True,
+        timeout=GUARD_SECONDS,
+    )
+    assert ended.returncode == 1
+    assert "pip install 'dataprep-assets[ray]'" in ended.stdout
+    assert not list((tmp_path / "artifacts").glob("*/token_bins/*"))
 
 
 @pytest.mark.slow
