@@ -1,6 +1,7 @@
 """Fixtures for every test: where the shared data lies, and the S3 servers that tests share."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,12 @@ from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import SwiftServer, swift_server
 
 CHECKOUT = Path(__file__).parent.parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests first: a worker that began one last would keep the others waiting."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(scope="session")
