@@ -5,6 +5,7 @@ the other commands use no instance.
 """
 
 import argparse
+import fcntl
 import hashlib
 import logging
 import os
@@ -264,10 +265,15 @@ def _instance() -> "dg.DagsterInstance":
     if sys.stderr.isatty():
         os.environ[LIVE] = "1"
     home = Path(os.environ.setdefault("DAGSTER_HOME", str(PROJECT_ROOT / ".dagster")))
-    if not (home / "dagster.yaml").exists():
-        home.mkdir(parents=True, exist_ok=True)
-        (home / "dagster.yaml").write_text((PROJECT_ROOT / "deploy" / "local" / "dagster.yaml").read_text())
-    return dg.DagsterInstance.get()
+    home.mkdir(parents=True, exist_ok=True)
+    # two commands that make the databases of a new home at once would trip over each other's tables
+    with open(home / ".dataprep.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / "dagster.yaml").exists():
+            (home / "dagster.yaml").write_text((PROJECT_ROOT / "deploy" / "local" / "dagster.yaml").read_text())
+        instance = dg.DagsterInstance.get()
+        instance.all_asset_keys()  # the event log makes its tables when it is first asked
+        return instance
 
 
 def _run(name: str) -> int:
