@@ -1,17 +1,15 @@
 """The asset `<dataset>/blend_snapshot`, a partition a shard: its source files, present and digested."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
 
 from dataprep_assets.assets.blend_plan import BlendAssets
-from dataprep_assets.assets.dataset import NETWORK_POOL, SHARDS_PER_RUN, RunProgress
-from dataprep_assets.assets.shards import report_shards
+from dataprep_assets.assets.dataset import NETWORK_POOL, SHARDS_PER_RUN
+from dataprep_assets.assets.shards import report_fetches
 from dataprep_assets.builds.blend.snapshot import build_blend_snapshot
-from dataprep_assets.builds.token_bins import ShardResult
-from dataprep_assets.builds.workers import Meter
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.integrity.receipt import Receipt
 from resources import StorageResource
 
 
@@ -30,22 +28,11 @@ def blend_snapshot_asset(dataset: BlendAssets) -> dg.AssetsDefinition:
     def blend_snapshot(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
         store = dataset.store(storage)
         plan = dataset.plan(store)
-        meter = Meter(sum(plan.find(partition)[1].total_bytes for partition in context.partition_keys))
-        show = RunProgress(context, "/".join(context.asset_key.path))
+        size = sum(plan.find(partition)[1].total_bytes for partition in context.partition_keys)
 
-        def fetched(count: int) -> None:
-            meter.add({"source_bytes": count})
-            show(meter, 1)
+        def fetch(partition: str, fetched: Callable[[int], None]) -> tuple[Receipt, bool]:
+            return build_blend_snapshot(blend, store, plan, partition, fetched)
 
-        def outcomes() -> Iterator[ShardResult]:
-            for partition in context.partition_keys:
-                try:
-                    receipt, reused = build_blend_snapshot(blend, store, plan, partition, fetched)
-                    yield ShardResult(partition=partition, receipt=receipt, reused=reused)
-                except DataprepError as error:
-                    yield ShardResult(partition=partition, error=error)
-            show.close(meter, 1)
-
-        yield from report_shards(context, dataset, "blend_snapshot", store, outcomes())
+        yield from report_fetches(context, dataset, "blend_snapshot", store, size, fetch)
 
     return blend_snapshot

@@ -13,6 +13,7 @@ import dagster as dg
 from dataprep_assets.assets.dataset import DatasetAssets, RunProgress, receipt_metadata
 from dataprep_assets.builds.token_bins import ShardResult
 from dataprep_assets.builds.workers import Meter
+from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -112,6 +113,36 @@ def report_work(
         yield from report_shards(context, dataset, artifact, store, start(on_progress), describe=describe, noun=noun)
     finally:
         show.close(last[0] if last else None, workers)
+
+
+def report_fetches(
+    context: dg.AssetExecutionContext,
+    dataset: DatasetAssets,
+    artifact: str,
+    store: ArtifactStore,
+    source_bytes: int,
+    fetch: Callable[[str, Callable[[int], None]], tuple[Receipt, bool]],
+) -> Iterator[Any]:
+    """`report_shards` of fetching the run's partitions one after another, with its progress shown.
+
+    `fetch` has one partition, and calls what it is given with the bytes that have come.
+    """
+
+    def start(on_progress: OnProgress) -> Iterator[ShardResult]:
+        meter = Meter(source_bytes)
+
+        def fetched(count: int) -> None:
+            meter.add({"source_bytes": count})
+            on_progress(meter, 1)
+
+        for partition in context.partition_keys:
+            try:
+                receipt, reused = fetch(partition, fetched)
+                yield ShardResult(partition=partition, receipt=receipt, reused=reused)
+            except DataprepError as error:
+                yield ShardResult(partition=partition, error=error)
+
+    return report_work(context, dataset, artifact, store, start, workers=1)
 
 
 def _materializations(

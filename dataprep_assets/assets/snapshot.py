@@ -1,17 +1,15 @@
 """The asset `<dataset>/<split>/snapshot`, a partition a shard: its source files, present and verified."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
 
 from dataprep_assets.assets.corpus import CorpusAssets
-from dataprep_assets.assets.dataset import NETWORK_POOL, SHARDS_PER_RUN, RunProgress
-from dataprep_assets.assets.shards import report_shards
+from dataprep_assets.assets.dataset import NETWORK_POOL, SHARDS_PER_RUN
+from dataprep_assets.assets.shards import report_fetches
 from dataprep_assets.builds.snapshot import build_snapshot, preflight
-from dataprep_assets.builds.token_bins import ShardResult
-from dataprep_assets.builds.workers import Meter
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.integrity.receipt import Receipt
 from resources import StorageResource
 
 
@@ -32,22 +30,11 @@ def snapshot_asset(dataset: CorpusAssets, split: str) -> dg.AssetsDefinition:
     )
     def snapshot(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
         store, manifest = dataset.store(storage), dataset.manifest(storage)
-        meter = Meter(preflight(dataset.corpus, manifest, context.partition_keys))
-        show = RunProgress(context, f"{dataset.corpus.dataset}/{split}/snapshot")
+        size = preflight(dataset.corpus, manifest, context.partition_keys)
 
-        def fetched(count: int) -> None:
-            meter.add({"source_bytes": count})
-            show(meter, 1)
+        def fetch(partition: str, fetched: Callable[[int], None]) -> tuple[Receipt, bool]:
+            return build_snapshot(dataset.corpus, store, manifest, partition, fetched)
 
-        def outcomes() -> Iterator[ShardResult]:
-            for partition in context.partition_keys:
-                try:
-                    receipt, reused = build_snapshot(dataset.corpus, store, manifest, partition, fetched)
-                    yield ShardResult(partition=partition, receipt=receipt, reused=reused)
-                except DataprepError as error:
-                    yield ShardResult(partition=partition, error=error)
-            show.close(meter, 1)
-
-        yield from report_shards(context, dataset, "snapshot", store, outcomes())
+        yield from report_fetches(context, dataset, "snapshot", store, size, fetch)
 
     return snapshot

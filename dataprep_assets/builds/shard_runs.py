@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
+from dataprep_assets.builds.engines import Pool
 from dataprep_assets.builds.token_bins import ONE_THREAD, ShardResult
 from dataprep_assets.builds.workers import Finished, Meter, Progress, Task, WorkerPool
 from dataprep_assets.integrity.artifact import Artifact
@@ -35,22 +36,37 @@ def run_shards(
     the one that was there is current. `silent` workers print nothing: they hold patients' data. A failed shard does not
     stop the others. A worker that dies does (WorkerDiedError): what is finished is committed.
     """
-    meter = Meter(sum(work.source_bytes for work in works))
-    by_partition = {work.artifact.partition or "": work for work in works}
     with WorkerPool(min(workers, max(1, len(works))), ONE_THREAD, silent=silent) as pool:
-        for partition, work in by_partition.items():
-            pool.submit(Task(partition, task, (work,)))
-        for event in pool.events():
-            if isinstance(event, Progress):
-                meter.add(event.done)
-            elif isinstance(event, Finished):
-                partition = event.task.label
-                if event.error is not None:
-                    yield ShardResult(partition=partition, error=event.error)
-                else:
-                    receipt, reused = event.result
-                    if reused:
-                        meter.add({"source_bytes": by_partition[partition].source_bytes})
-                    yield ShardResult(partition=partition, receipt=receipt, reused=reused)
-            if on_progress is not None:
-                on_progress(meter, pool.count)
+        yield from shard_results(
+            pool, works, lambda work: Task(work.artifact.partition or "", task, (work,)), on_progress=on_progress
+        )
+
+
+def shard_results(
+    pool: Pool,
+    works: Sequence[W],
+    task_of: Callable[[W], Task],
+    *,
+    on_progress: Callable[[Meter, int], None] | None = None,
+) -> Iterator[ShardResult]:
+    """`run_shards` on an open pool of any engine. `task_of` gives the one task of a shard, with a label of its own."""
+    meter = Meter(sum(work.source_bytes for work in works))
+    by_label = {}
+    for work in works:
+        task = task_of(work)
+        by_label[task.label] = work
+        pool.submit(task)
+    for event in pool.events():
+        if isinstance(event, Progress):
+            meter.add(event.done)
+        elif isinstance(event, Finished):
+            work = by_label[event.task.label]
+            if event.error is not None:
+                yield ShardResult(partition=work.artifact.partition or "", error=event.error)
+            else:
+                receipt, reused = event.result
+                if reused:
+                    meter.add({"source_bytes": work.source_bytes})
+                yield ShardResult(partition=work.artifact.partition or "", receipt=receipt, reused=reused)
+        if on_progress is not None:
+            on_progress(meter, pool.count)

@@ -69,6 +69,11 @@ class ShardWork:
         return self.artifact.partition or ""
 
     @property
+    def source_bytes(self) -> int:
+        """Size of its files as stored."""
+        return sum(self.sizes)
+
+    @property
     def key(self) -> str:
         """Digest of all that decides the shard's bytes."""
         files = [_identity(f) for f in self.files]
@@ -142,7 +147,7 @@ def build_token_bins(
                     missing[partition] = event.result is None and event.error is None
                     if event.result is not None:
                         reused.append(work.directory)
-                        meter.add({"source_bytes": sum(work.sizes)})
+                        meter.add({"source_bytes": work.source_bytes})
                         yield ShardResult(partition=partition, receipt=event.result, reused=True)
                     elif event.error is not None:
                         yield ShardResult(partition=partition, error=event.error)

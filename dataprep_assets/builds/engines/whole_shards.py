@@ -13,6 +13,7 @@ from functools import partial
 from dataprep_assets.builds.corpus import CorpusDeclaration
 from dataprep_assets.builds.engines import PROCESSES, Pool, chosen_engine, open_pool
 from dataprep_assets.builds.manifest import Manifest, open_source
+from dataprep_assets.builds.shard_runs import shard_results
 from dataprep_assets.builds.token_bins import (
     ONE_THREAD,
     ShardResult,
@@ -22,7 +23,7 @@ from dataprep_assets.builds.token_bins import (
     finished_part,
     seal,
 )
-from dataprep_assets.builds.workers import Finished, Meter, Progress, Task
+from dataprep_assets.builds.workers import Meter, Task
 from dataprep_assets.integrity.commit import staging, sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.planning.manifest import ManifestEntry
@@ -93,22 +94,9 @@ def build_whole_shards(
     A failed shard does not stop the others. A worker that dies more often than its engine retries does
     (WorkerDiedError): what is finished is committed. `pool` is open.
     """
-    meter = Meter(sum(sum(work.sizes) for work in works))
-    by_label = {f"shard:{work.partition}": work for work in works}
-    for label, work in by_label.items():
-        task = Task(label, have_shard, (work, verification, (bring or {}).get(work.partition)))
-        pool.submit(task)
-    for event in pool.events():
-        if isinstance(event, Progress):
-            meter.add(event.done)
-        elif isinstance(event, Finished):
-            work = by_label[event.task.label]
-            if event.error is not None:
-                yield ShardResult(partition=work.partition, error=event.error)
-            else:
-                receipt, reused = event.result
-                if reused:
-                    meter.add({"source_bytes": sum(work.sizes)})
-                yield ShardResult(partition=work.partition, receipt=receipt, reused=reused)
-        if on_progress is not None:
-            on_progress(meter, pool.count)
+    brought = bring or {}
+
+    def task_of(work: ShardWork) -> Task:
+        return Task(f"shard:{work.partition}", have_shard, (work, verification, brought.get(work.partition)))
+
+    return shard_results(pool, works, task_of, on_progress=on_progress)
