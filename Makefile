@@ -41,6 +41,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.installed-tests: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS),k8s,ray,dev$(READERS)]'
+ifneq ($(READERS),)
+# it declares older versions of NumPy and others than it works with, so pip would refuse it beside ours
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps mosaicml-streaming
+endif
 	touch $@
 
 $(DAGSTER_HOME)/dagster.yaml: deploy/local/dagster.yaml

@@ -21,6 +21,7 @@ from dataprep_assets.formats import document_ends, flat_bins, hf_parquet, mds
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets_tests.builds import kill_points
 from dataprep_assets_tests.builds.pipeline import data_files, debris, receipts, run_pipeline, sample_declaration
+from dataprep_assets_tests.formats.mosaicml import mosaicml_streaming
 
 VIEWS: tuple[View, ...] = ("mds", "hf_parquet")
 LENGTH = 512
@@ -55,9 +56,7 @@ def without_views(root: Path, target: Path) -> Path:
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
 def test_streaming_reads_the_windows_of_the_combined_bins(root: Path, split: str) -> None:
-    streaming: Any = pytest.importorskip(
-        "streaming", reason="mosaicml-streaming pins numpy < 2.2 and transformers < 5: install it in a place of its own"
-    )
+    streaming = mosaicml_streaming()
     tokens, _ = stream(root, split)
     whole = len(tokens) // LENGTH * LENGTH
     dataset = streaming.StreamingDataset(

@@ -28,7 +28,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.parser import BytesParser
@@ -177,6 +177,8 @@ class GcsServer:
         # What happens half-way through the next request bodies beyond 64 KiB: no more reading, or a TCP reset.
         self.interruptions: list[Literal["deaf", "hangup"]] = []
         self.log: list[Logged] = []
+        # The clients' addresses on which requests may still come or be at work.
+        self.connections: set[tuple[str, int]] = set()
         self.lock = threading.RLock()
         self.closing = threading.Event()
         self._last = 0
@@ -242,6 +244,13 @@ class GcsServer:
         """How many requests of an operation came, from log entry ``since`` on."""
         with self.lock:
             return sum(entry.operation == operation and within in entry.name for entry in self.log[since:])
+
+    def await_the_end_of_connections_beside(self, known: Set[tuple[str, int]]) -> None:
+        """Wait until what killed clients had sent was read and done; a stalled request is not waited for."""
+        deadline = time.monotonic() + 30
+        while self.connections - known:
+            assert time.monotonic() < deadline, f"connections are still open: {self.connections - known}"
+            time.sleep(0.01)
 
     def strike(self, operation: str, name: str) -> Fault | None:
         """The first fault due for this request; every matching fault counts it."""
@@ -312,6 +321,14 @@ class _Handler(BaseHTTPRequestHandler):
     def gcs(self) -> GcsServer:
         return self.server.gcs
 
+    def setup(self) -> None:
+        self.gcs.connections.add(self.client_address)
+        super().setup()
+
+    def finish(self) -> None:
+        self.gcs.connections.discard(self.client_address)
+        super().finish()
+
     def _serve(self) -> None:
         url = urlsplit(self.path)
         self.where = url.path
@@ -327,6 +344,7 @@ class _Handler(BaseHTTPRequestHandler):
         if kind in ("reset", "stall"):
             self._note(operation, name, 0)
             if kind == "stall":
+                self.gcs.connections.discard(self.client_address)
                 self.gcs.closing.wait(30)
             self._reset()
             return

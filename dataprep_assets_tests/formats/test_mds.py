@@ -11,19 +11,14 @@ import pytest
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import mds
+from dataprep_assets_tests.formats.mosaicml import mosaicml_streaming
 
 TOKENS = (np.arange(1003) * 7 % 65_521).astype(np.uint16)
 
 
-def _theirs() -> Any:
-    return pytest.importorskip(
-        "streaming", reason="mosaicml-streaming pins numpy < 2.2 and transformers < 5: install it in a place of its own"
-    )
-
-
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
 def test_streaming_reads_every_sample_in_order(tmp_path: Path, dtype: Any) -> None:
-    theirs = _theirs()
+    theirs = mosaicml_streaming()
     written = mds.write_mds(tmp_path / "m", TOKENS.astype(dtype), length=16, shard_bytes=1 << 10)
     assert (written.samples, written.tokens_left_out) == (62, 11)
     assert written.shards > 3
@@ -34,7 +29,7 @@ def test_streaming_reads_every_sample_in_order(tmp_path: Path, dtype: Any) -> No
 
 
 def test_the_files_are_those_of_their_writer(tmp_path: Path) -> None:
-    theirs = _theirs()
+    theirs = mosaicml_streaming()
     mds.write_mds(tmp_path / "ours", TOKENS, length=16, shard_bytes=1 << 10)
     with theirs.MDSWriter(
         out=str(tmp_path / "theirs"), columns={"tokens": "ndarray:int32:16"}, hashes=["sha256"], size_limit=1 << 10

@@ -313,12 +313,14 @@ def test_an_upload_that_was_killed_goes_on_and_showed_nothing(
         "joining": lambda: server.count("compose") >= 2,
         "removing": lambda: server.count("delete") >= 3,
     }[moment]
+    mine = frozenset(server.connections)
     with running(server, UPLOAD, tmp_path / "file", sha256(data)) as process:
         wait_for(reached, process)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     server.heal()
     server.seconds_per_block = 0.0
+    server.await_the_end_of_connections_beside(mine)
     if moment != "removing":
         assert server.objects["key"].data == b"the old object"
     else:
@@ -340,12 +342,14 @@ def test_a_download_that_was_killed_goes_on(client: Any, server: GcsServer, tmp_
     server.store("key", data)
     server.seconds_per_block = 0.01
     target = tmp_path / "folder" / "file"
+    mine = frozenset(server.connections)
     with running(server, DOWNLOAD, target, sha256(data)) as process:
         wait_for(lambda: server.count("media") > ranges + 4, process)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert not target.exists()
     server.seconds_per_block = 0.0
+    server.await_the_end_of_connections_beside(mine)
     sent = len(server.log)
     store_on(client).download("key", target, sha256=sha256(data))
     assert server.count("media", since=sent) <= 50 - ranges
