@@ -6,8 +6,10 @@ ours and the floor run over them several times, so that their start-up does not 
 engine that caches words than new ones, so ours is also measured over the files once, as `d1`.
 """
 
+import argparse
 import importlib.util
 import json
+import os
 import shutil
 import statistics
 import sys
@@ -245,6 +247,49 @@ class Comparison:
             "sample_rate": self._spec.sample_rate,
             "certificate_seconds": self.certificate_seconds,
         }
+
+
+def add_arguments(parser: argparse.ArgumentParser, only: str) -> None:
+    """What every comparison is asked; ``only`` names its contenders."""
+    parser.add_argument("--data", type=Path, help="folder with .jsonl.zst files")
+    parser.add_argument("--tokenizer", type=Path, help="folder with tokenizer.json and its configuration")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=min(2, len(os.sched_getaffinity(0))))
+    parser.add_argument("--repeat", type=int, help="passes of ours and the floor over the files")
+    parser.add_argument("--only", default=only, help=f"contenders, of {only}")
+    parser.add_argument("--sample-rate", type=float, default=0.0005, help="share re-encoded by the reference")
+    parser.add_argument("--json", type=Path, help="also write all measurements here")
+    parser.add_argument("--scratch", type=Path, help="where the streams are written and removed again")
+
+
+def compare(arguments: argparse.Namespace, only: str, kind: type[Comparison] = Comparison) -> Comparison:
+    """Run the contenders that were asked for; those that cannot run here are named and left out."""
+    asked = [name.strip() for name in arguments.only.split(",") if name.strip()]
+    if unknown := sorted({*asked} - {*only.split(",")}):
+        raise SystemExit(f"--only {arguments.only}: unknown {unknown}; choose of {only}")
+    corpus = find_corpus(arguments.data)
+    repeat = arguments.repeat or default_repeat(corpus)
+    wanted = {*asked} | ({"d1"} if "d" in asked and repeat > 1 else set())
+    names = []
+    for name in NAMES:
+        if name not in wanted:
+            continue
+        if why := available(name):
+            print(why)
+        else:
+            names.append(name)
+    with tempfile.TemporaryDirectory(prefix="dataprep-bench-", dir=arguments.scratch) as scratch:
+        compared = kind(
+            corpus,
+            arguments.tokenizer,
+            workers=arguments.workers,
+            repeat=repeat,
+            sample_rate=arguments.sample_rate,
+            scratch=Path(scratch),
+            say=lambda line: print(line, file=sys.stderr, flush=True),
+        )
+        compared.run(names, arguments.runs)
+    return compared
 
 
 def _is_document_end(bundle: Any) -> bool:

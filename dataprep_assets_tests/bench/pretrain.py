@@ -8,7 +8,6 @@ before the clock, as the manifest does for (d). Digests, ledger, receipts, sampl
 
 import argparse
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -19,17 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets_tests.bench import table
-from dataprep_assets_tests.bench.comparison import (
-    BLENDS,
-    NAMES,
-    REPOSITORY,
-    Comparison,
-    available,
-    default_repeat,
-    find_corpus,
-)
+from dataprep_assets_tests.bench.comparison import BLENDS, NAMES, REPOSITORY, Comparison, add_arguments, compare
 from dataprep_assets_tests.bench.contenders import Spec
 
+_CONTENDERS = "a,b,c,d,e,f,floor"
 _FILES_A_SHARD = 6
 _SAMPLE = REPOSITORY / "dataprep_assets" / "defs" / "sample_corpus"
 
@@ -117,37 +109,13 @@ def targets(results: Any) -> list[tuple[str, float | None, bool | None]]:
     return found
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.bench.pretrain", description=__doc__)
-    parser.add_argument("--data", type=Path, default=_SAMPLE / "data" / "train", help="folder with .jsonl.zst files")
-    parser.add_argument("--tokenizer", type=Path, default=_SAMPLE / "tokenizer")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--workers", type=int, default=min(2, len(os.sched_getaffinity(0))))
-    parser.add_argument("--repeat", type=int, help="passes of ours and the floor over the files")
-    parser.add_argument("--only", default="a,c,d,e,f,floor", help="contenders, of a,b,c,d,e,f,floor")
-    parser.add_argument("--sample-rate", type=float, default=0.0005)
-    parser.add_argument("--json", type=Path, help="also write all measurements here")
-    parser.add_argument("--scratch", type=Path, help="where the streams are written and removed again")
-    return parser.parse_args(argv)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the bench and print its figures; 1 when a contender's ids are wrong."""
-    arguments = _arguments(argv)
-    corpus = find_corpus(arguments.data)
-    repeat = arguments.repeat or default_repeat(corpus)
-    asked = set(arguments.only.split(","))
-    names = [name for name in NAMES if name in asked and available(name) is None]
-    with tempfile.TemporaryDirectory(prefix="dataprep-bench-", dir=arguments.scratch) as scratch:
-        compared = PretrainComparison(
-            corpus,
-            arguments.tokenizer,
-            workers=arguments.workers,
-            repeat=repeat,
-            sample_rate=arguments.sample_rate,
-            scratch=Path(scratch),
-        )
-        compared.run(names, arguments.runs)
+    parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.bench.pretrain", description=__doc__)
+    add_arguments(parser, _CONTENDERS)
+    parser.set_defaults(data=_SAMPLE / "data" / "train", tokenizer=_SAMPLE / "tokenizer", only="a,c,d,e,f,floor")
+    arguments = parser.parse_args(argv)
+    compared = compare(arguments, _CONTENDERS, PretrainComparison)
     results = compared.results
     print(table.render(compared.facts(), results, arguments.runs))
     said = {True: "met", False: "NOT MET", None: ""}
