@@ -38,18 +38,22 @@ def have(
     key: str,
     write: Callable[[Path], Written],
     verification: Verification = "full",
+    *,
+    resumes: bool = False,
 ) -> tuple[Receipt, bool]:
     """Have the artifact with this key: its receipt, and whether the one that was there is current.
 
-    `write` fills an empty staging directory. When it raises, what was there before stays as it is.
+    `write` fills an empty staging directory. When it raises, what was there before stays as it is. A writer that
+    `resumes` finds there what it left when it was killed under the same key.
     """
     directory = store.directory(artifact)
     with staging(directory, key) as staged:
         receipt = store.current(artifact, key, verification)
-        shutil.rmtree(staged)
+        if receipt is not None or not resumes:
+            shutil.rmtree(staged)
         if receipt is not None:
             return receipt, True
-        staged.mkdir()
+        staged.mkdir(exist_ok=True)
         started = time.monotonic()
         written = write(staged)
         seconds = time.monotonic() - started

@@ -3,7 +3,7 @@
 A view links the token files (one inode, no second copy) and adds its sidecars, so it costs seconds and no
 tokenization: nanoGPT reads uint16 or uint32 ids, Megatron the same bytes as uint16 or int32, datatrove and OLMo as
 they are (FORMATS 0.1). The views `COPIED` are formats of their own, MDS and Parquet: they copy the ids, one pass over
-the stream in blocks, by as many threads as there are workers.
+the stream in blocks, by as many threads as there are workers; files that a killed run finished are kept.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 
-VERSION = 1
+VERSION, COPIED_VERSION = 1, 2  # 1 left torn files in its staging directories, which 2 would have taken for whole
 COPIED: frozenset[View] = frozenset({"mds", "hf_parquet"})
 """Views that hold the ids in another layout, and not the token files."""
 
@@ -132,7 +132,7 @@ def _mds(splits: Sequence[CombinedSplit], view: _View) -> None:
     left_out = {}
     for split in splits:
         tokens = split.open_tokens(view.store)
-        written = mds.write_mds(view.target / split.split, tokens, length=length, threads=view.threads)
+        written = mds.write_mds(view.target / split.split, tokens, length=length, threads=view.threads, resume=True)
         view.digests.update({f"{split.split}/{name}": digest for name, digest in written.digests.items()})
         left_out[split.split] = written.tokens_left_out
     view.facts.update(sequence_length=length, tokens_left_out=left_out)
@@ -142,7 +142,9 @@ def _hf_parquet(splits: Sequence[CombinedSplit], view: _View) -> None:
     written = {}
     for split in splits:
         tokens, ends = split.open_tokens(view.store), split.open_ends(view.store)
-        written[split.split] = hf_parquet.write_split(view.target, split.split, tokens, ends, threads=view.threads)
+        written[split.split] = hf_parquet.write_split(
+            view.target, split.split, tokens, ends, threads=view.threads, resume=True
+        )
         view.digests.update(written[split.split].digests)
     about = f"Tokenizer: `{splits[0].receipt.facts['tokenizer']}`. Separators are kept, as in the token bins."
     hf_parquet.write_card(view.target, view.corpus.dataset, written, about)
@@ -182,7 +184,8 @@ def combined_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> list[Com
 def view_key(corpus: CorpusDeclaration, view: View, splits: Sequence[CombinedSplit]) -> str:
     """The key of a view of these combined bins."""
     settings = getattr(corpus, _SETTINGS[view]) if view in _SETTINGS else None
-    return digest_value(["view", VERSION, view, settings, [[s.split, s.receipt.content] for s in splits]])
+    version = COPIED_VERSION if view in COPIED else VERSION
+    return digest_value(["view", version, view, settings, [[s.split, s.receipt.content] for s in splits]])
 
 
 def build_view(
@@ -211,7 +214,7 @@ def build_view(
         )
 
     artifact = corpus.artifact(artifact_name(view))
-    return have(artifact, store, view_key(corpus, view, splits), write, corpus.verify)
+    return have(artifact, store, view_key(corpus, view, splits), write, corpus.verify, resumes=view in COPIED)
 
 
 def _stream_facts(splits: Sequence[CombinedSplit]) -> dict[str, object]:

@@ -24,6 +24,7 @@ import yaml  # type: ignore[import-untyped]
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.stores.files import create_durably
 
 __all__ = ["COLUMN", "SplitWritten", "read_blocks", "read_counts", "validate", "write_card", "write_split"]
 
@@ -64,12 +65,14 @@ def write_split(
     rows_per_file: int = ROWS_PER_FILE,
     tokens_per_file: int = TOKENS_PER_FILE,
     threads: int = 1,
+    resume: bool = False,
 ) -> SplitWritten:
     """Write a stream (ids, shape ``(tokens,)``; ends, uint64, shape ``(documents,)``) as the files of a split.
 
     A split of no documents is one file of no rows; ``threads`` write as many files at once, and change no byte.
-    FormatError when the ends are not the stream's, for an id of 2**31 or more, and for a document of 2**31 tokens or
-    more; FileExistsError when a file exists.
+    ``resume`` keeps the files that a call with the same arguments left when it was killed; every one that has its name
+    is whole. FormatError when the ends are not the stream's, for an id of 2**31 or more, and for a document of 2**31
+    tokens or more; FileExistsError when a file exists and nothing is to be resumed.
     """
     if (int(ends[-1]) if len(ends) else 0) != len(tokens):
         raise FormatError(f"{split}: the last document does not end at token {len(tokens)}, where the stream does")
@@ -77,7 +80,7 @@ def write_split(
     spans = list(_cut(ends, 0, len(ends), rows_per_file, tokens_per_file)) or [(0, 0)]
     names = [f"data/{split}-{number:05d}-of-{len(spans):05d}.parquet" for number in range(len(spans))]
     with ThreadPoolExecutor(threads) as pool:
-        written = list(pool.map(partial(_write_file, directory, split, tokens, ends), names, spans))
+        written = list(pool.map(partial(_have_file, directory, split, tokens, ends, resume), names, spans))
     size = sum(each for each, _ in written)
     return SplitWritten(rows=len(ends), bytes=size, digests={n: d for n, (_, d) in zip(names, written, strict=True)})
 
@@ -97,21 +100,32 @@ def _begin(ends: npt.NDArray[np.uint64], document: int) -> int:
     return int(ends[document - 1]) if document else 0
 
 
-def _write_file(
+def _have_file(
     directory: Path,
     split: str,
     tokens: npt.NDArray[Any],
     ends: npt.NDArray[np.uint64],
+    resume: bool,
     name: str,
     span: tuple[int, int],
 ) -> tuple[int, str]:
-    """Write one file of these documents; its size and SHA-256."""
+    """Write one file of these documents, unless it is kept; its size and SHA-256."""
+    path = directory / name
+    if not path.exists():
+        _write_file(path, split, tokens, ends, span)
+    elif not resume:
+        raise FileExistsError(path)
+    return path.stat().st_size, sha256_file(path)
+
+
+def _write_file(
+    path: Path, split: str, tokens: npt.NDArray[Any], ends: npt.NDArray[np.uint64], span: tuple[int, int]
+) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = directory / name
     options = {"compression": "zstd", "write_statistics": False, "write_page_checksum": True}
-    with open(path, "xb") as file, pq.ParquetWriter(file, _schema(), **options) as writer:
+    with create_durably(path) as file, pq.ParquetWriter(file, _schema(), **options) as writer:
         for first, stop in _cut(ends, *span, _ROW_GROUP, _ROW_GROUP_TOKENS):
             begin = _begin(ends, first)
             ids = np.asarray(tokens[begin : int(ends[stop - 1])])
@@ -122,11 +136,10 @@ def _write_file(
             offsets = np.concatenate([[0], np.asarray(ends[first:stop]).astype(np.int64) - begin])
             lists = pa.ListArray.from_arrays(offsets.astype(np.int32), pa.array(ids.astype(np.int32)))
             writer.write_table(pa.table([lists.cast(_schema().field(0).type)], schema=_schema()))
-    return path.stat().st_size, sha256_file(path)
 
 
 def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten], text: str = "") -> None:
-    """Write ``README.md`` for these splits, in their order; `text` ends it. FileExistsError when there is one."""
+    """Write ``README.md`` for these splits, in their order; `text` ends it. One that is there is replaced."""
     card = {
         "configs": [
             {
@@ -141,8 +154,9 @@ def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten], t
         },
     }
     about = ["Token ids, a document a row.", *([text] if text else [])]
-    with open(directory / CARD, "x", encoding="utf-8") as file:
-        file.write(f"---\n{yaml.safe_dump(card, sort_keys=False)}---\n\n# {name}\n\n" + "\n\n".join(about) + "\n")
+    written = f"---\n{yaml.safe_dump(card, sort_keys=False)}---\n\n# {name}\n\n" + "\n\n".join(about) + "\n"
+    with create_durably(directory / CARD) as file:
+        file.write(written.encode())
 
 
 def validate(directory: Path) -> dict[str, int]:

@@ -27,7 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats import flat_bins
+from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.stores.files import create_durably
 
 __all__ = ["COLUMN", "INDEX", "MdsWritten", "read_blocks", "validate", "write_mds"]
 
@@ -63,12 +64,20 @@ def _config(length: int, shard_bytes: int) -> dict[str, Any]:
 
 
 def write_mds(
-    directory: Path, tokens: npt.NDArray[Any], *, length: int, shard_bytes: int = SHARD_BYTES, threads: int = 1
+    directory: Path,
+    tokens: npt.NDArray[Any],
+    *,
+    length: int,
+    shard_bytes: int = SHARD_BYTES,
+    threads: int = 1,
+    resume: bool = False,
 ) -> MdsWritten:
-    """Write a stream (ids, shape ``(tokens,)``, unsigned) into the new folder ``directory`` as samples of ``length``.
+    """Write a stream (ids, shape ``(tokens,)``, unsigned) into the folder ``directory`` as samples of ``length``.
 
-    ``shard_bytes`` limits a shard's size; ``threads`` write as many shards at once, and change no byte. FormatError for
-    a length or limit that cannot be, and for an id of 2**31 or more; FileExistsError when the folder exists.
+    ``shard_bytes`` limits a shard's size; ``threads`` write as many shards at once, and change no byte. ``resume``
+    keeps the shards that a call with the same arguments left when it was killed; every one that has its name is whole.
+    FormatError for a length or limit that cannot be, and for an id of 2**31 or more; FileExistsError when the folder
+    exists and nothing is to be resumed.
     """
     config = _config(length, shard_bytes) if length > 0 else {}
     header = len(json.dumps(config, sort_keys=True).encode()) + 2 * 4
@@ -77,13 +86,13 @@ def write_mds(
         raise FormatError(
             f"samples of {length} tokens do not fit in shards of at most {shard_bytes} bytes, below 4 GiB"
         )
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=resume)
     samples, per_shard = len(tokens) // length, (shard_bytes - header) // each
     starts = range(0, samples, per_shard)
     write = partial(_write_shard, directory, tokens, samples=samples, per_shard=per_shard, length=length, config=config)
     with ThreadPoolExecutor(threads) as pool:
         shards = list(pool.map(write, range(len(starts)), starts))
-    with flat_bins.create(directory / INDEX) as file:  # last: without it there is no dataset
+    with create_durably(directory / INDEX) as file:  # last: without it there is no dataset
         file.write(json.dumps({"version": 2, "shards": shards}, sort_keys=True).encode())
     return MdsWritten(
         samples=samples,
@@ -106,15 +115,15 @@ def _write_shard(
 ) -> dict[str, Any]:
     """Write one shard, which begins with sample ``start``; its entry in the index."""
     count = min(per_shard, samples - start)
-    block = tokens[start * length : (start + count) * length]
-    if int(block.max()) >= 1 << 31:
-        raise FormatError(f"id {int(block.max())} does not fit int32, which is what the encoding holds")
-    name, digest, size = f"shard.{number:05d}.mds", hashlib.sha256(), 0
-    with flat_bins.create(directory / name) as file:
-        for piece in (_head(count, length, config), block.astype(_IDS).data.cast("B")):
-            digest.update(piece)
-            size += file.write(piece)
-    raw = {"basename": name, "bytes": size, "hashes": {HASH: digest.hexdigest()}}
+    path = directory / f"shard.{number:05d}.mds"
+    if not path.exists():
+        block = tokens[start * length : (start + count) * length]
+        if int(block.max()) >= 1 << 31:
+            raise FormatError(f"id {int(block.max())} does not fit int32, which is what the encoding holds")
+        with create_durably(path) as file:
+            for piece in (_head(count, length, config), block.astype(_IDS).data.cast("B")):
+                file.write(piece)
+    raw = {"basename": path.name, "bytes": path.stat().st_size, "hashes": {HASH: sha256_file(path)}}
     return {**config, "raw_data": raw, "samples": count, "zip_data": None}
 
 

@@ -1,6 +1,6 @@
 """Files made by the kernel: new names for the same bytes, and concatenations that never pass through Python.
 
-Entry points: `concatenate`, `create`, `fsync_directory`, `boot_id`.
+Entry points: `concatenate`, `create`, `create_durably`, `fsync_directory`, `boot_id`.
 """
 
 import errno
@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 from dataprep_assets.errors import FormatError
 
-__all__ = ["boot_id", "concatenate", "create", "fsync_directory"]
+__all__ = ["boot_id", "concatenate", "create", "create_durably", "fsync_directory"]
 
 # One system call moves at most this many bytes; Linux itself stops just below 2 GiB.
 _CALL_BYTES = 1 << 30
@@ -62,6 +62,24 @@ def create(path: Path) -> Iterator[BinaryIO]:
         except BaseException:
             path.unlink(missing_ok=True)
             raise
+
+
+@contextmanager
+def create_durably(path: Path) -> Iterator[BinaryIO]:
+    """Open a draft beside ``path`` that takes its name, synced, when the block ends; it is removed when it raises.
+
+    So a file of that name is whole, whatever was killed. What had the name before is replaced.
+    """
+    draft = path.with_name(f"{path.name}.draft")
+    try:
+        with open(draft, "w+b") as handle:
+            yield cast(BinaryIO, handle)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def concatenate(parts: Sequence[Path], target: Path) -> int:

@@ -19,6 +19,7 @@ from dataprep_assets.builds.views import artifact_name, build_view, combined_spl
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import document_ends, flat_bins, hf_parquet, mds
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets_tests.builds import kill_points
 from dataprep_assets_tests.builds.pipeline import data_files, debris, receipts, run_pipeline, sample_declaration
 from dataprep_assets_tests.formats.mosaicml import mosaicml_streaming
@@ -140,13 +141,23 @@ def test_a_view_killed_at_any_moment_is_whole_after_the_next_run(root: Path, tmp
     wanted = Path(shutil.copytree(prepared, tmp_path / "wanted"))
     code, points = built(tmp_path / "counted", wanted, view, 0)
     assert code == 0
+    kept = 0
     for at in range(2, points + 1, max(1, points // 5)):
         again = Path(shutil.copytree(prepared, tmp_path / f"{at}"))
         assert built(tmp_path / f"killed {at}", again, view, at)[0] == -signal.SIGKILL
+        whole = inodes(view_directory(again, view).parent / STAGING)
         build_view(sample_declaration(**COPIES), LocalArtifacts(again), view)
+        assert whole <= inodes(view_directory(again, view))
+        kept += len(whole)
         assert data_files(again) == data_files(wanted)
         assert receipts(again) == receipts(wanted)
         assert debris(again) == []
+    assert kept > 0
+
+
+def inodes(directory: Path) -> set[int]:
+    """The finished files of shards below a directory."""
+    return {path.stat().st_ino for path in directory.rglob("*") if path.suffix in (".mds", ".parquet")}
 
 
 @pytest.mark.parametrize("view", VIEWS)

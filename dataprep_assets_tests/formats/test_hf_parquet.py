@@ -73,6 +73,14 @@ def test_a_row_group_holds_so_many_tokens_however_long_the_documents(
     assert np.concatenate([lengths for _, lengths in blocks]).tolist() == LENGTHS
 
 
+def test_what_is_there_is_not_taken_for_ours_unless_it_is_to_be_resumed(tmp_path: Path) -> None:
+    written = hf_parquet.write_split(tmp_path, "train", TOKENS, ENDS, rows_per_file=2)
+    with pytest.raises(FileExistsError):
+        hf_parquet.write_split(tmp_path, "train", TOKENS, ENDS, rows_per_file=2)
+    next(iter(tmp_path.glob("data/train-00001*"))).unlink()
+    assert hf_parquet.write_split(tmp_path, "train", TOKENS, ENDS, rows_per_file=2, resume=True) == written
+
+
 def test_the_number_of_threads_changes_no_byte(tmp_path: Path) -> None:
     written = [
         hf_parquet.write_split(tmp_path / f"{n}", "train", TOKENS, ENDS, rows_per_file=2, threads=n) for n in (1, 4)

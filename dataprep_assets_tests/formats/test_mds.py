@@ -67,6 +67,15 @@ def test_the_samples_are_read_back_in_order(tmp_path: Path) -> None:
         list(mds.read_blocks(tmp_path / "m"))
 
 
+def test_what_is_there_is_not_taken_for_ours_unless_it_is_to_be_resumed(tmp_path: Path) -> None:
+    written = mds.write_mds(tmp_path / "m", TOKENS, length=16, shard_bytes=1 << 10)
+    with pytest.raises(FileExistsError):
+        mds.write_mds(tmp_path / "m", TOKENS, length=16, shard_bytes=1 << 10)
+    (tmp_path / "m" / "shard.00001.mds").unlink()
+    assert mds.write_mds(tmp_path / "m", TOKENS, length=16, shard_bytes=1 << 10, resume=True) == written
+    assert mds.validate(tmp_path / "m") == 62
+
+
 def test_a_stream_of_less_than_a_sample_has_none(tmp_path: Path) -> None:
     assert mds.write_mds(tmp_path / "m", TOKENS[:5], length=16).samples == 0
     assert mds.validate(tmp_path / "m") == 0
