@@ -151,18 +151,20 @@ def failures(outcome: dg.ExecuteInProcessResult) -> str:
 
 @contextmanager
 def notes_project(
-    folder: Path, *attributes: Mapping[str, Any], replay: Mapping[str, Any] | None = None
+    folder: Path, *attributes: Mapping[str, Any], replay: Mapping[str, Any] | None = None, home: Path | None = None
 ) -> Iterator[NotesProject]:
-    """Datasets of notes, and a combination of them, in a folder, on an SQLite instance of its own."""
-    home = folder / "dagster"
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    """Datasets of notes, and a combination of them, in a folder, on an instance of its own: in memory, or in `home`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if home is not None:
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     components: list[DatasetComponent] = [
         PackedCohorts(declared(NotesDeclaration, one, folder / "defs.yaml")) for one in attributes
     ]
     if replay is not None:
         components.append(CombinedCohorts(declared(ReplayDeclaration, replay, folder / "defs.yaml")))
-    with dg.DagsterInstance.from_config(str(home)) as instance:
+    kept = dg.DagsterInstance.ephemeral() if home is None else dg.DagsterInstance.from_config(str(home))
+    with kept as instance:
         yield NotesProject(tuple(components), instance, folder / "artifacts")
 
 

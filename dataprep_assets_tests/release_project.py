@@ -116,12 +116,10 @@ class ReleaseProject(Project):
 
 @contextmanager
 def release_project(attributes: Mapping[str, Any], folder: Path) -> Iterator[ReleaseProject]:
-    """A release in a folder, on an SQLite instance of its own; its artifacts are in `artifacts` there."""
-    home = folder / "dagster"
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    """A release in a folder, on an instance of its own, in memory; its artifacts are in `artifacts` there."""
+    folder.mkdir(parents=True, exist_ok=True)
     release = declared(ReleaseDeclaration, attributes, folder / "defs.yaml")
-    with dg.DagsterInstance.from_config(str(home)) as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         root = folder / "artifacts"
         yield ReleaseProject(release, instance, root, StorageResource(root=str(root)))
 

@@ -20,7 +20,14 @@ from dataprep_assets.integrity.receipt import Receipt, versions
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.records import read_records
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.certificate import CLASSES, Certificate, certify, refused_outright
+from dataprep_assets.tokenization.certificate import (
+    CLASSES,
+    Certificate,
+    Comparison,
+    certify,
+    compare,
+    refused_outright,
+)
 from dataprep_assets.tokenization.engines import FAST_ENGINES, ReferenceEngine, SpecialTokens, fast_engine
 
 VERSION = 1
@@ -29,6 +36,8 @@ FILES_SAMPLED = 6
 DOCUMENTS_PER_FILE = 200
 CHARACTERS_PER_DOCUMENT = 50_000
 """Bounds of the corpus sample: about a thousand documents, a few seconds of the reference's time."""
+_ADVERSARIAL: dict[tuple[str, ...], Comparison] = {}
+"""By tokenizer, mode, engine and versions: a run of several datasets with one tokenizer compares this set once."""
 
 
 @lru_cache(maxsize=8)
@@ -116,7 +125,11 @@ def certified(
         if wanted != "auto":
             raise
         return refused_outright(bundle, mode, name, str(error))
-    certificate = certify(bundle, mode, engine, sample())
+    reference = ReferenceEngine(bundle, mode)
+    known = (bundle.digest, mode, engine.name, engine.version, reference.version)
+    if known not in _ADVERSARIAL:
+        _ADVERSARIAL[known] = compare(bundle, engine, reference)
+    certificate = certify(bundle, mode, engine, sample(), reference=reference, adversarial=_ADVERSARIAL[known])
     refused = tuple(k for k in CLASSES if k in (*certificate.refused, *declared.refuse))
     if refused == certificate.refused:
         return certificate

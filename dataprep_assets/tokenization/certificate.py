@@ -109,6 +109,32 @@ def disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> li
     ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Documents compared, and those of them on which an engine and the reference differ, by class."""
+
+    compared: Counter[str]
+    differing: Counter[str]
+
+
+def compare(
+    bundle: TokenizerBundle, engine: Engine, reference: Engine, documents: Iterable[str] | None = None
+) -> Comparison:
+    """Compare an engine with the reference on these documents; on the adversarial set without them."""
+    literals = bundle.special_literals
+    if documents is None:
+        documents = adversarial_documents([t.content for t in bundle.special_tokens])
+    compared: Counter[str] = Counter()
+    differing: Counter[str] = Counter()
+    for batch in _batches(documents):
+        wrong = set(disagreements(engine, reference, batch))
+        for index, text in enumerate(batch):
+            kind = document_class(text, literals)
+            compared[kind] += 1
+            differing[kind] += index in wrong
+    return Comparison(compared=compared, differing=differing)
+
+
 def certify(
     bundle: TokenizerBundle,
     special_tokens: SpecialTokens,
@@ -116,20 +142,19 @@ def certify(
     corpus_sample: Iterable[str],
     *,
     reference: Engine | None = None,
+    adversarial: Comparison | None = None,
 ) -> Certificate:
-    """Compare an engine with the reference on the corpus sample and the adversarial set."""
+    """Compare an engine with the reference on the corpus sample and the adversarial set.
+
+    ``adversarial`` is the comparison on that set where this very engine has been compared on it already.
+    """
     judge = reference or ReferenceEngine(bundle, special_tokens)
-    compared: Counter[str] = Counter()
-    differing: Counter[str] = Counter()
-    literals = bundle.special_literals
-    adversarial = adversarial_documents([t.content for t in bundle.special_tokens])
-    for origin, documents in (("adversarial", adversarial), ("corpus", corpus_sample)):
-        for batch in _batches(documents):
-            wrong = set(disagreements(engine, judge, batch))
-            for index, text in enumerate(batch):
-                kind = document_class(text, literals)
-                compared[f"{origin}:{kind}"] += 1
-                differing[kind] += index in wrong
+    found = {
+        "adversarial": adversarial or compare(bundle, engine, judge),
+        "corpus": compare(bundle, engine, judge, corpus_sample),
+    }
+    compared = {f"{origin}:{kind}": n for origin, each in found.items() for kind, n in each.compared.items()}
+    differing = found["adversarial"].differing + found["corpus"].differing
     refused: tuple[str, ...] = tuple(kind for kind in CLASSES if differing[kind])
     reason = None
     if refused:

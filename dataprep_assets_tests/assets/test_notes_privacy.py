@@ -186,7 +186,7 @@ def run_everything(made: NotesProject) -> None:
 def main() -> None:
     """`python -m dataprep_assets_tests.assets.test_notes_privacy FOLDER`."""
     folder = Path(sys.argv[1])
-    with notes_project(folder, *json.loads((folder / "spec.json").read_bytes())) as made:
+    with notes_project(folder, *json.loads((folder / "spec.json").read_bytes()), home=folder / "dagster") as made:
         run_everything(made)
 
 

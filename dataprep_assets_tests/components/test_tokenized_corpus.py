@@ -166,12 +166,11 @@ def test_dg_launch_materializes_a_declared_corpus(cloned: Path) -> None:
     for assets, partition in (
         ('key:"sample_corpus/manifest" or key:"sample_corpus/engine_certificate"', None),
         ('key:"sample_corpus/val/snapshot" or key:"sample_corpus/val/token_bins"', "val-00000"),
-        ('key:"sample_corpus/val/combined_bins"', None),
     ):
         arguments = ["launch", "--assets", assets, *(["--partition", partition] if partition else [])]
         launched = dg(cloned, *arguments)
         assert launched.returncode == 0, launched.stdout[-3000:] + launched.stderr[-3000:]
-    assert (cloned / "artifacts" / "sample_corpus" / "combined_bins" / "val" / "val.bin").stat().st_size > 0
+    assert (cloned / "artifacts" / "sample_corpus" / "token_bins" / "val-00000" / "tokens.bin").stat().st_size > 0
 
 
 @pytest.mark.slow
@@ -204,8 +203,11 @@ def test_real_text_declared_in_yaml_alone_goes_through_dg_launch_and_passes_ever
     launches: list[tuple[list[str], str | None]] = [
         (["manifest", "engine_certificate"], None),
         *(([f"{split}/snapshot", f"{split}/token_bins"], f"{split}-00000") for split in ("train", "val", "test")),
-        ([f"{split}/combined_bins" for split in ("train", "val", "test")], None),
-        (["nanogpt_bins", "megatron_bins", "datatrove_bins", "olmo_bins"], None),
+        (
+            [f"{split}/combined_bins" for split in ("train", "val", "test")]
+            + ["nanogpt_bins", "megatron_bins", "datatrove_bins", "olmo_bins"],
+            None,
+        ),
     ]
     for names, partition in launches:
         selection = " or ".join(f'key:"real_text/{name}"' for name in names)
