@@ -1,5 +1,6 @@
 """The code location: everything under `defs/`, bound to its executor and the resources of the environment."""
 
+from functools import cache
 from pathlib import Path
 
 import dagster as dg
@@ -13,7 +14,13 @@ PROJECT_ROOT = Path(__file__).resolve().parent.parent
 @dg.definitions
 def defs() -> dg.Definitions:
     """All datasets declared in `defs/`."""
-    return bound(load_from_defs_folder(path_within_project=Path(__file__).parent / "defs"), PROJECT_ROOT)
+    return bound(_declared(), PROJECT_ROOT)
+
+
+@cache
+def _declared() -> dg.Definitions:
+    """What `defs/` declares; read once a process, because Dagster asks up to six times for one run (1 to 2 s each)."""
+    return load_from_defs_folder(path_within_project=Path(__file__).parent / "defs")
 
 
 def bound(loaded: dg.Definitions, project_root: Path) -> dg.Definitions:
