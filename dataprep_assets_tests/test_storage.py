@@ -36,7 +36,7 @@ def keys_and_versions(place: Place) -> dict[str, str]:
     return {info.key: info.version for info in place().list()}
 
 
-@pytest.mark.parametrize("kind", ["folder", "moto", "swift", "gcs"])
+@pytest.mark.parametrize("kind", ["folder", "moto", "gcs"])
 def test_bytes_are_those_of_the_folder_and_a_second_machine_rebuilds_nothing(
     kind: str, servers: Places, local: Path, tmp_path: Path
 ) -> None:

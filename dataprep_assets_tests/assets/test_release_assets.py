@@ -32,7 +32,7 @@ from dataprep_assets_tests.release_project import (
     release_project,
 )
 
-KINDS = ("folder", "moto", "swift")
+KINDS = ("folder", "swift")
 
 
 @pytest.fixture(scope="module")
@@ -322,11 +322,10 @@ json.dump(seen, open(log, "w"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["moto", "swift"])
 def test_two_ranks_read_every_sample_of_the_published_release_once_an_epoch(
-    kind: str, servers: Places, copied: ReleaseProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    servers: Places, copied: ReleaseProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = new_target(servers, kind, monkeypatch)
+    target = new_target(servers, "moto", monkeypatch)
     declared_otherwise(copied, publish=target)
     assert copied.publish().success
     logs = [tmp_path / f"rank{rank}.json" for rank in range(2)]
