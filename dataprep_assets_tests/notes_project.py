@@ -18,6 +18,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets_tests.builds.notes.clinic import note, patient, written
 from dataprep_assets_tests.builds.notes.pipeline import KEY, SAMPLE
 from dataprep_assets_tests.project import SAMPLE as CORPUS
+from dataprep_assets_tests.project import new_instance
 from resources import StorageResource, resources_of
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -153,18 +154,14 @@ def failures(outcome: dg.ExecuteInProcessResult) -> str:
 def notes_project(
     folder: Path, *attributes: Mapping[str, Any], replay: Mapping[str, Any] | None = None, home: Path | None = None
 ) -> Iterator[NotesProject]:
-    """Datasets of notes, and a combination of them, in a folder, on an instance of its own: in memory, or in `home`."""
+    """Datasets of notes, and a combination of them, in a folder, on a `new_instance`."""
     folder.mkdir(parents=True, exist_ok=True)
-    if home is not None:
-        home.mkdir(parents=True, exist_ok=True)
-        (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     components: list[DatasetComponent] = [
         PackedCohorts(declared(NotesDeclaration, one, folder / "defs.yaml")) for one in attributes
     ]
     if replay is not None:
         components.append(CombinedCohorts(declared(ReplayDeclaration, replay, folder / "defs.yaml")))
-    kept = dg.DagsterInstance.ephemeral() if home is None else dg.DagsterInstance.from_config(str(home))
-    with kept as instance:
+    with new_instance(home) as instance:
         yield NotesProject(tuple(components), instance, folder / "artifacts")
 
 

@@ -111,13 +111,28 @@ class Project:
 
 
 @contextmanager
-def project(attributes: Mapping[str, Any], folder: Path, storage: StorageResource | None = None) -> Iterator[Project]:
-    """A project in a folder, on an instance of its own; its artifacts are in the folder, or in `storage`.
+def new_instance(home: Path | None = None) -> Iterator[dg.DagsterInstance]:
+    """An instance in memory, or on disk in `home`, where a test looks at what it left.
 
-    The instance is SQLite in memory: on disk Dagster opens a new engine for every event, half of such a test's time.
+    On disk Dagster opens a new SQLite engine for every event, which is half of the time of a test of tiny data.
     """
+    if home is None:
+        with dg.DagsterInstance.ephemeral() as instance:
+            yield instance
+        return
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        yield instance
+
+
+@contextmanager
+def project(
+    attributes: Mapping[str, Any], folder: Path, storage: StorageResource | None = None, home: Path | None = None
+) -> Iterator[Project]:
+    """A project in a folder, on a `new_instance`; its artifacts are in the folder, or in `storage`."""
     folder.mkdir(parents=True, exist_ok=True)
     corpus = declared(CorpusDeclaration, attributes, folder / "defs.yaml")
-    with dg.DagsterInstance.ephemeral() as instance:
+    with new_instance(home) as instance:
         root = folder / "artifacts"
         yield Project(corpus, instance, root, storage or StorageResource(root=str(root)))

@@ -17,7 +17,7 @@ from dataprep_assets.components.shard_release import ShardRelease
 from dataprep_assets.serving.release import Place, locate
 from dataprep_assets.stores.connect import S3Place
 from dataprep_assets_tests.fakes.places import Places
-from dataprep_assets_tests.project import Project, sample_attributes
+from dataprep_assets_tests.project import Project, new_instance, sample_attributes
 from resources import StorageResource, resources_of
 
 LENGTH = 64
@@ -116,10 +116,10 @@ class ReleaseProject(Project):
 
 @contextmanager
 def release_project(attributes: Mapping[str, Any], folder: Path) -> Iterator[ReleaseProject]:
-    """A release in a folder, on an instance of its own, in memory; its artifacts are in `artifacts` there."""
+    """A release in a folder, on a `new_instance`; its artifacts are in `artifacts` there."""
     folder.mkdir(parents=True, exist_ok=True)
     release = declared(ReleaseDeclaration, attributes, folder / "defs.yaml")
-    with dg.DagsterInstance.ephemeral() as instance:
+    with new_instance() as instance:
         root = folder / "artifacts"
         yield ReleaseProject(release, instance, root, StorageResource(root=str(root)))
 
