@@ -20,7 +20,8 @@ ui: $(VENV)/.installed $(DAGSTER_HOME)/dagster.yaml
 	$(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p 3000
 
 test: $(VENV)/.installed-tests check
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	# a process more than cores: a fifth of the time tests wait for servers, daemons and kills
+	$(BIN)/python -m pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.installed-tests
 	$(BIN)/ruff check .
