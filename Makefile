@@ -19,8 +19,8 @@ demo: $(VENV)/.installed
 ui: $(VENV)/.installed $(DAGSTER_HOME)/dagster.yaml
 	$(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p 3000
 
+# a process more than cores: a fifth of the time tests wait for servers, daemons and kills
 test: $(VENV)/.installed-tests check
-	# a process more than cores: a fifth of the time tests wait for servers, daemons and kills
 	$(BIN)/python -m pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.installed-tests
@@ -43,7 +43,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 $(VENV)/.installed-tests: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS),k8s,ray,dev$(READERS)]'
 ifneq ($(READERS),)
-# it declares older versions of NumPy and others than it works with, so pip would refuse it beside ours
+# mosaicml-streaming declares older versions (NumPy) than it works with: pip would refuse it beside ours
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps mosaicml-streaming
 endif
 	touch $@
