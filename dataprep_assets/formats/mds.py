@@ -89,9 +89,9 @@ def write_mds(
     directory.mkdir(parents=True, exist_ok=resume)
     samples, per_shard = len(tokens) // length, (shard_bytes - header) // each
     starts = range(0, samples, per_shard)
-    write = partial(_write_shard, directory, tokens, samples=samples, per_shard=per_shard, length=length, config=config)
+    have = partial(_have_shard, directory, tokens, samples=samples, per_shard=per_shard, length=length, config=config)
     with ThreadPoolExecutor(threads) as pool:
-        shards = list(pool.map(write, range(len(starts)), starts))
+        shards = list(pool.map(have, range(len(starts)), starts))
     with create_durably(directory / INDEX) as file:  # last: without it there is no dataset
         file.write(json.dumps({"version": 2, "shards": shards}, sort_keys=True).encode())
     return MdsWritten(
@@ -102,7 +102,7 @@ def write_mds(
     )
 
 
-def _write_shard(
+def _have_shard(
     directory: Path,
     tokens: npt.NDArray[Any],
     number: int,
@@ -113,18 +113,27 @@ def _write_shard(
     length: int,
     config: dict[str, Any],
 ) -> dict[str, Any]:
-    """Write one shard, which begins with sample ``start``; its entry in the index."""
+    """Write one shard, which begins with sample ``start``, unless it is kept; its entry in the index."""
     count = min(per_shard, samples - start)
     path = directory / f"shard.{number:05d}.mds"
-    if not path.exists():
-        block = tokens[start * length : (start + count) * length]
-        if int(block.max()) >= 1 << 31:
-            raise FormatError(f"id {int(block.max())} does not fit int32, which is what the encoding holds")
-        with create_durably(path) as file:
-            for piece in (_head(count, length, config), block.astype(_IDS).data.cast("B")):
-                file.write(piece)
-    raw = {"basename": path.name, "bytes": path.stat().st_size, "hashes": {HASH: sha256_file(path)}}
+    if path.exists():
+        digest = sha256_file(path)
+    else:
+        digest = _write_shard(path, tokens[start * length : (start + count) * length], _head(count, length, config))
+    raw = {"basename": path.name, "bytes": path.stat().st_size, "hashes": {HASH: digest}}
     return {**config, "raw_data": raw, "samples": count, "zip_data": None}
+
+
+def _write_shard(path: Path, block: npt.NDArray[Any], head: bytes) -> str:
+    """Write one shard of these ids; its SHA-256, taken on the way."""
+    if int(block.max()) >= 1 << 31:
+        raise FormatError(f"id {int(block.max())} does not fit int32, which is what the encoding holds")
+    digest = hashlib.sha256()
+    with create_durably(path) as file:
+        for piece in (head, block.astype(_IDS).data.cast("B")):
+            digest.update(piece)
+            file.write(piece)
+    return digest.hexdigest()
 
 
 def _head(count: int, length: int, config: dict[str, Any]) -> bytes:

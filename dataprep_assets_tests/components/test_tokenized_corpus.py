@@ -166,11 +166,12 @@ def test_dg_launch_materializes_a_declared_corpus(cloned: Path) -> None:
     for assets, partition in (
         ('key:"sample_corpus/manifest" or key:"sample_corpus/engine_certificate"', None),
         ('key:"sample_corpus/val/snapshot" or key:"sample_corpus/val/token_bins"', "val-00000"),
+        ('key:"sample_corpus/val/combined_bins"', None),
     ):
         arguments = ["launch", "--assets", assets, *(["--partition", partition] if partition else [])]
         launched = dg(cloned, *arguments)
         assert launched.returncode == 0, launched.stdout[-3000:] + launched.stderr[-3000:]
-    assert (cloned / "artifacts" / "sample_corpus" / "token_bins" / "val-00000" / "tokens.bin").stat().st_size > 0
+    assert (cloned / "artifacts" / "sample_corpus" / "combined_bins" / "val" / "val.bin").stat().st_size > 0
 
 
 @pytest.mark.slow
