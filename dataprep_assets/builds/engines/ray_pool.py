@@ -49,23 +49,32 @@ class _Channel:
 
     def __init__(self, board: Any) -> None:
         self._board, self._sums, self._sent = board, dict[str, int](), time.monotonic()
+        self._added: Any = None
 
     def send(self, message: tuple[str, Progress]) -> None:
         _, progress = message
         for name, value in progress.done.items():
             self._sums[name] = self._sums.get(name, 0) + value
         if time.monotonic() - self._sent >= _REPORT_SECONDS:
-            self.flush(progress.label)
+            self._flush(progress.label)
 
-    def flush(self, label: str) -> None:
+    def _flush(self, label: str) -> None:
         if self._sums:
-            self._board.add.remote(Progress(label, self._sums))
+            self._added = self._board.add.remote(Progress(label, self._sums))
         self._sums, self._sent = {}, time.monotonic()
+
+    def close(self, label: str, wait: Callable[[Any], object]) -> None:
+        """Send the rest, and wait until all is on the board: the driver looks there last when it hears of the end."""
+        self._flush(label)
+        if self._added is not None:  # an actor takes one caller's messages in their order
+            wait(self._added)
 
 
 def _run(packed: bytes, settings: Mapping[str, str], board: Any) -> tuple[str, Any]:
     """A Ray task: the answer that a worker process would send. The task travels packed, so that `settings` are in
     force before the libraries that read them are imported."""
+    import ray
+
     os.environ.update(settings)
     task: Task = pickle.loads(packed)
     channel = _Channel(board)
@@ -77,8 +86,8 @@ def _run(packed: bytes, settings: Mapping[str, str], board: Any) -> tuple[str, A
     except Exception as error:  # a bug or the operating system: the driver gets its name, and Ray does not retry it
         return "error", DataprepError(f"{task.label}: {type(error).__name__}: {error}")
     finally:
-        channel.flush(task.label)
         workers._channel = None
+        channel.close(task.label, ray.get)
 
 
 def _require_listener(address: str | None) -> None:
