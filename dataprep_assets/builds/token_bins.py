@@ -121,7 +121,8 @@ def build_token_bins(
     """
     meter = Meter(sum(sum(w.sizes) for w in works))
     opened: dict[str, _Open] = {}
-    with WorkerPool(workers, ONE_THREAD) as pool, ExitStack() as everything:
+    # the locks of shards (`everything`) are let go when no worker is left that writes below them
+    with ExitStack() as everything, WorkerPool(workers, ONE_THREAD) as pool:
         by_partition = {w.partition: w for w in works}
         for work in works:
             pool.submit(
@@ -131,13 +132,18 @@ def build_token_bins(
         waiting = deque(works)
         reused: list[Path] = []
 
-        def advance() -> None:
+        def reuse(work: ShardWork, receipt: Receipt) -> ShardResult:
+            reused.append(work.directory)
+            meter.add({"source_bytes": work.source_bytes})
+            return ShardResult(partition=work.partition, receipt=receipt, reused=True)
+
+        def advance() -> Iterator[ShardResult]:
             # in the order of the works, whatever is verified first: two runs that took the locks of several shards in
             # orders of their own would wait for each other for ever
             while waiting and waiting[0].partition in missing and pool.outstanding < 2 * pool.count:
                 work = waiting.popleft()
-                if missing[work.partition]:
-                    _open(work, opened, everything, pool)
+                if missing[work.partition] and (made := _open(work, opened, everything, pool, verification)):
+                    yield reuse(work, made)
 
         for event in pool.events():
             if isinstance(event, Finished):
@@ -146,15 +152,13 @@ def build_token_bins(
                 if kind == "verify":
                     missing[partition] = event.result is None and event.error is None
                     if event.result is not None:
-                        reused.append(work.directory)
-                        meter.add({"source_bytes": work.source_bytes})
-                        yield ShardResult(partition=partition, receipt=event.result, reused=True)
+                        yield reuse(work, event.result)
                     elif event.error is not None:
                         yield ShardResult(partition=partition, error=event.error)
                 elif event.error is not None:
-                    if state := opened.pop(partition, None):
+                    # its other files may still be encoding: its lock is kept to the end of the run
+                    if opened.pop(partition, None):
                         pool.cancel(partial(_belongs_to, partition))
-                        state.stack.close()
                         yield ShardResult(partition=partition, error=event.error)
                 elif kind == "encode" and partition in opened:
                     state = opened[partition]
@@ -165,7 +169,7 @@ def build_token_bins(
                 elif kind == "seal":
                     opened.pop(partition).stack.close()
                     yield ShardResult(partition=partition, receipt=event.result)
-                advance()
+                yield from advance()
             elif isinstance(event, Progress):
                 meter.add(event.done)
             if on_progress is not None:
@@ -181,9 +185,16 @@ def _label(kind: Literal["verify", "encode", "seal"], partition: str, ordinal: i
     return f"{kind}:{partition}:{ordinal}"
 
 
-def _open(work: ShardWork, opened: dict[str, _Open], everything: ExitStack, pool: WorkerPool) -> None:
+def _open(
+    work: ShardWork, opened: dict[str, _Open], everything: ExitStack, pool: WorkerPool, verification: Verification
+) -> Receipt | None:
+    """Take the shard's lock and submit what is to be encoded; its receipt if a rival made it while this one waited."""
     stack = everything.enter_context(ExitStack())
     staged = stack.enter_context(staging(work.directory, work.key))
+    if (receipt := work.store.current(work.artifact, work.key, verification)) is not None:
+        shutil.rmtree(staged)
+        stack.close()
+        return receipt
     state = _Open(work, stack, staged, set())
     opened[work.partition] = state
     for part in work.files:
@@ -194,6 +205,7 @@ def _open(work: ShardWork, opened: dict[str, _Open], everything: ExitStack, pool
             pool.submit(Task(_label("encode", work.partition, part.ordinal), encode_into, (work.plan, part, staged)))
     if not state.waiting:
         pool.submit(_seal_task(state), first=True)
+    return None
 
 
 def _seal_task(state: _Open) -> Task:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from dataprep_assets.errors import DataprepError, WorkerDiedError
 
 _PR_SET_PDEATHSIG = 1
+_DYING_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,15 @@ def serve(handle: int, parent: int) -> None:
         except Exception as error:  # a bug or the operating system: the parent gets its name, not a dead worker
             answer = ("error", DataprepError(f"{task.label}: {type(error).__name__}: {error}"))
         channel.send(answer)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a worker that has closed its socket, which may be long before the kernel is done with it."""
+    try:
+        return process.wait(_DYING_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 class WorkerPool:
@@ -182,7 +192,7 @@ class WorkerPool:
         try:
             kind, value = channel.recv()
         except (EOFError, OSError):
-            code = process.wait(5)
+            code = _ended(process)
             how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
             raise WorkerDiedError(
                 f"{task.label}: its worker process died ({how}; 9 is often the kernel running out of memory). "

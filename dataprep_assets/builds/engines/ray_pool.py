@@ -16,6 +16,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Self
 
 from dataprep_assets.builds import workers
@@ -87,7 +88,8 @@ def _run(packed: bytes, settings: Mapping[str, str], board: Any) -> tuple[str, A
         return "error", DataprepError(f"{task.label}: {type(error).__name__}: {error}")
     finally:
         workers._channel = None
-        channel.close(task.label, ray.get)
+        with suppress(ray.exceptions.RayError):  # a lost board costs numbers in a log, and must not cost the shard
+            channel.close(task.label, ray.get)
 
 
 def _require_listener(address: str | None) -> None:
@@ -138,7 +140,8 @@ class RayPool:
                 raise ConfigError(f"{ADDRESS}: {what}: {error}{_remedy(error)}") from error
             self._owner = True
         self.count = max(self._count, int(ray.cluster_resources().get("CPU", 0)))
-        self._board = ray.remote(num_cpus=0)(_Board).remote()
+        # it may lie on any node, and comes back empty when that is lost
+        self._board = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Board).remote()
         self._remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_run)
         self._dispatch()
         return self

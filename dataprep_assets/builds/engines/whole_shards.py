@@ -7,6 +7,7 @@ two machines over a bucket both may make it, identically, and the receipt is put
 """
 
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -73,6 +74,7 @@ def have_shard(work: ShardWork, verification: Verification, bring: Bring | None)
     with staging(work.directory, work.key) as staged:
         # a rival may have made it while this one waited for the lock
         if (receipt := work.store.current(work.artifact, work.key, verification)) is not None:
+            shutil.rmtree(staged)
             return receipt, True
         parts = {
             part.ordinal: finished_part(staged, part.ordinal) or encode_into(work.plan, part, staged)

@@ -279,3 +279,4 @@ def test_two_runs_that_want_one_shard_make_it_once(tmp_path: Path) -> None:
         answers = [event for event in pool.events() if isinstance(event, Finished)]
     assert [answer.error for answer in answers] == [None, None]
     assert sorted(answer.result[1] for answer in answers) == [False, True]
+    assert debris(tmp_path / "out") == []
