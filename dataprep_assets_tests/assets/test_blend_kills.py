@@ -26,11 +26,12 @@ from dataprep_assets_tests.assets.test_blend_assets import blend
 from dataprep_assets_tests.assets.test_corpus_assets import failure_of
 from dataprep_assets_tests.blend_project import STAGES, sample_blend
 from dataprep_assets_tests.builds import kill_points
-from dataprep_assets_tests.builds.blend.test_megatron import _TRAIN, _free_port, _prefixes, _theirs
+from dataprep_assets_tests.builds.blend.test_megatron import _TRAIN, _prefixes, _theirs
 from dataprep_assets_tests.builds.pipeline import data_files, debris, receipts
 from dataprep_assets_tests.builds.sft.conversations import consumed, trained_texts
 from dataprep_assets_tests.builds.sft.test_packed_sft import answers
 from dataprep_assets_tests.sample.make_sample_blends import sample_rows
+from dataprep_assets_tests.servers import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -147,7 +148,7 @@ def test_megatron_trains_on_the_blend_json_of_the_run(undisturbed: dict[str, tup
         for row in rows
     )
     assert stored == texts
-    command = [sys.executable, "-c", _TRAIN, str(directory), str(eos), str(tmp_path / "cache"), str(_free_port())]
+    command = [sys.executable, "-c", _TRAIN, str(directory), str(eos), str(tmp_path / "cache"), str(free_port())]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])

@@ -27,8 +27,9 @@ from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_m
 from dataprep_assets.planning.shard_plan import ShardSizing, plan_shards
 from dataprep_assets_tests.deploy.cluster import SCRIPTS, serves
 from dataprep_assets_tests.deploy.location import DECLARATION
-from dataprep_assets_tests.deploy.postgres import binaries, free_port, postgres
+from dataprep_assets_tests.deploy.postgres import binaries, postgres
 from dataprep_assets_tests.deploy.tiny_corpus import FILES_A_CHUNK, attributes
+from dataprep_assets_tests.servers import end, free_port
 
 SIZES = (1_000, 10_000, 60_000)
 SLIMPAJAMA_FILE = 15_100_000
@@ -241,8 +242,7 @@ def partition_view(home: Path, declaration: Path, key: Sequence[str], shards: in
         ask()  # the first answer fills the webserver's caches
         return timed(ask)
     finally:
-        server.terminate()
-        server.wait(30)
+        end(server)
 
 
 def log_bytes(found: Any, home: Path) -> int:

@@ -27,7 +27,8 @@ import dagster as dg
 from dataprep_assets.builds.corpus import CorpusDeclaration
 from dataprep_assets.components.dataset import declared
 from dataprep_assets_tests.deploy.location import DECLARATION
-from dataprep_assets_tests.deploy.postgres import free_port, postgres
+from dataprep_assets_tests.deploy.postgres import postgres
+from dataprep_assets_tests.servers import free_port, free_ports
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCRIPTS = Path(sys.executable).parent
@@ -205,7 +206,7 @@ def cluster(
         shutil.copy(DEPLOY / "compose" / "dagster.yaml", home)
         declaration = folder / "corpus.json"
         declaration.write_text(json.dumps(attributes))
-        code_port, web_port = free_port(), free_port()
+        code_port, web_port = free_ports(2)
         location = {"host": "127.0.0.1", "port": code_port, "location_name": "dataprep_assets"}
         (home / "workspace.yaml").write_text(json.dumps({"load_from": [{"grpc_server": location}]}))
         environment = {

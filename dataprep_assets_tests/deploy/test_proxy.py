@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS, serves
-from dataprep_assets_tests.deploy.postgres import free_port
+from dataprep_assets_tests.servers import end, free_port
 
 pytestmark = pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
 
@@ -37,15 +37,14 @@ def webserver(folder: Path, *options: str) -> Iterator[int]:
             command, env={"PATH": str(SCRIPTS), "DAGSTER_HOME": str(folder / "home")}, stdout=log, stderr=log
         )
     try:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 180
         while not serves(port):
             assert process.poll() is None, (folder / "log").read_text()[-2000:]
             assert time.monotonic() < deadline, "the webserver did not start"
             time.sleep(0.2)
         yield port
     finally:
-        process.terminate()
-        process.wait(20)
+        end(process)
 
 
 @contextmanager
@@ -74,15 +73,14 @@ def proxy(folder: Path, site: str, upstream: str, port: int) -> Iterator[int]:
         ["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf")], stderr=subprocess.DEVNULL
     )
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while status(listen, "/server_info") is None:
             assert process.poll() is None, (folder / "error.log").read_text()[-2000:]
             assert time.monotonic() < deadline, "nginx did not start"
             time.sleep(0.1)
         yield listen
     finally:
-        process.terminate()
-        process.wait(20)
+        end(process)
 
 
 def status(port: int, path: str, body: str | None = None, password: str | None = None) -> int | None:

@@ -1,7 +1,6 @@
 """moto as a process of its own: an S3 server that checks neither digests nor credentials, for what Swift lacks."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -10,13 +9,13 @@ from contextlib import contextmanager
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from dataprep_assets_tests.servers import end, free_port
+
 
 @contextmanager
 def moto_server() -> Iterator[str]:
     """The URL of a running moto server."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
@@ -25,7 +24,7 @@ def moto_server() -> Iterator[str]:
         env={**os.environ, "no_proxy": "127.0.0.1"},
     )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             try:
                 urlopen(f"{url}/moto-api/", timeout=5).close()
@@ -36,9 +35,4 @@ def moto_server() -> Iterator[str]:
                 time.sleep(0.1)
         yield url
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process, 10)

@@ -13,7 +13,6 @@ rule that parts must be equal.
 """
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -24,12 +23,14 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from dataprep_assets_tests.servers import end, free_ports
+
 KEY_ID, SECRET = "test:tester", "secret-for-tests-only"
 MAX_PARTS = 10_000
 
 _MODULES = {"account": "account", "container": "container", "object": "obj", "proxy": "proxy"}
 _ROLES = tuple(_MODULES)
-_START_SECONDS = 60.0
+_START_SECONDS = 180.0
 
 # The kernel ends it when the tests' process is killed: nothing else would.
 _PROGRAM = """
@@ -118,7 +119,7 @@ class SwiftServer:
 def swift_server(folder: Path) -> Iterator[SwiftServer]:
     """A running server whose devices, rings and logs are below `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    ports = dict(zip(_ROLES, _free_ports(len(_ROLES)), strict=True))
+    ports = dict(zip(_ROLES, free_ports(len(_ROLES)), strict=True))
     (folder / "devices" / "disk").mkdir(parents=True)
     (folder / "swift.conf").write_text(_SWIFT_CONF)
     for role in _ROLES:
@@ -144,21 +145,8 @@ def swift_server(folder: Path) -> Iterator[SwiftServer]:
         for process in processes:
             process.terminate()
         for process in processes:
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process, 10)
         log.close()
-
-
-def _free_ports(count: int) -> list[int]:
-    # All held at once, so that no two are the same.
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 def _user() -> str:

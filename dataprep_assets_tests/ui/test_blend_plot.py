@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
-from dataprep_assets_tests.ui.test_ui import BIN, Browser, Site, answers, free_port, wait_until
+from dataprep_assets_tests.servers import end, free_port
+from dataprep_assets_tests.ui.test_ui import BIN, Browser, Site, answers, wait_until
 
 pytestmark = pytest.mark.slow
 PICTURES = "[...document.querySelectorAll('img')].filter(i => i.src.startsWith('data:image/svg+xml'))"
@@ -40,11 +41,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         pictures = Path(os.environ.get("DATAPREP_PICTURES", folder))
         try:
             made = Site(f"http://127.0.0.1:{port}", folder / "artifacts", pictures)
-            wait_until(lambda: answers(made), 120)
+            wait_until(lambda: answers(made), 300)
             yield made
         finally:
-            server.terminate()
-            server.wait(60)
+            end(server)
 
 
 @pytest.fixture(scope="module")

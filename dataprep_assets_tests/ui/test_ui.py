@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ import pytest
 from websockets.sync.client import connect
 
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets_tests.servers import end, free_port
 
 pytestmark = pytest.mark.slow
 BIN = Path(sys.executable).parent
@@ -46,12 +46,6 @@ class Site:
             value = json.load(response)
         assert "errors" not in value, value["errors"]
         return value["data"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +77,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             made = Site(
                 f"http://127.0.0.1:{port}", folder / "artifacts", Path(os.environ.get("DATAPREP_PICTURES", folder))
             )
-            wait_until(lambda: answers(made), 120)
+            wait_until(lambda: answers(made), 300)
             yield made
         finally:
-            server.terminate()
-            server.wait(60)
+            end(server)
 
 
 def answers(made: Site) -> bool:
@@ -130,23 +123,23 @@ class Browser:
                 return False
             return bool(pages)
 
-        wait_until(listed, 60)
+        wait_until(listed, 180)
         self._open = contextlib.ExitStack()
-        self._socket = self._open.enter_context(connect(pages[0]["webSocketDebuggerUrl"], max_size=None))
+        page = pages[0]["webSocketDebuggerUrl"]
+        self._socket = self._open.enter_context(connect(page, max_size=None, open_timeout=120, ping_interval=None))
         self._calls = 0
 
     def close(self) -> None:
         """End the browser."""
         self._open.close()
-        self.process.terminate()
-        self.process.wait(30)
+        end(self.process)
 
     def call(self, method: str, **parameters: Any) -> Any:
         """One DevTools command and its result."""
         self._calls += 1
         self._socket.send(json.dumps({"id": self._calls, "method": method, "params": parameters}))
         while True:
-            message = json.loads(self._socket.recv(timeout=60))
+            message = json.loads(self._socket.recv(timeout=180))
             if message.get("id") == self._calls:
                 return message["result"]
 
@@ -161,7 +154,7 @@ class Browser:
 
     def wait_for(self, *texts: str) -> None:
         """Wait until the page shows all the texts; fails naming the ones that it does not."""
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + 180
         while missing := [t for t in texts if t not in (self.evaluate("document.body.innerText") or "")]:
             assert time.monotonic() < limit, f"the page does not show {missing}"
             time.sleep(0.5)

@@ -11,6 +11,7 @@ import pytest
 
 from dataprep_assets_tests.builds.blend.pipeline import SEPARATOR, finished, pretraining, small_sources, text_of
 from dataprep_assets_tests.builds.shards import bundle, reference_ids
+from dataprep_assets_tests.servers import free_port
 
 
 def _theirs() -> Any:
@@ -91,19 +92,11 @@ print(json.dumps({"type": type(train).__name__, "counts": counts, "lengths": len
 """
 
 
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_a_blended_dataset_draws_the_shares_that_were_asked(run_directory: Path, tmp_path: Path) -> None:
     """In a process of its own: Megatron wants a process group."""
     pytest.importorskip("megatron.core.datasets.blended_megatron_dataset_builder")
     eos = bundle().token(SEPARATOR, key="separator").id
-    command = [sys.executable, "-c", _TRAIN, str(run_directory), str(eos), str(tmp_path / "cache"), str(_free_port())]
+    command = [sys.executable, "-c", _TRAIN, str(run_directory), str(eos), str(tmp_path / "cache"), str(free_port())]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
