@@ -137,7 +137,7 @@ def test_a_joined_file_is_verified_on_another_machine_without_being_read(
 ) -> None:
     with GcsServer() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
-        place = GcsPlace(bucket=server.bucket, prefix="p", project="project")
+        place = GcsPlace(bucket=server.bucket, prefix=tmp_path.name, project="project")
         store = opened(place, tmp_path / "first")
         parts = []
         for number in range(3):

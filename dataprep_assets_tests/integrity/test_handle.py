@@ -124,7 +124,7 @@ def test_a_slice_costs_one_small_request(tmp_path: Path, monkeypatch: pytest.Mon
 
     with GcsServer() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
-        place = GcsPlace(bucket=server.bucket, prefix="p", project="project")
+        place = GcsPlace(bucket=server.bucket, prefix=tmp_path.name, project="project")
         published(BucketArtifacts(tmp_path / "builder", place, place.url))
         tokens = ArtifactHandle.of(BucketArtifacts(tmp_path / "reader", place, place.url), ARTIFACT).tokens("train.bin")
         assert isinstance(tokens, RemoteTokens)
