@@ -1,16 +1,25 @@
 """Fixtures for every test: where the shared data lies, and the S3 servers that tests share."""
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import SwiftServer, swift_server
 
 CHECKOUT = Path(__file__).parent.parent
+
+# no deadlines, which a busy machine misses, and the same examples every time
+settings.load_profile("ci")
+
+# a shell may have started the tests with Ctrl-C ignored (`&`), and what they start would inherit that
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

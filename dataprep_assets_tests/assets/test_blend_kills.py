@@ -2,8 +2,6 @@
 trainers' own readers take those."""
 
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,9 +23,9 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests.assets.test_blend_assets import blend
 from dataprep_assets_tests.assets.test_corpus_assets import failure_of
 from dataprep_assets_tests.blend_project import STAGES, sample_blend
-from dataprep_assets_tests.builds import kill_points
+from dataprep_assets_tests.builds.armed import armed, passed
 from dataprep_assets_tests.builds.blend.test_megatron import _TRAIN, _prefixes, _theirs
-from dataprep_assets_tests.builds.pipeline import data_files, debris, receipts
+from dataprep_assets_tests.builds.pipeline import debris, products, receipts
 from dataprep_assets_tests.builds.sft.conversations import consumed, trained_texts
 from dataprep_assets_tests.builds.sft.test_packed_sft import answers
 from dataprep_assets_tests.sample.make_sample_blends import sample_rows
@@ -52,28 +50,20 @@ class Run:
 
 def run(home: Path, stage: str, root: Path, at: int = 0) -> Run:
     """Materialize a sample blend; killed at the write `at` (0: never)."""
-    home.mkdir(parents=True)
-    shutil.copy(kill_points.__file__, home / "sitecustomize.py")
-    log = home / "log"
-    log.touch()
-    plan = {"root": str(root), "log": str(log), "role": "parent", "at": at}
-    (home / "kill_plan.json").write_text(json.dumps(plan))
-    path = os.pathsep.join([str(home), str(Path(kill_points.__file__).parents[2])])
     done = subprocess.run(
         [sys.executable, "-m", "dataprep_assets_tests.blend_project", stage, root],
-        env={**os.environ, "PYTHONPATH": path, "DAGSTER_DISABLE_TELEMETRY": "yes"},
+        env=armed(home, root, at=at),
         capture_output=True,
-        timeout=300,
+        timeout=600,
         text=True,
         check=False,
     )
-    points = [line for line in log.read_text().splitlines() if line.startswith("parent ")]
-    return Run(done.returncode, len(points), done.stderr[-3000:])
+    return Run(done.returncode, len(passed(home, "parent")), done.stderr[-3000:])
 
 
 def artifacts(root: Path) -> dict[str, bytes]:
     """Every file of every artifact, without the place of the run, which `blend.json` and its like name."""
-    return {n: d.replace(str(root).encode(), b"ROOT") for n, d in data_files(root).items() if ".findings" not in n}
+    return {n: d.replace(str(root).encode(), b"ROOT") for n, d in products(root).items()}
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +100,7 @@ def test_a_blend_killed_three_times_ends_in_the_bytes_of_an_undisturbed_one(
     assert finished.items() <= stamps(root).items()  # what the killed runs finished was not made again
     assert artifacts(root) == artifacts(wanted)
     assert rooted(receipts(root), root) == rooted(receipts(wanted), wanted)
-    assert [name for name in debris(root) if ".findings" not in name] == []  # drafts of verdicts go later
+    assert debris(root, after_a_kill=True) == []
 
 
 def stamps(root: Path) -> dict[Path, int]:
@@ -149,7 +139,7 @@ def test_megatron_trains_on_the_blend_json_of_the_run(undisturbed: dict[str, tup
     )
     assert stored == texts
     command = [sys.executable, "-c", _TRAIN, str(directory), str(eos), str(tmp_path / "cache"), str(free_port())]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["type"] == "BlendedDataset"

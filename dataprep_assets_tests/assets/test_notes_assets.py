@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.sources.cohorts import expected_months
 from dataprep_assets_tests.builds.notes.clinic import note, patient, written
-from dataprep_assets_tests.builds.pipeline import data_files, debris, receipts
+from dataprep_assets_tests.builds.pipeline import debris, products, receipts
 from dataprep_assets_tests.notes_project import (
     NotesProject,
     failures,
@@ -178,16 +179,20 @@ def test_killed_within_a_run_and_run_again_the_bytes_are_the_same(tmp_path: Path
         command = [sys.executable, "-m", "dataprep_assets_tests.notes_project", str(folder)]
         return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    assert start(tmp_path / "undisturbed").wait(300) == 0
-    disturbed = tmp_path / "disturbed"
-    process = start(disturbed)
-    wanted = disturbed / "artifacts" / "notes" / "packed_cohorts" / "2010-03" / "receipt.json"
-    while process.poll() is None and not wanted.exists():
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
-    assert process.wait(60) == -signal.SIGKILL
-    assert not (disturbed / "artifacts" / "notes" / "tfds_directory").exists()
-    assert start(disturbed).wait(300) == 0
-    assert data_files(disturbed / "artifacts") == data_files(tmp_path / "undisturbed" / "artifacts")
+    def killed(folder: Path) -> bool:
+        """Whether a run was killed after its third cohort and before the directory; not, if this process was slow."""
+        process = start(folder)
+        wanted = folder / "artifacts" / "notes" / "packed_cohorts" / "2010-03" / "receipt.json"
+        while process.poll() is None and not wanted.exists():
+            time.sleep(0.01)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return wanted.exists() and not (folder / "artifacts" / "notes" / "tfds_directory").exists()
+
+    assert start(tmp_path / "undisturbed").wait(600) == 0
+    disturbed = next(folder for folder in (tmp_path / f"disturbed {n}" for n in range(10)) if killed(folder))
+    assert start(disturbed).wait(600) == 0
+    assert products(disturbed / "artifacts") == products(tmp_path / "undisturbed" / "artifacts")
     assert receipts(disturbed / "artifacts") == receipts(tmp_path / "undisturbed" / "artifacts")
-    assert debris(disturbed / "artifacts") == []
+    assert debris(disturbed / "artifacts", after_a_kill=True) == []

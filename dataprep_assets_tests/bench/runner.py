@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 _PR_SET_CHILD_SUBREAPER = 36
-_ORPHANS_SECONDS = 30
+_ORPHANS_SECONDS = 300
 
 
 @dataclass(frozen=True, kw_only=True)

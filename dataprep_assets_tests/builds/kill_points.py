@@ -1,16 +1,17 @@
-"""Kills its own process at a chosen write point. Copied as `sitecustomize.py` in front of the path of a real run.
+"""Sends its own process a signal at a chosen write point. Copied as `sitecustomize.py` in front of the path of a real
+run by `armed`.
 
 A write point is a system call about to change something below the root: opening for write, a raw write, rename, link,
-remove, mkdir, rmdir, fsync, copy_file_range. At the chosen one the process gets SIGKILL before the call is made, or in
-the middle of it for a raw write. Every point is logged, so an undisturbed run tells how many there are. The plan is
-`kill_plan.json` beside the copy: root, log, role (parent or worker) and number of the point (0: never).
+remove, mkdir, rmdir, fsync, copy_file_range. At the chosen one the process gets the signal before the call is made, or
+in the middle of it for a raw write. Every point is logged, so an undisturbed run tells how many there are. The plan is
+`kill_plan.json` beside the copy: root, log, role (parent or worker), number of the point (0: never) and signal.
 """
 
 import builtins
 import io
+import itertools
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,24 +25,24 @@ class _Points:
     """Counts the points of this process, and ends it at the chosen one."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
-        self.root, self.at = plan["root"], plan["at"]
+        self.root, self.at, self.signal = plan["root"], plan["at"], plan["signal"]
         self.role = "worker" if any("serve(" in a for a in sys.orig_argv) else "parent"
         self.armed = self.role == plan["role"]
         self.log = os.open(plan["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self.count = 0
+        self._numbers = itertools.count(1)  # one to a thread, without a lock
 
     def due(self, what: str, path: str) -> bool:
         """Count and log a point; whether it is the chosen one."""
         if self.root not in path:
             return False
-        self.count += 1
-        os.write(self.log, f"{self.role} {os.getpid()} {self.count} {what} {path}\n".encode())
-        return self.armed and self.count == self.at
+        number = next(self._numbers)
+        os.write(self.log, f"{self.role} {os.getpid()} {number} {what} {path}\n".encode())
+        return self.armed and number == self.at
 
     def pass_by(self, what: str, path: str) -> None:
         """Count a point that is not to be torn in two."""
         if self.due(what, path):
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self.signal)
 
 
 class _TornFile(io.FileIO):
@@ -52,7 +53,7 @@ class _TornFile(io.FileIO):
     def write(self, data: Any) -> int:  # type: ignore[override]
         if self.points.due("write", str(self.name)):
             super().write(bytes(data)[: len(data) // 2])
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self.points.signal)
         return super().write(data)
 
 
@@ -89,7 +90,6 @@ def _install(points: _Points) -> None:
     _TornFile.points = points
     os.fsync, os.copy_file_range, builtins.open = counted_fsync, counted_copy, torn_open  # type: ignore[assignment]
     sys.addaudithook(hook)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests with it ignored
 
 
 if (_plan := Path(__file__).with_name("kill_plan.json")).exists():

@@ -92,6 +92,11 @@ def data_files(root: Path) -> dict[str, bytes]:
     }
 
 
+def products(root: Path) -> dict[str, bytes]:
+    """Bytes of every artifact's files, by path; without what is noted beside them."""
+    return {name: data for name, data in data_files(root).items() if "/." not in f"/{name}"}
+
+
 def receipts(root: Path) -> dict[str, dict[str, Any]]:
     """Artifact → its receipt as JSON, without the measured block and the digest that covers it."""
     found = {}
@@ -102,9 +107,12 @@ def receipts(root: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def debris(root: Path) -> list[str]:
-    """Everything that a finished run should not leave: staging but for its locks, drafts, asides, temporary files."""
-    return sorted(set(_debris(root)))
+def debris(root: Path, *, after_a_kill: bool = False) -> list[str]:
+    """Everything that a finished run should not leave: staging but for its locks, drafts, asides, temporary files.
+
+    `after_a_kill`, drafts of verdicts may lie about: they go when they are old, because another may be writing them.
+    """
+    return sorted(name for name in set(_debris(root)) if not (after_a_kill and ".findings/" in name))
 
 
 def _debris(root: Path) -> Iterator[str]:

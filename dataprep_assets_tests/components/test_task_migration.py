@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from dataprep_assets.builds.tasks.declaration import ARTIFACT, TaskMigrationDecl
 from dataprep_assets.builds.tasks.work import partitions, task_line, work_of
 from dataprep_assets.components.dataset import declared
 from dataprep_assets.components.task_migration import TaskMigration
-from dataprep_assets.definitions import PROJECT_ROOT, defs
+from dataprep_assets.definitions import defs
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.proofs.task_folder import TASK_PROOFS
@@ -196,13 +195,6 @@ def test_a_task_added_by_yaml_alone_gets_its_migration_and_its_checks(tmp_path: 
 
 
 # --- the commands, on a project as a person has it
-
-
-@pytest.fixture
-def cloned(tmp_path: Path) -> Path:
-    """A copy of the project whose `defs/` a test may write to."""
-    ignored = shutil.ignore_patterns(".git", ".venv", ".dagster", ".dataprep", "*.egg-info", "__pycache__", ".*_cache")
-    return Path(shutil.copytree(PROJECT_ROOT, tmp_path / "clone", ignore=ignored))
 
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

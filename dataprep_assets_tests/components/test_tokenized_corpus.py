@@ -103,15 +103,6 @@ def test_workspace_and_dg_name_the_same_code_location() -> None:
     assert location["python_module"]["module_name"] == project["code_location_target_module"]
 
 
-@pytest.fixture
-def cloned(tmp_path: Path) -> Path:
-    """A copy of the project whose `defs/` a test may write to."""
-    import shutil
-
-    ignored = shutil.ignore_patterns(".git", ".venv", ".dagster", ".dataprep", "*.egg-info", "__pycache__", ".*_cache")
-    return Path(shutil.copytree(PROJECT_ROOT, tmp_path / "clone", ignore=ignored))
-
-
 def dg(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The real `dg` on a project folder; `-P` and PYTHONPATH make it import that folder's code."""
     import os
@@ -128,7 +119,7 @@ def dg(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     }
     environment.pop("DAGSTER_HOME")
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=180, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
 
 

@@ -77,10 +77,15 @@ def backfill_runs(instance: dg.DagsterInstance, backfill: str) -> list[dg.Dagste
 
 
 def kill_a_run(instance: dg.DagsterInstance, backfill: str) -> str | None:
-    """kill -9 the process of a run that is under way; its id."""
-    for run in backfill_runs(instance, backfill):
+    """kill -9 the process of a run that is under way, the oldest, which has most left to do; its id."""
+    for run in reversed(backfill_runs(instance, backfill)):
         if run.status == dg.DagsterRunStatus.STARTED and (pid := run_pid(instance, run.run_id)) is not None:
             try:
+                os.kill(pid, signal.SIGSTOP)  # it cannot end between this look and the kill
+                now = instance.get_run_by_id(run.run_id)
+                if now is None or now.is_finished:
+                    os.kill(pid, signal.SIGCONT)
+                    continue
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
@@ -96,7 +101,7 @@ def differences(root: Path, other: Path) -> list[str]:
             {k: v for k, v in read(r).items() if k.split("/")[1] in ("snapshot", "token_bins")} for r in (root, other)
         )
         found += [name for name in sorted(ours.keys() | theirs.keys()) if ours.get(name) != theirs.get(name)]
-    return found + debris(root)
+    return found + debris(root, after_a_kill=True)
 
 
 def kill_a_ray_worker(running: Cluster) -> int | None:
@@ -113,7 +118,7 @@ def kill_a_ray_worker(running: Cluster) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Killed:
-    """The damage done half-way. `detected` is from the run's kill to its failure, `retried` to the start of its retry.
+    """The damage done half-way. `detected` is from the run's kill to its failure, `retried` until its retry is at work.
 
     `redone` counts shards that were committed when the run was killed and written again later. `ray_worker`: whether a
     worker of Ray was killed, before the run.
@@ -176,8 +181,9 @@ def disturb(running: Cluster, instance: dg.DagsterInstance, backfill: str, engin
         return run is not None and run.is_finished
 
     def retrying() -> bool:
-        runs = backfill_runs(instance, backfill)
-        return any(r.parent_run_id == killed[0] and r.status != dg.DagsterRunStatus.QUEUED for r in runs)
+        # not STARTING: a daemon that is killed between that and the launch loses the run until its start times out
+        begun = (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.SUCCESS)
+        return any(r.parent_run_id == killed[0] and r.status in begun for r in backfill_runs(instance, backfill))
 
     detected = running.wait(failed, 180, "the killed run to be failed")
     retried = detected + running.wait(retrying, 180, "its retry")

@@ -1,7 +1,5 @@
 """The same blend gives the same bytes: for any number of workers, for any place, and after any kill."""
 
-import json
-import os
 import shutil
 import signal
 import subprocess
@@ -13,7 +11,7 @@ import pytest
 from dataprep_assets.builds.blend.declaration import BlendDeclaration
 from dataprep_assets.builds.blend.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets_tests.builds import kill_points
+from dataprep_assets_tests.builds.armed import Role, armed, passed
 from dataprep_assets_tests.builds.blend.pipeline import finished, pretraining, run, small_sources, write_rows
 from dataprep_assets_tests.builds.pipeline import data_files, debris, receipts
 from dataprep_assets_tests.fakes.hub_server import HubServer
@@ -82,26 +80,17 @@ def test_a_blend_on_a_hub_has_the_bytes_of_the_same_local_one_at_its_pinned_comm
     assert (plan.units[0].commit, again.built[0]) == (commit, "blend_plan")
 
 
-def _killed(home: Path, root: Path, declaration: Path, role: str, at: int) -> tuple[int, int]:
+def _killed(home: Path, root: Path, declaration: Path, role: Role, at: int) -> tuple[int, int]:
     """The exit code of a run that kills itself at a write point, and the points it passed."""
-    home.mkdir()
-    shutil.copy(kill_points.__file__, home / "sitecustomize.py")
-    plan = {"root": str(root), "log": str(home / "log"), "role": role, "at": at}
-    (home / "kill_plan.json").write_text(json.dumps(plan))
-    checkout = Path(kill_points.__file__).parents[2]
-    path = os.pathsep.join([str(home), str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "dataprep_assets_tests.builds.blend.pipeline", str(declaration), str(root), "1"]
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, timeout=120, check=False
-    )
-    points = [line for line in (home / "log").read_text().splitlines() if line.startswith(role)]
-    return done.returncode, len(points)
+    done = subprocess.run(command, env=armed(home, root, role, at), capture_output=True, timeout=600, check=False)
+    return done.returncode, len(passed(home, role))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("role", ["parent", "worker"])
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, stage: str, role: str) -> None:
+def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, stage: str, role: Role) -> None:
     blend = STAGES[stage](tmp_path / "s")
     declaration = tmp_path / "blend.json"
     declaration.write_text(blend.model_dump_json())

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from dataprep_assets_tests.builds.shards import build, shard_work, source, strea
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
 
 SHARDS, FILES = 12, 36
-GUARD_SECONDS = 180
+GUARD_SECONDS = 900
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +102,7 @@ def descendants(root: int) -> Iterator[tuple[int, str]]:
         if entry.name.isdigit():
             try:
                 parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                titles[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                titles[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             except OSError:
                 continue
     for pid in parents:
@@ -139,22 +140,27 @@ def test_the_environment_moves_the_asset_to_a_ray_cluster_with_the_same_bytes_an
 def test_a_ray_worker_killed_half_way_is_retried_to_the_same_bytes_and_the_finished_shards_stay(
     needs_ray: None, corpus: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
-    run = Run(corpus, tmp_path, "ray")
-    killed: list[int] = []
-    before: dict[str, int] = {}
-    deadline = time.monotonic() + GUARD_SECONDS
-    while not killed and run.process.poll() is None and time.monotonic() < deadline:
-        before = run.committed()
-        for pid in run.shard_workers()[:1] if len(before) >= SHARDS // 3 else ():
-            os.kill(pid, signal.SIGKILL)
-            killed.append(pid)
-    assert killed, "no worker held a shard"
-    assert len(before) < SHARDS
+    def half_way(folder: Path) -> tuple[Run, dict[str, int]] | None:
+        """A run of which a worker was killed, and the shards that it had by then; None if this process was slow."""
+        folder.mkdir()
+        run = Run(corpus, folder, "ray")
+        while run.process.poll() is None:
+            before = run.committed()
+            if SHARDS // 3 <= len(before) < SHARDS:
+                for pid in run.shard_workers()[:1]:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                        return run, before
+            time.sleep(0.02)
+        run.finish()
+        return None
+
+    run, before = next(filter(None, (half_way(tmp_path / str(attempt)) for attempt in range(5))))
     code, lines = run.finish()
     assert (code, lines[0]) == (0, "ray: True"), lines
     # a worker that was killed between its commit and its answer finds the shard there when it is retried
     became = outcomes(lines[1:])
-    assert len(became.get("reused", [])) <= len(killed)
+    assert len(became.get("reused", [])) <= 1
     assert sorted(partition for shards in became.values() for partition in shards) == sorted(run.committed())
     assert became.keys() <= {"built", "reused"}
     assert {name: run.committed()[name] for name in before} == before

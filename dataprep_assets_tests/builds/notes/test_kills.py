@@ -1,7 +1,5 @@
 """A run over notes that is killed at a write point and started again ends as if nothing had happened."""
 
-import json
-import os
 import re
 import shutil
 import signal
@@ -11,31 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets_tests.builds import kill_points
+from dataprep_assets_tests.builds.armed import Role, armed, passed
 from dataprep_assets_tests.builds.notes.pipeline import SAMPLE
 from dataprep_assets_tests.builds.pipeline import data_files, debris, receipts
 
 pytestmark = pytest.mark.slow
 
 
-def run(home: Path, root: Path, *, role: str = "parent", at: int = 0) -> tuple[int, str, list[str]]:
+def run(home: Path, root: Path, *, role: Role = "parent", at: int = 0) -> tuple[int, str, list[str]]:
     """Run the pipeline in a process; its exit code, its stderr and its write points. Killed at the point `at`."""
-    home.mkdir()
-    shutil.copy(kill_points.__file__, home / "sitecustomize.py")
-    log = home / "log"
-    log.touch()
-    plan = {"root": str(root), "log": str(log), "role": role, "at": at}
-    (home / "kill_plan.json").write_text(json.dumps(plan))
     command = [sys.executable, "-m", "dataprep_assets_tests.builds.notes.pipeline", str(SAMPLE), str(root), "1"]
-    checkout = Path(kill_points.__file__).parents[2]
-    path = os.pathsep.join([str(home), str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120, check=False
-    )
-    return done.returncode, done.stderr, log.read_text().splitlines()
+    environment = armed(home, root, role, at)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    return done.returncode, done.stderr, passed(home)
 
 
-def one_of_each_kind(points: list[str], role: str) -> list[int]:
+def one_of_each_kind(points: list[str], role: Role) -> list[int]:
     """Numbers of points of a process, one for each kind of call and file."""
     kinds: dict[str, int] = {}
     for line in points:
@@ -51,7 +40,8 @@ def test_killed_anywhere_and_run_again_the_bytes_are_the_same(tmp_path: Path) ->
     assert code == 0, errors
     files, made = data_files(tmp_path / "root"), receipts(tmp_path / "root")
     # Not one kind of point after another, which would take minutes: every sixth, from both processes.
-    chosen = [(role, at) for role in ("parent", "worker") for at in one_of_each_kind(points, role)[::6]]
+    roles: tuple[Role, Role] = ("parent", "worker")
+    chosen = [(role, at) for role in roles for at in one_of_each_kind(points, role)[::6]]
     assert len(chosen) >= 6
     for role, at in chosen:
         home, root = tmp_path / f"{role}{at}", tmp_path / f"root-{role}{at}"

@@ -1,9 +1,6 @@
 """A build of packed chat data killed at any kind of write point and started again ends as if nothing had happened."""
 
-import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,7 +11,7 @@ import pytest
 from dataprep_assets.builds.sft.packed_sft import build_packed_sft
 from dataprep_assets.builds.sft.spool import TOKENS, spool_artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets_tests.builds import kill_points
+from dataprep_assets_tests.builds.armed import Role, armed, passed
 from dataprep_assets_tests.builds.pipeline import data_files, debris, receipts
 from dataprep_assets_tests.builds.sft.command import shard_of
 from dataprep_assets_tests.builds.sft.conversations import conversation, write_rows
@@ -36,25 +33,18 @@ class Ground:
     points: list[tuple[str, int, str, str]]
 
 
-def run(ground: Path, tokenizer: Path, root: Path, home: Path, role: str = "parent", at: int = 0) -> tuple[int, Path]:
+def run(
+    ground: Path, tokenizer: Path, root: Path, home: Path, role: Role = "parent", at: int = 0
+) -> tuple[int, list[str]]:
     """The command in a process of its own, killed at a point; its exit code and its log of points."""
-    home.mkdir(parents=True)
-    log = home / "log"
-    log.touch()
-    shutil.copy(kill_points.__file__, home / "sitecustomize.py")
-    (home / "kill_plan.json").write_text(json.dumps({"root": str(root), "log": str(log), "role": role, "at": at}))
-    checkout = Path(kill_points.__file__).parents[2]
-    path = os.pathsep.join([str(home), str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "dataprep_assets_tests.builds.sft.command", ground, tokenizer, root, "1"]
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, timeout=120, check=False
-    )
-    return done.returncode, log
+    done = subprocess.run(command, env=armed(home, root, role, at), capture_output=True, timeout=600, check=False)
+    return done.returncode, passed(home)
 
 
-def points(log: Path, root: Path) -> list[tuple[str, int, str, str]]:
+def points(log: list[str], root: Path) -> list[tuple[str, int, str, str]]:
     found = []
-    for line in log.read_text().splitlines():
+    for line in log:
         role, _, number, what, path = line.split(" ", 4)
         found.append((role, int(number), what, path.replace(f"{root}/", "")))
     return found
