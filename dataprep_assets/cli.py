@@ -108,9 +108,9 @@ def _place(url: str | None, profile: str | None = None) -> "Place":
 
 
 def _definitions() -> "dg.Definitions":
-    from dataprep_assets.definitions import defs
+    from dataprep_assets.definitions import datasets
 
-    return defs()
+    return datasets()
 
 
 def _component(name: str) -> "DatasetComponent":

@@ -1,10 +1,10 @@
 """The code location: everything under `defs/`, bound to its executor and the resources of the environment."""
 
+import warnings
 from functools import cache
 from pathlib import Path
 
 import dagster as dg
-from dagster.components import load_from_defs_folder
 
 from resources import build_resources
 
@@ -17,10 +17,26 @@ def defs() -> dg.Definitions:
     return bound(_declared(), PROJECT_ROOT)
 
 
+def datasets() -> dg.Definitions:
+    """The same without what Dagster's UI says of installed component packages, whose import takes longer than all else.
+
+    For commands that run a dataset in their own process.
+    """
+    return bound(_declared(Path()), PROJECT_ROOT)
+
+
 @cache
-def _declared() -> dg.Definitions:
+def _tree() -> dg.ComponentTree:
     """What `defs/` declares; read once a process, because Dagster asks up to six times for one run (1 to 2 s each)."""
-    return load_from_defs_folder(path_within_project=Path(__file__).parent / "defs")
+    return dg.ComponentTree.for_project(path_within_project=Path(__file__).parent / "defs")
+
+
+def _declared(below: Path | None = None) -> dg.Definitions:
+    """Of the tree, or of a folder of it (relative to `defs/`); kept by the tree."""
+    with warnings.catch_warnings():
+        for said in (dg.BetaWarning, dg.PreviewWarning):
+            warnings.simplefilter("ignore", said)
+        return _tree().build_defs(below)
 
 
 def bound(loaded: dg.Definitions, project_root: Path) -> dg.Definitions:
