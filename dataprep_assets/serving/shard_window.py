@@ -324,6 +324,8 @@ class ShardWindow:
         """Try until the shard is there, nobody needs it any more, or the tries that somebody waited for are spent."""
         tries = failures = 0
         while True:
+            if self._is_over(index):
+                return
             try:
                 self._fetch(index)
             except StoppedError:

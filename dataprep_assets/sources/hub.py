@@ -261,26 +261,28 @@ class HubRepo:
 
     def _write_tree(self, commit: str, tree: Mapping[str, Mapping[str, Any]]) -> None:
         """Keep the listing where the hub's client keeps it: a commit's files never change."""
-        path = self.repo_dir / "trees" / f"{commit}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
         files = {relpath: tree[relpath] for relpath in sorted(tree)}
-        draft.write_text(json.dumps({"format_version": _TREE_VERSION, "files": files}, indent=1), encoding="utf-8")
-        os.replace(draft, path)
+        listing = json.dumps({"format_version": _TREE_VERSION, "files": files}, indent=1)
+        self._write(self.repo_dir / "trees" / f"{commit}.json", listing, draft_name=f".tree-{commit}.new")
 
     def _write_ref(self, commit: str) -> None:
         if _COMMIT.fullmatch(self.revision):
             return
-        ref = self.repo_dir / "refs" / self.revision
-        ref.parent.mkdir(parents=True, exist_ok=True)
-        # Outside refs/, where every file counts as a ref, and under a fixed name, so that a kill leaves at most this.
-        draft = self.repo_dir / f".ref-{quote(self.revision, safe='')}.new"
+        # Outside refs/, where every file counts as a ref.
+        draft_name = f".ref-{quote(self.revision, safe='')}.new"
+        self._write(self.repo_dir / "refs" / self.revision, commit, draft_name=draft_name)
+
+    def _write(self, path: Path, text: str, *, draft_name: str) -> None:
+        """Write a file below ``repo_dir`` by one rename of a synced draft."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Of a fixed name, so that the next writer of the file consumes what a kill leaves.
+        draft = self.repo_dir / draft_name
         with _locked_directory(self.repo_dir):
-            with draft.open("w", encoding="ascii") as stream:
-                stream.write(commit)
+            with draft.open("w", encoding="utf-8") as stream:
+                stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.replace(draft, ref)
+            os.replace(draft, path)
 
 
 def _tree_entry(found: "RepoFile") -> dict[str, Any]:
@@ -307,8 +309,6 @@ class _BlobFetcher:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self, file: HubFile) -> None:
-        if self.stop.is_set():
-            return
         blob = self.blobs / file.etag
         label = f"{file.relpath} of {self.repo.repo_id}@{self.commit}"
         if self._usable(blob, file, label):

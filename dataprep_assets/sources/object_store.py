@@ -185,8 +185,6 @@ class _Fetcher:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self, entry: ManifestEntry) -> None:
-        if self.stop.is_set():
-            return
         path, label = self.source.path(entry), self.source.object_url(entry)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

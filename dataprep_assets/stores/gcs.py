@@ -29,6 +29,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -212,11 +213,13 @@ class GcsStore(Store):
         if not pieces:
             return self.put(key, b"")
         metadata = {} if sha256 is None else {_DIGEST: sha256.lower()}
-        area = f"{self._prefix}{UPLOADS}{secrets.token_hex(16)}/"
-        try:
-            return self._info(self._concatenate(pieces, name, metadata, area=area, key=key))
-        except NoObjectError:
-            raise ConflictError(f"{label}: one of its {len(keys)} sources was replaced or removed meanwhile") from None
+        for _ in range(2):
+            # A join that timed out may be carried out after its retry; the generation that was pinned is gone then.
+            # Joins in an area of their own tell this from a source that changed: that one spoils them again.
+            area = f"{self._prefix}{UPLOADS}{secrets.token_hex(16)}/"
+            with suppress(ConflictError, NoObjectError):
+                return self._info(self._concatenate(pieces, name, metadata, area=area, key=key))
+        raise ConflictError(f"{label}: one of its {len(keys)} sources was replaced or removed meanwhile")
 
     def copy(self, source: str, key: str) -> ObjectInfo:
         name, label = self._name(key), f"copy of {self._label(source)} to {key}"
@@ -335,13 +338,11 @@ class GcsStore(Store):
     def _each(self, do: Callable[[Any], T], items: Sequence[Any]) -> "Sequence[T]":
         """`do` for all items, several at a time; the results in the order of the items."""
         results: dict[int, T] = {}
-        stop = threading.Event()
 
         def one(numbered: tuple[int, Any]) -> None:
-            if not stop.is_set():
-                results[numbered[0]] = do(numbered[1])
+            results[numbered[0]] = do(numbered[1])
 
-        ranged.run_all(one, [*enumerate(items)], self._workers, stop)
+        ranged.run_all(one, [*enumerate(items)], self._workers, threading.Event())
         return [results[index] for index in range(len(items))]
 
     def _copy_step(self, source: Resource, name: str, last: Unfinished | None) -> Resource | Unfinished:

@@ -46,6 +46,7 @@ __all__ = [
     "download",
     "parse_retry_after",
     "partial_paths",
+    "run_all",
 ]
 
 T = TypeVar("T")
@@ -237,8 +238,8 @@ def download(
     ``sha256`` (hex) and ``git_sha1`` (a git blob id) are verified when given, and what ``verify`` says: it gets the
     complete file, not yet under its name, and its SHA-256, and returns a complaint or "". ``etag`` names the version of
     the object: parts of another version are never resumed. ``progress`` gets the number of bytes newly known to be on
-    disk (resumed ones included, negative when bytes are given up), one call at a time. ``stop`` ends the transfer early
-    from another thread.
+    disk (resumed ones included, negative when bytes are given up), one call at a time; what it raises ends the
+    transfer. ``stop`` ends it early from another thread.
 
     Raises TransferError (budget spent, disk full, stopped) and CorruptSourceError (wrong digest twice). After an error
     or an interrupt the finished parts stay for the next run; if there are none, nothing stays.
@@ -377,9 +378,8 @@ class _Transfer:
                     self._fetch_part(index, descriptor, lambda: over.is_set() or self.outer_stopped())
             finally:
                 os.close(descriptor)
-        except StoppedError:
-            return
-        except BaseException as error:  # carried to the thread that called download(), which raises it
+        # Also StoppedError: `progress` may end the transfer with it. Carried to the thread that called download().
+        except BaseException as error:
             failures.append(error)
             over.set()
 
@@ -618,12 +618,24 @@ def _sync_data(descriptor: int) -> None:
 def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: threading.Event) -> None:
     """``fetch`` every item on ``at_once`` threads; the first error (or an interrupt) stops the others and is raised.
 
-    ``stop`` is what the fetches of this group watch; it is set when the group ends, for whatever reason.
+    ``stop`` is what the fetches of this group watch; it is set when the group ends, for whatever reason. Once it is
+    set, no further item is begun.
     """
+
+    def guarded(item: T) -> None:
+        if stop.is_set():
+            return
+        try:
+            fetch(item)
+        except BaseException:
+            # Here and not by the thread that waits: until that one runs, the others would begin more items.
+            stop.set()
+            raise
+
     pool = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="transfer")
     futures: list[Future[None]] = []
     try:
-        futures = [pool.submit(fetch, item) for item in items]
+        futures = [pool.submit(guarded, item) for item in items]
         wait(futures, return_when=FIRST_EXCEPTION)
     finally:
         stop.set()

@@ -76,13 +76,11 @@ class Composer:
     def _each(self, do: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """`do` for all items, several at a time; the results in the order of the items."""
         results: dict[int, R] = {}
-        stop = threading.Event()
 
         def one(numbered: tuple[int, T]) -> None:
-            if not stop.is_set():
-                results[numbered[0]] = do(numbered[1])
+            results[numbered[0]] = do(numbered[1])
 
-        ranged.run_all(one, [*enumerate(items)], self._workers, stop)
+        ranged.run_all(one, [*enumerate(items)], self._workers, threading.Event())
         return [results[index] for index in range(len(items))]
 
     def _assemble(

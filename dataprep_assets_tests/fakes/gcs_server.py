@@ -37,6 +37,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.request import urlopen
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
@@ -246,7 +247,10 @@ class GcsServer:
             return sum(entry.operation == operation and within in entry.name for entry in self.log[since:])
 
     def await_the_end_of_connections_beside(self, known: Set[tuple[str, int]]) -> None:
-        """Wait until what killed clients had sent was read and done; a stalled request is not waited for."""
+        """Wait until what killed clients had sent was read and done; a request that hears silence is not waited for."""
+        # Connections are accepted in the order in which they came: after this one, all of them are known.
+        with urlopen(f"{self.endpoint}/storage/v1/b/{self.bucket}", timeout=30):
+            pass
         deadline = time.monotonic() + 30
         while self.connections - known:
             assert time.monotonic() < deadline, f"connections are still open: {self.connections - known}"
@@ -278,6 +282,11 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, gcs: GcsServer) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.gcs = gcs
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        # Here and not by the connection's thread, which may begin much later.
+        self.gcs.connections.add(client_address)
+        super().process_request(request, client_address)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Silence: clients that are killed on purpose drop their connections."""
@@ -320,10 +329,6 @@ class _Handler(BaseHTTPRequestHandler):
     @property
     def gcs(self) -> GcsServer:
         return self.server.gcs
-
-    def setup(self) -> None:
-        self.gcs.connections.add(self.client_address)
-        super().setup()
 
     def finish(self) -> None:
         self.gcs.connections.discard(self.client_address)
@@ -552,7 +557,7 @@ class _Handler(BaseHTTPRequestHandler):
             }
             _demand_preconditions(stored, conditions)
             size, limit = len(stored.data), self.gcs.rewrite_bytes
-            copied = self.gcs.rewrites.pop(self.query["rewriteToken"]) if "rewriteToken" in self.query else 0
+            copied = self.gcs.rewrites[self.query["rewriteToken"]] if "rewriteToken" in self.query else 0
             copied = size if "/copyTo/" in self.where else min(size, copied + limit)
             told = {"kind": "storage#rewriteResponse", "totalBytesRewritten": str(copied), "objectSize": str(size)}
             if copied < size:
@@ -804,6 +809,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "truncate":
             self.close_connection = True
         elif kind == "hang":
+            self.gcs.connections.discard(self.client_address)
             self.gcs.closing.wait(30)
             self.close_connection = True
 

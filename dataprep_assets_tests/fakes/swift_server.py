@@ -50,6 +50,7 @@ default = yes
 max_file_size = 5368709122
 """
 
+# Swift leaves an update of a listing that takes longer than `container_update_timeout` to a daemon, and none runs here.
 _DEFAULT = """
 [DEFAULT]
 bind_ip = 127.0.0.1
@@ -64,6 +65,9 @@ fallocate_reserve = 0
 log_name = {role}
 log_address = {folder}/no-syslog
 log_level = ERROR
+node_timeout = 60
+conn_timeout = 10
+container_update_timeout = 60
 """
 
 _STORAGE = """

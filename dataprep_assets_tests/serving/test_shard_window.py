@@ -8,7 +8,8 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from dataprep_assets.serving import cache as cache_module
 from dataprep_assets.serving.progress import Bar
 from dataprep_assets.serving.release import Place, read_release
 from dataprep_assets.serving.shard_window import WindowEvent
+from dataprep_assets.stores import ranged
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.ranged import RetryPolicy
 from dataprep_assets.stores.store import ObjectInfo, Progress
@@ -51,6 +53,46 @@ class Watched(LocalStore):
         self.before(key)
         self.fetched.append(key)
         return super().download(key, target, sha256=sha256, progress=progress)
+
+
+class Chunked(LocalStore):
+    """A folder store of small ranges, each in several chunks, whose files are fetched by `workers` threads."""
+
+    RANGE, CHUNK = 1 << 16, 1 << 14
+
+    def __init__(self, root: Path, workers: int) -> None:
+        super().__init__(root)
+        self.workers = workers
+        self.ranges: list[tuple[str, int]] = []
+        # Called before each chunk with the file's name and how many of its chunks were given before.
+        self.before: Callable[[str, int], None] = lambda key, given: None
+        self._given: Counter[str] = Counter()
+
+    def download(
+        self, key: str, target: Path, *, sha256: str | None = None, progress: Progress | None = None
+    ) -> ObjectInfo:
+        info = self.head(key)
+        assert info is not None
+
+        def read(start: int, stop: int) -> Iterator[bytes]:
+            self.ranges.append((key, start))
+            for at in range(start, stop, self.CHUNK):
+                self.before(key, self._given[key])
+                yield b"".join(self.read(key, at, min(stop, at + self.CHUNK), version=info.version))
+                self._given[key] += 1
+
+        ranged.download(
+            read,
+            size=info.bytes,
+            target=target,
+            sha256=sha256,
+            etag=info.version,
+            label=key,
+            part_bytes=self.RANGE,
+            workers=self.workers,
+            progress=progress,
+        )
+        return info
 
 
 def watched(root: Path, samples: tuple[int, ...] = (8, 8, 8), **options: Any) -> tuple[Place, Watched]:
@@ -518,6 +560,49 @@ def test_a_jump_gives_up_the_prefetch_of_the_old_place(tmp_path: Path) -> None:
     assert [f for f in data_files(tmp_path / "cache") if f.endswith(".npy")] == ["train_000004.npy", "train_000005.npy"]
 
 
+@pytest.mark.parametrize(("workers", "chunks", "finished"), [(3, 1, 0), (1, 6, 1)])
+@pytest.mark.parametrize("end", ["jump", "close"])
+def test_a_prefetch_ends_in_the_middle_of_its_first_ranges(
+    tmp_path: Path, end: str, workers: int, chunks: int, finished: int
+) -> None:
+    """With several ranges under way and none finished, and with one finished, which stays."""
+    cache, name = tmp_path / "cache", "train_000001.npy"
+    published(tmp_path, (1 << 14,) * 6)
+    store = Chunked(tmp_path / "store", workers)
+    every = range(0, (tmp_path / "built" / name).stat().st_size, store.RANGE)
+    paused = threading.Semaphore(0)
+    events: list[WindowEvent] = []
+
+    def pause(key: str, given: int) -> None:
+        if key == name and given >= chunks:
+            paused.release()
+            until(lambda: window.status().next != 1 if end == "jump" else window._closed)
+
+    store.before = pause
+    with ShardWindow(Place(store), cache, 1, retry=QUICK, on_event=events.append) as window:
+        window.swap(0)
+        for _ in range(workers):
+            assert paused.acquire(timeout=20)
+        if end == "jump":
+            window.prepare(4)
+            window.wait(20)
+            assert_is(window.swap(4), 4, 1 << 14)
+        else:
+            window.close()
+            assert not window._thread.is_alive()
+    assert [event for event in events if event.error] == []
+    # Nothing was fetched again, and nothing beyond the ranges that were under way.
+    assert sorted(start for key, start in store.ranges if key == name) == [*every][: workers + finished]
+    left = [path for path in data_files(cache) if path.startswith(name)]
+    assert left == ([f"{name}.part", f"{name}.part.json"] if finished else [])
+    store.ranges.clear()
+    store.before = lambda key, given: None
+    with ShardWindow(Place(store), cache, 1, retry=QUICK) as window:
+        assert_is(window.swap(1), 1, 1 << 14)
+    assert sorted(start for key, start in store.ranges if key == name) == [*every][finished:]
+    assert name in data_files(cache)
+
+
 def test_many_threads_swap_together(tmp_path: Path) -> None:
     place, store = watched(tmp_path)
     with ShardWindow(place, tmp_path / "cache", 1) as window:
@@ -568,7 +653,7 @@ def test_wait_times_out_and_waiting_for_nothing_returns(tmp_path: Path) -> None:
         window.prepare(0)
         with pytest.raises(TimeoutError, match="shard 0 is not ready after"):
             window.wait(0.05)
-        assert window.status().fetching == 0
+        until(lambda: window.status().fetching == 0)
         gate.set()
         window.wait(20)
         assert window.status().ready == (0,)

@@ -175,12 +175,14 @@ def test_two_uploads_of_the_same_bytes_share_their_parts(client: Any, server: Gc
     data = content(40 * PART)
     (tmp_path / "file").write_bytes(data)
     results: list[str | None] = []
-    threads = [
-        threading.Thread(
-            target=lambda: results.append(store_on(client).upload(tmp_path / "file", "key", sha256=sha256(data)).sha256)
-        )
-        for _ in range(3)
-    ]
+    # Pauses long enough for another upload to end meanwhile.
+    retry = RetryPolicy(attempts=4, base_seconds=0.05, max_seconds=0.5)
+
+    def upload() -> None:
+        store = store_on(client, retry=retry)
+        results.append(store.upload(tmp_path / "file", "key", sha256=sha256(data)).sha256)
+
+    threads = [threading.Thread(target=upload) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -303,6 +305,9 @@ def test_an_upload_that_was_killed_goes_on_and_showed_nothing(
     (tmp_path / "file").write_bytes(data)
     server.store("key", b"the old object")
     server.seconds_per_block = 0.01
+    # However late the kill comes: it is not complete before it.
+    if moment in ("first part", "many parts"):
+        server.fail("compose", "stall", times=None)
     if moment == "joining":
         server.fail("compose", "stall", first=2)
     if moment == "removing":
@@ -342,12 +347,15 @@ def test_a_download_that_was_killed_goes_on(client: Any, server: GcsServer, tmp_
     server.store("key", data)
     server.seconds_per_block = 0.01
     target = tmp_path / "folder" / "file"
+    # However late the kill comes: it is not complete before it.
+    server.fail("media", "stall", first=ranges + 6, times=None)
     mine = frozenset(server.connections)
     with running(server, DOWNLOAD, target, sha256(data)) as process:
         wait_for(lambda: server.count("media") > ranges + 4, process)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert not target.exists()
+    server.heal()
     server.seconds_per_block = 0.0
     server.await_the_end_of_connections_beside(mine)
     sent = len(server.log)

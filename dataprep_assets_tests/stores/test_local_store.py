@@ -9,10 +9,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dataprep_assets.errors import ConfigError, SourceError, TransferError
+from dataprep_assets.stores import files
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import ConflictError
 from dataprep_assets_tests.stores.contract import StoreContract, content, sha256
@@ -132,24 +134,22 @@ def test_a_composition_has_a_version_of_its_own_each_time(store: LocalStore) -> 
     assert len(set(versions)) == 50
 
 
-def test_a_source_that_changes_while_it_is_joined_is_noticed(store: LocalStore, tmp_path: Path) -> None:
-    data = content(64 << 20)
-    store.put("large", data)
-    done = threading.Event()
+@pytest.mark.parametrize(("owner", "step"), [(os, "copy_file_range"), (files, "concatenate")], ids=["during", "after"])
+def test_a_source_that_changes_while_it_is_joined_is_noticed(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, step: str
+) -> None:
+    store.put("large", content(1 << 20))
+    real = getattr(owner, step)
 
-    def append() -> None:
-        with open(tmp_path / "root" / "large", "ab", buffering=0) as file:
-            while not done.is_set():
-                file.write(b"more")
+    def changing(*arguments: Any, **options: Any) -> int:
+        moved: int = real(*arguments, **options)
+        with open(tmp_path / "root" / "large", "ab") as file:
+            file.write(b"more")
+        return moved
 
-    thread = threading.Thread(target=append)
-    thread.start()
-    try:
-        with pytest.raises(ConflictError):
-            store.compose(["large", "large"], "key")
-    finally:
-        done.set()
-        thread.join()
+    monkeypatch.setattr(owner, step, changing)
+    with pytest.raises(ConflictError):
+        store.compose(["large", "large"], "key")
     assert store.head("key") is None
 
 

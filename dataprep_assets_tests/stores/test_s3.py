@@ -1,6 +1,5 @@
 """The contract on real S3 servers, and what only S3 can get wrong."""
 
-import socket
 import subprocess
 import traceback
 import uuid
@@ -19,6 +18,7 @@ from dataprep_assets.stores.s3 import S3Store
 from dataprep_assets.stores.s3_api import CredentialNames, s3_client
 from dataprep_assets_tests.fakes.buckets import PART_BYTES, QUICK, Resource, new_bucket, new_client, new_store
 from dataprep_assets_tests.fakes.fault_proxy import FaultProxy
+from dataprep_assets_tests.fakes.nobody import nobody_there
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET, SwiftServer
 from dataprep_assets_tests.stores.contract import StoreContract, content, sha256
 
@@ -118,10 +118,9 @@ def test_a_bucket_that_is_not_there_is_not_an_empty_one(swift: SwiftServer) -> N
 
 
 def test_an_endpoint_that_cannot_be_reached_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    caught = refusal(lambda: new_store(f"http://127.0.0.1:{port}", "bucket").head("key"))
-    assert f"cannot connect to http://127.0.0.1:{port}" in caught.message
+    with nobody_there() as url:
+        caught = refusal(lambda: new_store(url, "bucket").head("key"))
+    assert f"cannot connect to {url}" in caught.message
 
 
 def test_a_client_with_retries_or_checksums_of_its_own_is_refused(swift: SwiftServer) -> None:

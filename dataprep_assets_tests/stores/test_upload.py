@@ -183,13 +183,13 @@ def test_a_body_longer_than_the_time_limit_arrives_while_it_moves() -> None:
                 left -= len(block)
                 if not left:
                     break
-                time.sleep(0.02)
+                time.sleep(0.05)
                 block = peer.recv(128 * 1024)
             peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
     thread = threading.Thread(target=receive)
     thread.start()
-    connection = http.client.HTTPConnection("127.0.0.1", server.getsockname()[1], timeout=0.6)
+    connection = http.client.HTTPConnection("127.0.0.1", server.getsockname()[1], timeout=2.0)
     connection.request("PUT", "/", body=PartBody(memoryview(data)), headers={"Content-Length": str(len(data))})
     thread.join(30)
     assert connection.getresponse().status == 200
