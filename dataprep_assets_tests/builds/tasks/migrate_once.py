@@ -6,6 +6,7 @@ that is killed at write point `at` (0: never); it answers each with the child's 
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -23,7 +24,8 @@ def main(mode: str) -> None:
     for line in sys.stdin:
         home, log, at = json.loads(line)
         if (child := os.fork()) == 0:
-            kill_points._install(kill_points._Points({"root": home, "log": log, "role": "parent", "at": at}))
+            plan = {"root": home, "log": log, "role": "parent", "at": at, "signal": signal.SIGKILL}
+            kill_points._install(kill_points._Points(plan))
             project = Project(Path(home))
             project.migrate(declaration(project, mode))
             os._exit(0)
