@@ -106,6 +106,7 @@ class _Open:
     staged: Path
     waiting: set[int]
     parts: dict[int, EncodedPart] = field(default_factory=dict)
+    failed: bool = False
 
 
 def build_token_bins(
@@ -142,8 +143,15 @@ def build_token_bins(
             # orders of their own would wait for each other for ever
             while waiting and waiting[0].partition in missing and pool.outstanding < 2 * pool.count:
                 work = waiting.popleft()
-                if missing[work.partition] and (made := _open(work, opened, everything, pool, verification)):
-                    yield reuse(work, made)
+                if not missing[work.partition]:
+                    continue
+                try:
+                    made = _open(work, opened, everything, pool, verification)
+                except DataprepError as error:
+                    yield ShardResult(partition=work.partition, error=error)
+                else:
+                    if made is not None:
+                        yield reuse(work, made)
 
         for event in pool.events():
             if isinstance(event, Finished):
@@ -155,20 +163,22 @@ def build_token_bins(
                         yield reuse(work, event.result)
                     elif event.error is not None:
                         yield ShardResult(partition=partition, error=event.error)
-                elif event.error is not None:
-                    # its other files may still be encoding: its lock is kept to the end of the run
-                    if opened.pop(partition, None):
-                        pool.cancel(partial(_belongs_to, partition))
-                        yield ShardResult(partition=partition, error=event.error)
-                elif kind == "encode" and partition in opened:
-                    state = opened[partition]
-                    state.parts[int(ordinal)] = event.result
-                    state.waiting.discard(int(ordinal))
-                    if not state.waiting:
-                        pool.submit(_seal_task(state), first=True)
                 elif kind == "seal":
                     opened.pop(partition).stack.close()
-                    yield ShardResult(partition=partition, receipt=event.result)
+                    yield ShardResult(partition=partition, receipt=event.result, error=event.error)
+                else:
+                    state = opened[partition]
+                    state.waiting.discard(int(ordinal))
+                    if event.error is not None and not state.failed:
+                        state.failed = True
+                        state.waiting -= {_ordinal(label) for label in pool.cancel(partial(_belongs_to, partition))}
+                        yield ShardResult(partition=partition, error=event.error)
+                    elif event.error is None:
+                        state.parts[int(ordinal)] = event.result
+                    if not state.waiting and state.failed:
+                        opened.pop(partition).stack.close()  # not before: others of its files were still encoding
+                    elif not state.waiting:
+                        pool.submit(_seal_task(state), first=True)
                 yield from advance()
             elif isinstance(event, Progress):
                 meter.add(event.done)
@@ -181,6 +191,10 @@ def _belongs_to(partition: str, label: str) -> bool:
     return label.split(":", 2)[1] == partition
 
 
+def _ordinal(label: str) -> int:
+    return int(label.split(":", 2)[2])
+
+
 def _label(kind: Literal["verify", "encode", "seal"], partition: str, ordinal: int | str = "") -> str:
     return f"{kind}:{partition}:{ordinal}"
 
@@ -189,13 +203,12 @@ def _open(
     work: ShardWork, opened: dict[str, _Open], everything: ExitStack, pool: WorkerPool, verification: Verification
 ) -> Receipt | None:
     """Take the shard's lock and submit what is to be encoded; its receipt if a rival made it while this one waited."""
-    stack = everything.enter_context(ExitStack())
-    staged = stack.enter_context(staging(work.directory, work.key))
-    if (receipt := work.store.current(work.artifact, work.key, verification)) is not None:
-        shutil.rmtree(staged)
-        stack.close()
-        return receipt
-    state = _Open(work, stack, staged, set())
+    with ExitStack() as stack:
+        staged = stack.enter_context(staging(work.directory, work.key))
+        if (receipt := work.store.current(work.artifact, work.key, verification)) is not None:
+            shutil.rmtree(staged)
+            return receipt
+        state = _Open(work, everything.enter_context(stack.pop_all()), staged, set())
     opened[work.partition] = state
     for part in work.files:
         if (done := finished_part(staged, part.ordinal)) is not None:

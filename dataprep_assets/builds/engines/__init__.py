@@ -26,8 +26,8 @@ class Pool(Protocol):
     def submit(self, task: Task, *, first: bool = False) -> None:
         """Queue a task; `first` puts it before the others."""
 
-    def cancel(self, doomed: Callable[[str], bool]) -> None:
-        """Forget queued tasks whose label is doomed; running ones go on."""
+    def cancel(self, doomed: Callable[[str], bool]) -> list[str]:
+        """Forget queued tasks whose label is doomed, and say which; running ones go on."""
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[Progress | Finished | None]:
         """Progress and ends of tasks, None at a tick without one; ends when nothing is outstanding.

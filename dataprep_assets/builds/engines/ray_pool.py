@@ -165,9 +165,11 @@ class RayPool:
         (self._queue.appendleft if first else self._queue.append)(task)
         self._dispatch()
 
-    def cancel(self, doomed: Callable[[str], bool]) -> None:
-        """Forget queued tasks whose label is doomed; running ones go on."""
+    def cancel(self, doomed: Callable[[str], bool]) -> list[str]:
+        """Forget queued tasks whose label is doomed, and say which; running ones go on."""
+        forgotten = [task.label for task in self._queue if doomed(task.label)]
         self._queue = deque(task for task in self._queue if not doomed(task.label))
+        return forgotten
 
     def _dispatch(self) -> None:
         while self._queue and len(self._running) < self.count:
