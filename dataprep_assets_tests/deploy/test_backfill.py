@@ -17,7 +17,7 @@ def test_a_backfill_survives_a_killed_worker_a_killed_run_and_a_killed_daemon(tm
     # a worker is killed on Ray alone: it takes the whole run with it elsewhere (`assets/test_killed_worker.py`)
     engine = RAY if find_spec("ray") else PROCESSES
     # so many documents that the second half takes longer than it takes to kill three processes
-    measured = measured_backfill(tmp_path, shards=60, documents=10_000, engine=engine)
+    measured = measured_backfill(tmp_path, shards=60, documents=3_000, engine=engine)
     assert measured.differences == 0
     assert measured.killed is not None
     assert measured.killed.committed >= 30

@@ -63,7 +63,7 @@ def run(found: Project, assets: list[dg.AssetsDefinition], keys: list[dg.AssetKe
     return job.execute_in_process(asset_selection=keys, instance=found.instance, raise_on_error=False, **named)
 
 
-@pytest.mark.parametrize("kind", ["local", "moto", "swift", "gcs"])
+@pytest.mark.parametrize("kind", ["local", "moto", "gcs"])
 def test_the_whole_graph_runs_and_a_trainer_reads_by_ranges(
     kind: str,
     servers: Places,
