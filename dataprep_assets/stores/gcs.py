@@ -207,7 +207,7 @@ class GcsStore(Store):
             raise ConfigError(f"{label}: compose needs at least one source")
         if len(keys) == 1 and sha256 is None:
             return self.copy(keys[0], key)
-        sources = [self._piece(found) for found in self._each(self._existing, keys)]
+        sources = [self._piece(found) for found in ranged.map_all(self._existing, keys, self._workers)]
         # An empty object adds nothing, and a composition needs at least one source.
         pieces = [piece for piece in sources if piece.bytes]
         if not pieces:
@@ -245,7 +245,7 @@ class GcsStore(Store):
         for resources in areas.values():
             mine = resources[0].metadata.get(_KEY, "").startswith(prefix)
             if mine and max(resource.updated for resource in resources) <= latest:
-                self._each(self._remove, resources)
+                ranged.map_all(self._remove, resources, self._workers)
                 swept += 1
         return swept
 
@@ -335,16 +335,6 @@ class GcsStore(Store):
     def _remove(self, resource: Resource) -> None:
         self._tried(lambda: self._api.delete(resource.name, resource.generation), f"removal of {resource.name}")
 
-    def _each(self, do: Callable[[Any], T], items: Sequence[Any]) -> "Sequence[T]":
-        """`do` for all items, several at a time; the results in the order of the items."""
-        results: dict[int, T] = {}
-
-        def one(numbered: tuple[int, Any]) -> None:
-            results[numbered[0]] = do(numbered[1])
-
-        ranged.run_all(one, [*enumerate(items)], self._workers, threading.Event())
-        return [results[index] for index in range(len(items))]
-
     def _copy_step(self, source: Resource, name: str, last: Unfinished | None) -> Resource | Unfinished:
         step = self._api.rewrite(source.name, source.generation, name, last.token if last is not None else None)
         if isinstance(step, Unfinished) and last is not None and step.bytes <= last.bytes:
@@ -384,7 +374,7 @@ class GcsStore(Store):
                     (f"{area}join-{level}-{start:08d}", pieces[start : start + _COMPOSE])
                     for start in range(0, len(pieces), _COMPOSE)
                 ]
-                pieces = [self._piece(joined) for joined in self._each(join, groups)]
+                pieces = [self._piece(joined) for joined in ranged.map_all(join, groups, self._workers)]
                 level += 1
             return self._join(name, pieces, metadata, label)
         finally:
@@ -400,7 +390,7 @@ class GcsStore(Store):
     def _remove_quietly(self, temporaries: Sequence[Resource]) -> None:
         """Remove temporaries; what cannot be removed is left to `sweep`, because the work itself is done."""
         try:
-            self._each(self._remove, temporaries)
+            ranged.map_all(self._remove, temporaries, self._workers)
         except DataprepError as error:
             logger.warning("%s: temporaries below %s remain until they are swept: %s", self.url, UPLOADS, error)
 

@@ -44,12 +44,14 @@ __all__ = [
     "digest_file",
     "discard_partial",
     "download",
+    "map_all",
     "parse_retry_after",
     "partial_paths",
     "run_all",
 ]
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 PART_BYTES = 32 * 1024 * 1024
 
@@ -645,3 +647,14 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
     causes = [error for error in errors if not isinstance(error, StoppedError)]
     for error in causes or errors:
         raise error
+
+
+def map_all(do: Callable[[T], R], items: Sequence[T], at_once: int) -> list[R]:
+    """``do`` for every item by `run_all`; the results in the order of the items."""
+    results: dict[int, R] = {}
+
+    def one(numbered: tuple[int, T]) -> None:
+        results[numbered[0]] = do(numbered[1])
+
+    run_all(one, [*enumerate(items)], at_once, threading.Event())
+    return [results[index] for index in range(len(items))]

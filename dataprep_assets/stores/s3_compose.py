@@ -10,7 +10,7 @@ recorded where the caller knows it; how it was cut is recorded too, so that its 
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -45,7 +45,7 @@ class Composer:
 
     def compose(self, keys: Sequence[str], key: str, sha256: str | None) -> ObjectInfo:
         """Concatenate one or more objects; see `Store.compose`."""
-        found = self._each(self._bucket.existing, keys)
+        found = ranged.map_all(self._bucket.existing, keys, self._workers)
         sources = [source for source in found if source.bytes] or found[:1]
         if len(sources) == 1 and (sha256 is None or sha256 == sources[0].sha256):
             return self.copy(sources[0].key, key)
@@ -73,16 +73,6 @@ class Composer:
         parts = [(Piece(0, start, stop),) for start, stop in pairwise(edges)]
         return self._assemble([found], parts, key, dict(answer.get("Metadata", {})))
 
-    def _each(self, do: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """`do` for all items, several at a time; the results in the order of the items."""
-        results: dict[int, R] = {}
-
-        def one(numbered: tuple[int, T]) -> None:
-            results[numbered[0]] = do(numbered[1])
-
-        ranged.run_all(one, [*enumerate(items)], self._workers, threading.Event())
-        return [results[index] for index in range(len(items))]
-
     def _assemble(
         self,
         sources: Sequence[ObjectInfo],
@@ -98,7 +88,7 @@ class Composer:
             upload = self._bucket.create_upload(key, metadata)
             work = partial(self._assemble_part, sources, key, upload, Lanes(self._workers), threading.Event())
             try:
-                sent = self._each(work, [*enumerate(parts, 1)])
+                sent = ranged.map_all(work, [*enumerate(parts, 1)], self._workers)
                 return complete(self._bucket, key, upload, sent, sum(lengths), metadata.get(DIGEST))
             except SpoiltError as error:
                 complaint = str(error)
