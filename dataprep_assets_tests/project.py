@@ -9,12 +9,12 @@ from typing import Any
 import dagster as dg
 
 import dataprep_assets
-from dataprep_assets.assets.corpus import CorpusAssets
-from dataprep_assets.builds.corpus import CorpusDeclaration
-from dataprep_assets.builds.manifest import load_manifest
-from dataprep_assets.components.dataset import declared
-from dataprep_assets.components.tokenized_corpus import TokenizedCorpus
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.orchestration.component import declared
+from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
+from dataprep_assets.pipelines.corpus.corpus_asset import CorpusAssets
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from resources import StorageResource, resources_of
 from resources.storage import initialized
 

@@ -206,10 +206,10 @@ def _floor_part(spec: Spec, part: int) -> None:
 
 def ours(spec: Spec) -> None:
     """(d) This project: `build_token_bins` into a fresh root; digests, ledger, receipts, sampling and syncs are on."""
-    from dataprep_assets.builds.token_bins import ShardWork, build_token_bins
-    from dataprep_assets.builds.token_stream import SourcePart, StreamPlan
     from dataprep_assets.integrity.artifact import Artifact
     from dataprep_assets.integrity.artifacts import LocalArtifacts
+    from dataprep_assets.pipelines.corpus.token_bins import ShardWork, build_token_bins
+    from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
 
     plan = StreamPlan(
         tokenizer=Path(spec.tokenizer),
@@ -262,11 +262,11 @@ def blend(spec: Spec) -> None:
     """A pretraining blend's shards: what (d) does, and Megatron's index of every shard."""
     import shutil
 
-    from dataprep_assets.builds.blend.declaration import BlendDeclaration
-    from dataprep_assets.builds.blend.indexed_bins import indexed_bins_works
-    from dataprep_assets.builds.blend.plan import load_blend_plan
-    from dataprep_assets.builds.token_bins import build_token_bins
     from dataprep_assets.integrity.artifacts import LocalArtifacts
+    from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+    from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_works
+    from dataprep_assets.pipelines.blend.plan import load_blend_plan
+    from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
 
     root = Path(shutil.copytree(Path(spec.prepared, "artifacts"), Path(spec.out, "artifacts")))
     declared = BlendDeclaration.model_validate_json(Path(spec.prepared, "blend.json").read_bytes())

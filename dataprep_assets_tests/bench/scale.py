@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from dataprep_assets.builds.corpus import CorpusDeclaration
-from dataprep_assets.builds.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
 from dataprep_assets.planning.shard_plan import ShardSizing, plan_shards
 from dataprep_assets_tests.deploy.cluster import SCRIPTS, serves
@@ -168,9 +168,9 @@ def bookkeeping(found: Any, home: Path, corpus: CorpusDeclaration, shards: int) 
     that a real shard has and runs of the real batch size."""
     import dagster as dg
 
-    from dataprep_assets.assets.dataset import receipt_metadata
     from dataprep_assets.integrity.ledger import Ledger
     from dataprep_assets.integrity.receipt import FileRecord, Receipt
+    from dataprep_assets.orchestration.dataset import receipt_metadata
 
     name = f"{corpus.dataset}_train_shards"
     partitions = dg.DynamicPartitionsDefinition(name=name)

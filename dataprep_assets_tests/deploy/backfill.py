@@ -18,15 +18,15 @@ from pathlib import Path
 
 import dagster as dg
 
-from dataprep_assets.assets.corpus import CorpusAssets
-from dataprep_assets.builds.corpus import CorpusDeclaration
-from dataprep_assets.builds.engines import PROCESSES, RAY
-from dataprep_assets.components.tokenized_corpus import TokenizedCorpus
+from dataprep_assets.execution.pool import PROCESSES, RAY
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets_tests.builds.pipeline import data_files, debris, receipts, run_pipeline
+from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
+from dataprep_assets.pipelines.corpus.corpus_asset import CorpusAssets
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.deploy.cluster import Cluster, cluster
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
 from dataprep_assets_tests.deploy.wall_time import wall_time
+from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, receipts, run_pipeline
 from resources import StorageResource, resources_of
 
 BACKFILL_TAG = "dagster/backfill"

@@ -24,8 +24,8 @@ from unittest import mock
 
 import dagster as dg
 
-from dataprep_assets.builds.corpus import CorpusDeclaration
-from dataprep_assets.components.dataset import declared
+from dataprep_assets.orchestration.component import declared
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.deploy.location import DECLARATION
 from dataprep_assets_tests.deploy.postgres import postgres
 from dataprep_assets_tests.servers import free_port, free_ports

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import dagster as dg
 
-from dataprep_assets.builds.corpus import CorpusDeclaration
-from dataprep_assets.components.dataset import declared
-from dataprep_assets.components.tokenized_corpus import TokenizedCorpus
 from dataprep_assets.definitions import bound
+from dataprep_assets.orchestration.component import declared
+from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
 DECLARATION = "DATAPREP_TEST_CORPUS"
 

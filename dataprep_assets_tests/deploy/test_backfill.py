@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.builds.engines import PROCESSES, RAY
+from dataprep_assets.execution.pool import PROCESSES, RAY
 from dataprep_assets_tests.deploy.backfill import measured_backfill
 from dataprep_assets_tests.deploy.wall_time import covered
 

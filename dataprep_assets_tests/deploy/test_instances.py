@@ -12,8 +12,8 @@ import dagster as dg
 import pytest
 import yaml
 
-from dataprep_assets.assets.dataset import CPU_POOL, NETWORK_POOL
 from dataprep_assets.definitions import defs
+from dataprep_assets.orchestration.dataset import CPU_POOL, NETWORK_POOL
 from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS
 from dataprep_assets_tests.deploy.postgres import postgres
 from dataprep_assets_tests.project import project, sample_attributes

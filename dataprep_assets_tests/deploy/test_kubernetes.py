@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from dataprep_assets.assets.dataset import NETWORK_POOL
+from dataprep_assets.orchestration.dataset import NETWORK_POOL
 from dataprep_assets_tests.deploy.cluster import DEPLOY
 from resources import storage
 

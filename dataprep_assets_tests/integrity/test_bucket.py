@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dataprep_assets.builds.artifact import Written, have
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
+from dataprep_assets.graph.build import Written, have
 from dataprep_assets.integrity import copies
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Part

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.builds.artifact import Written, have
 from dataprep_assets.errors import IntegrityError, TransferError
+from dataprep_assets.graph.build import Written, have
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.commit import STAGING

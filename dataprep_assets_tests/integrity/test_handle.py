@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.builds.artifact import Written, have
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
+from dataprep_assets.graph.build import Written, have
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts

@@ -19,8 +19,8 @@ from dataprep_assets.integrity.sync import MANIFEST, Item, Sync, inventory
 from dataprep_assets.integrity.verify import verify_store
 from dataprep_assets.stores.connect import LocalPlace, Place, server_between
 from dataprep_assets.stores.store import ObjectInfo, Store
-from dataprep_assets_tests.builds.pipeline import run_pipeline, sample_declaration
 from dataprep_assets_tests.fakes.places import Places, places
+from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
 SHARDS = {
     "tokenized/train_000000.npy": bytes(128 + 4 * 4096),

@@ -11,7 +11,7 @@ import pytest
 
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.integrity.verify import verify
-from dataprep_assets_tests.builds.pipeline import run_pipeline, sample_declaration
+from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
 
 @pytest.fixture(scope="module")

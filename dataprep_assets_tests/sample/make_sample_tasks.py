@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from dataprep_assets.builds.tasks.contract import SPLITS, Split, shipped_contracts
+from dataprep_assets.pipelines.tasks.contract import SPLITS, Split, shipped_contracts
 
 SEED = "dataprep-assets sample tasks 1"
 LAYOUT = "Data/rejection_sampling/0_data"

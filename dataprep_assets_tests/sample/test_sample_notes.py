@@ -2,7 +2,7 @@
 
 import json
 
-from dataprep_assets_tests.builds.notes.pipeline import SAMPLE
+from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLE
 from dataprep_assets_tests.sample.make_sample_notes import sample_cohorts
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 import dataprep_assets
-from dataprep_assets.builds.tasks.declaration import TaskMigrationDeclaration
-from dataprep_assets.builds.tasks.migration import migrate_task
-from dataprep_assets.builds.tasks.work import partitions, work_of
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.proofs.task_folder import TaskFolder, prove_task_folder
+from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.migration import migrate_task
+from dataprep_assets.pipelines.tasks.task_folder_proofs import TaskFolder, prove_task_folder
+from dataprep_assets.pipelines.tasks.work import partitions, work_of
 from dataprep_assets_tests.sample.make_sample_tasks import COUNTS, LAYOUT, MOST, VERSIONS, task_rows, write_sample
 
 COMMITTED = Path(dataprep_assets.__file__).parent / "defs" / "sample_tasks" / "data"

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.builds.release.published import send_release
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.pipelines.release.published import send_release
 from dataprep_assets.serving.release import Place, Release, ReleaseFile, ReleaseShard
 from dataprep_assets.stores.local import LocalStore
 

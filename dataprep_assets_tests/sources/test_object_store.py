@@ -15,21 +15,21 @@ from typing import Any
 import pytest
 import yaml
 
-from dataprep_assets.builds.corpus import CorpusDeclaration
-from dataprep_assets.builds.manifest import build_manifest_artifact, load_manifest
-from dataprep_assets.builds.snapshot import build_snapshot
-from dataprep_assets.components.dataset import declared
 from dataprep_assets.errors import ConfigError, CorruptSourceError, DataprepError, SourceError, TransferError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.orchestration.component import declared
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact, load_manifest
+from dataprep_assets.pipelines.corpus.snapshot import build_snapshot
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
 from dataprep_assets.sources.object_store import ObjectStorePrefix
 from dataprep_assets.stores.connect import S3Place
-from dataprep_assets_tests.builds.pipeline import data_files, run_pipeline
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.fault_proxy import FaultProxy
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.fakes.moto_server import moto_server as moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET, SwiftServer
+from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, run_pipeline
 from dataprep_assets_tests.project import SAMPLE, sample_attributes
 from dataprep_assets_tests.sources.buckets import S3, Bucket, Gcs, Trouble
 

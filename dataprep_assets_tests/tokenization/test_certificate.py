@@ -28,7 +28,7 @@ from dataprep_assets.tokenization.engines import (
     SpecialTokens,
     fast_engine,
 )
-from dataprep_assets_tests.builds.shards import SEPARATOR, bundle, certificate
+from dataprep_assets_tests.pipelines.corpus.shards import SEPARATOR, bundle, certificate
 from dataprep_assets_tests.sources.test_records import read
 
 Ids = NDArray[np.uint32]

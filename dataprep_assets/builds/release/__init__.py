@@ -1,1 +1,0 @@
-"""Builds a release: npy shards as a view of the token stream, and their publication to a store."""

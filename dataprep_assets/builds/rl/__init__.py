@@ -1,1 +1,0 @@
-"""RL data: records transformed into JSON lines."""

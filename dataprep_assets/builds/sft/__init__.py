@@ -1,1 +1,0 @@
-"""Builds packed chat data: rows to spooled sequences, sequences to packed Parquet."""

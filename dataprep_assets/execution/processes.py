@@ -1,0 +1,262 @@
+"""A pool of worker processes that fails loudly.
+
+Workers are fresh interpreters, never forks: a fork beside a thread that a tokenizer library or a client started can
+hang for ever. They are started with `-c`, not through `multiprocessing`, which would import the parent's main module
+(Dagster's command line) into each of them. A worker that dies is noticed at once, because its end of the socket
+closes, and is named with the task it held. Workers die with their parent (the kernel sees to it), so a killed run
+leaves nothing that still writes.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING, Any
+
+from dataprep_assets.errors import DataprepError, WorkerDiedError
+
+_PR_SET_PDEATHSIG = 1
+_DYING_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """A picklable module-level function and its arguments; `label` names it in errors and progress."""
+
+    label: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a running task has done since its last message: counts by name (tokens, documents, source_bytes)."""
+
+    label: str
+    done: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A task's end: its result, or the error it raised."""
+
+    task: Task
+    result: Any
+    error: Exception | None
+
+
+if TYPE_CHECKING:
+    Channel = Connection[Any, Any]
+else:
+    Channel = Connection
+
+_channel: Channel | None = None
+_label = ""
+
+
+def report(**done: int) -> None:
+    """Called inside a task: tell the parent what was done since the last call. Nothing happens outside a pool."""
+    if _channel is not None:
+        _channel.send(("progress", Progress(_label, done)))
+
+
+def _die_with_parent(parent: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)  # the parent died before the kernel was told
+
+
+def serve(handle: int, parent: int) -> None:
+    """A worker's whole life: take tasks from the socket until it closes. Run by `WorkerPool` in a new interpreter."""
+    global _channel, _label
+    _die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    channel: Channel = Connection(handle)
+    _channel = channel
+    while True:
+        try:
+            task: Task | None = channel.recv()
+        except EOFError:
+            return
+        if task is None:
+            return
+        _label = task.label
+        try:
+            answer: tuple[str, Any] = ("result", task.function(*task.arguments))
+        except DataprepError as error:
+            answer = ("error", error)
+        except Exception as error:  # a bug or the operating system: the parent gets its name, not a dead worker
+            answer = ("error", DataprepError(f"{task.label}: {type(error).__name__}: {error}"))
+        channel.send(answer)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a worker that has closed its socket, which may be long before the kernel is done with it."""
+    try:
+        return process.wait(_DYING_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+class WorkerPool:
+    """Runs tasks on `count` processes. Use as a context manager; leaving it ends the workers at once.
+
+    `silent` workers have no standard error: a native library that panics prints its message there before Python hears
+    of it, and the message may quote what it was given.
+    """
+
+    def __init__(self, count: int, environment: dict[str, str] | None = None, *, silent: bool = False) -> None:
+        self.count = max(1, count)
+        self._silent = silent
+        self._environment = environment or {}
+        self._idle: list[tuple[subprocess.Popen[bytes], Channel]] = []
+        self._busy: dict[Channel, tuple[subprocess.Popen[bytes], Task]] = {}
+        self._queue: deque[Task] = deque()
+
+    def __enter__(self) -> "WorkerPool":
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        workers = [*self._idle, *((worker, end) for end, (worker, _) in self._busy.items())]
+        for process, channel in workers:
+            channel.close()
+            process.kill()
+        for process, _ in workers:
+            process.wait()
+
+    @property
+    def outstanding(self) -> int:
+        """Tasks submitted and not finished."""
+        return len(self._queue) + len(self._busy)
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the live workers."""
+        return [process.pid for process, _ in [*self._idle, *((p, c) for c, (p, _) in self._busy.items())]]
+
+    def submit(self, task: Task, *, first: bool = False) -> None:
+        """Queue a task; `first` puts it before the others."""
+        (self._queue.appendleft if first else self._queue.append)(task)
+        self._dispatch()
+
+    def cancel(self, doomed: Callable[[str], bool]) -> list[str]:
+        """Forget queued tasks whose label is doomed, and say which; running ones go on."""
+        forgotten = [task.label for task in self._queue if doomed(task.label)]
+        self._queue = deque(task for task in self._queue if not doomed(task.label))
+        return forgotten
+
+    def _spawn(self) -> tuple[subprocess.Popen[bytes], Channel]:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            code = f"from dataprep_assets.execution.processes import serve; serve({theirs.fileno()}, {os.getpid()})"
+            path = os.pathsep.join(entry for entry in sys.path if entry)
+            process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL if self._silent else None,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **self._environment, "PYTHONPATH": path},
+            )
+        return process, Connection(ours.detach())
+
+    def _dispatch(self) -> None:
+        while self._queue and (self._idle or len(self._busy) < self.count):
+            process, channel = self._idle.pop() if self._idle else self._spawn()
+            task = self._queue.popleft()
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a dead worker is reported by `events`
+                channel.send(task)
+            self._busy[channel] = (process, task)
+
+    def events(self, tick_seconds: float = 0.5) -> Iterator[Progress | Finished | None]:
+        """Progress and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.
+
+        Tasks may be submitted while iterating. Raises WorkerDiedError as soon as a worker ends without an answer.
+        """
+        while self.outstanding:
+            ready = wait(list(self._busy), tick_seconds)
+            if not ready:
+                yield None
+            for channel in ready:
+                yield from self._receive(channel)  # type: ignore[arg-type]
+
+    def _receive(self, channel: Channel) -> Iterator[Progress | Finished]:
+        process, task = self._busy[channel]
+        try:
+            kind, value = channel.recv()
+        except (EOFError, OSError):
+            code = _ended(process)
+            how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            raise WorkerDiedError(
+                f"{task.label}: its worker process died ({how}; 9 is often the kernel running out of memory). "
+                "Finished files are kept: run it again"
+            ) from None
+        if kind == "progress":
+            yield value
+            return
+        del self._busy[channel]
+        self._idle.append((process, channel))
+        self._dispatch()
+        yield Finished(task, value if kind == "result" else None, value if kind == "error" else None)
+
+
+class Meter:
+    """Counts what was done of a known total, and says when it will end.
+
+    Rates and the time left are over the whole run so far; saturation is the CPU time of the workers over wall × count.
+    """
+
+    def __init__(self, total_source_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.started = clock()
+        self.total_source_bytes = total_source_bytes
+        self.done: dict[str, int] = {"tokens": 0, "documents": 0, "source_bytes": 0, "cpu_ms": 0}
+
+    def add(self, done: dict[str, int]) -> None:
+        """Count the counts of a progress message."""
+        for name, value in done.items():
+            self.done[name] = self.done.get(name, 0) + value
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return max(self._clock() - self.started, 1e-9)
+
+    @property
+    def fraction(self) -> float:
+        """Done of the total, by source bytes, 0 to 1."""
+        return min(1.0, self.done["source_bytes"] / self.total_source_bytes) if self.total_source_bytes else 1.0
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """Until the end, at the rate so far; None before there is one."""
+        return self.seconds * (1 - self.fraction) / self.fraction if self.fraction > 0 else None
+
+    @property
+    def expected_tokens(self) -> int | None:
+        """Tokens in all, at the tokens per source byte so far."""
+        return int(self.done["tokens"] / self.fraction) if self.fraction > 0 else None
+
+    def line(self, workers: int) -> str:
+        """One line for a log or a terminal."""
+        tokens, source, seconds = self.done["tokens"], self.done["source_bytes"], self.seconds
+        eta = f"{self.eta_seconds:,.0f} s" if self.eta_seconds is not None else "?"
+        if not tokens:
+            return f"{self.fraction:6.1%}  {source / 1e6:,.1f} of {self.total_source_bytes / 1e6:,.1f} MB  " + (
+                f"{source / seconds / 1e6:.1f} MB/s  ETA {eta}"
+            )
+        saturation = self.done["cpu_ms"] / 10 / (seconds * workers)
+        total = f"~{self.expected_tokens:,}" if self.expected_tokens is not None else "?"
+        return (
+            f"{self.fraction:6.1%}  {tokens:,} of {total} tokens  {tokens / seconds / 1e6:.2f} M tokens/s  "
+            f"{self.done['documents']:,} documents  ETA {eta}  CPU {saturation:.0f} % of {workers} workers"
+        )

@@ -1,0 +1,207 @@
+"""Tasks on a Ray cluster, behind the interface of `workers.WorkerPool`.
+
+The cluster is an existing one (`RAY_ADDRESS`, or whatever this process is already connected to), else a local one
+that lives as long as the pool. Ray retries a task whose worker or node dies; after `RETRIES` of that the run fails and
+names the task, so nothing is lost silently. A retried shard finds the parts that were finished in its staging
+directory when it lands on a machine that can see it, and begins anew when it does not: the bytes are the same.
+
+Every node must be able to import this project at the same version and see the tokenizer under the same path. Artifacts
+in a bucket need no shared disk; artifacts in a folder need one that is mounted everywhere.
+"""
+
+import os
+import pickle
+import secrets
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Self
+
+from dataprep_assets.errors import ConfigError, DataprepError, WorkerDiedError
+from dataprep_assets.execution import processes as workers
+from dataprep_assets.execution.processes import Finished, Progress, Task
+
+ADDRESS = "RAY_ADDRESS"
+_TOKEN = "RAY_AUTH_TOKEN"
+RETRIES = 2
+"""A second lost worker is bad luck, a third is the shard's own doing (memory, mostly)."""
+_REPORT_SECONDS = 1.0
+_CONNECT_SECONDS = 10.0
+
+
+class _Board:
+    """An actor: what the running tasks have done since somebody asked."""
+
+    def __init__(self) -> None:
+        self._done: list[Progress] = []
+
+    def add(self, progress: Progress) -> None:
+        self._done.append(progress)
+
+    def take(self) -> list[Progress]:
+        taken, self._done = self._done, []
+        return taken
+
+
+class _Channel:
+    """What `workers.report` writes to inside a Ray task: sums, sent to the board once a second."""
+
+    def __init__(self, board: Any) -> None:
+        self._board, self._sums, self._sent = board, dict[str, int](), time.monotonic()
+        self._added: Any = None
+
+    def send(self, message: tuple[str, Progress]) -> None:
+        _, progress = message
+        for name, value in progress.done.items():
+            self._sums[name] = self._sums.get(name, 0) + value
+        if time.monotonic() - self._sent >= _REPORT_SECONDS:
+            self._flush(progress.label)
+
+    def _flush(self, label: str) -> None:
+        if self._sums:
+            self._added = self._board.add.remote(Progress(label, self._sums))
+        self._sums, self._sent = {}, time.monotonic()
+
+    def close(self, label: str, wait: Callable[[Any], object]) -> None:
+        """Send the rest, and wait until all is on the board: the driver looks there last when it hears of the end."""
+        self._flush(label)
+        if self._added is not None:  # an actor takes one caller's messages in their order
+            wait(self._added)
+
+
+def _run(packed: bytes, settings: Mapping[str, str], board: Any) -> tuple[str, Any]:
+    """A Ray task: the answer that a worker process would send. The task travels packed, so that `settings` are in
+    force before the libraries that read them are imported."""
+    import ray
+
+    os.environ.update(settings)
+    task: Task = pickle.loads(packed)
+    channel = _Channel(board)
+    workers._channel, workers._label = channel, task.label  # type: ignore[assignment]
+    try:
+        return "result", task.function(*task.arguments)
+    except DataprepError as error:
+        return "error", error
+    except Exception as error:  # a bug or the operating system: the driver gets its name, and Ray does not retry it
+        return "error", DataprepError(f"{task.label}: {type(error).__name__}: {error}")
+    finally:
+        workers._channel = None
+        with suppress(ray.exceptions.RayError):  # a lost board costs numbers in a log, and must not cost the shard
+            channel.close(task.label, ray.get)
+
+
+def _require_listener(address: str | None) -> None:
+    """OSError at once when nobody listens: Ray itself would try for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+
+
+def _remedy(error: BaseException) -> str:
+    """What to do about a refused token, which Ray names only in the causes of its error."""
+    refused = "InvalidAuthToken" in f"{error} {error.__cause__} {error.__context__}"
+    return f". It asks for its token: set RAY_AUTH_MODE=token and {_TOKEN}" if refused else ""
+
+
+class RayPool:
+    """Runs tasks on a Ray cluster, one CPU each. Use as a context manager; leaving it cancels what is running."""
+
+    def __init__(self, count: int, settings: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise ConfigError(
+                "run_on (or DATAPREP_ENGINE): `ray` needs the extra of that name: pip install 'dataprep-assets[ray]'"
+            ) from error
+        self._ray, self._settings = ray, dict(settings)
+        self._count, self._address = max(1, count), environment.get(ADDRESS) or None
+        self.count = self._count
+        self._owner = False
+        self._queue: deque[Task] = deque()
+        self._running: dict[Any, Task] = {}
+
+    def __enter__(self) -> Self:
+        ray = self._ray
+        if not ray.is_initialized():
+            quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+            try:
+                if self._address is None:
+                    # a token by default, which Ray would keep in a file of the home directory
+                    os.environ.setdefault(_TOKEN, secrets.token_hex(32))
+                    # "local", because nothing means whatever cluster somebody started on this machine last
+                    ray.init(address="local", num_cpus=self._count, include_dashboard=False, **quiet)
+                else:
+                    _require_listener(self._address)
+                    ray.init(address=self._address, **quiet)
+            except (OSError, RuntimeError, ValueError) as error:
+                what = f"{self._address}: no Ray cluster there" if self._address else "not set: no local Ray cluster"
+                raise ConfigError(f"{ADDRESS}: {what}: {error}{_remedy(error)}") from error
+            self._owner = True
+        self.count = max(self._count, int(ray.cluster_resources().get("CPU", 0)))
+        # it may lie on any node, and comes back empty when that is lost
+        self._board = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Board).remote()
+        self._remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_run)
+        self._dispatch()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        for reference in self._running:
+            self._ray.cancel(reference, force=True)
+        self._running.clear()
+        self._queue.clear()
+        self._ray.kill(self._board)
+        if self._owner:
+            self._ray.shutdown()
+
+    @property
+    def outstanding(self) -> int:
+        """Tasks submitted and not finished."""
+        return len(self._queue) + len(self._running)
+
+    def submit(self, task: Task, *, first: bool = False) -> None:
+        """Queue a task; `first` puts it before the others."""
+        (self._queue.appendleft if first else self._queue.append)(task)
+        self._dispatch()
+
+    def cancel(self, doomed: Callable[[str], bool]) -> list[str]:
+        """Forget queued tasks whose label is doomed, and say which; running ones go on."""
+        forgotten = [task.label for task in self._queue if doomed(task.label)]
+        self._queue = deque(task for task in self._queue if not doomed(task.label))
+        return forgotten
+
+    def _dispatch(self) -> None:
+        while self._queue and len(self._running) < self.count:
+            task = self._queue.popleft()
+            named = self._remote.options(name=task.label)
+            self._running[named.remote(pickle.dumps(task), self._settings, self._board)] = task
+
+    def events(self, tick_seconds: float = 0.5) -> Iterator[Progress | Finished | None]:
+        """Progress and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.
+
+        Tasks may be submitted while iterating. Raises WorkerDiedError when a task's worker died `RETRIES` + 1 times.
+        """
+        while self.outstanding:
+            ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=tick_seconds)
+            if not ready:
+                taken: list[Progress] = self._ray.get(self._board.take.remote())
+                yield from taken
+                yield None
+            for reference in ready:
+                yield self._finished(reference)
+        yield from self._ray.get(self._board.take.remote())
+
+    def _finished(self, reference: Any) -> Finished:
+        task = self._running[reference]
+        try:
+            kind, value = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            cause = str(error).strip().partition("\n")[0]
+            raise WorkerDiedError(
+                f"{task.label}: its Ray worker died {RETRIES + 1} times, or its node is gone "
+                f"({type(error).__name__}: {cause}). Finished shards are kept: run it again"
+            ) from error
+        del self._running[reference]
+        self._dispatch()
+        return Finished(task, value if kind == "result" else None, value if kind == "error" else None)

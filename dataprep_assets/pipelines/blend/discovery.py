@@ -1,0 +1,234 @@
+"""Finds the files of each dataset of a blend: on a hub, in a bucket, or here.
+
+What decides a plan is content: SHA-256 for local files (read whole), what the hub or the bucket says of its own
+(LFS digest, git blob id, ETag), never a time. A hub's revision is pinned to its commit.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from dataprep_assets.errors import ConfigError, SourceError
+from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.pipelines.blend.declaration import BlendDataset, SourceAccessDeclaration, Unit
+from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, file_format, glob_pattern, natural_key
+from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess
+from dataprep_assets.sources.hub import HubRepo
+from dataprep_assets.sources.object_store import ObjectStorePrefix
+
+_DATA = re.compile(r"\.(parquet|(jsonl|json|ndjson)(\.(zst|gz))?)$", re.IGNORECASE)
+_NOT_DATA = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "config.json"})
+"""JSON files that tools leave beside the data; a file that is named by its path is taken for what it is."""
+_WILDCARD = re.compile(r"[*?\[]")
+_HUB = re.compile(r"hf://(?:datasets/)?([\w.-]+/[\w.-]+)(?:@([^/@]+))?/?")
+_BUCKETS = ("s3://", "gs://", "gcs://")
+_SHARD_NUMBER = re.compile(r"[-.]\d+(?:-of-\d+)?$")
+RL_SPLITS = {"train": ("train",), "val": ("validation", "val", "valid", "dev"), "test": ("test",)}
+"""Splits of an RL dataset, as its output names them, and what its files may call them."""
+
+
+@dataclass(frozen=True)
+class SourcePlace:
+    """Where a dataset's files are: the access to them, and which of them are meant (None: all data files)."""
+
+    access: SourceAccess
+    pattern: re.Pattern[str] | None = None
+    single: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discovered:
+    """A dataset of a blend with its files in natural order, pinned to `commit` where there is one."""
+
+    unit: Unit
+    entries: tuple[ManifestEntry, ...]
+    commit: str | None
+
+    @property
+    def identities(self) -> list[list[str | int | None]]:
+        """What the files are: path, size, and digest of the content (or what the source calls it)."""
+        return [[e.relpath, e.size_bytes, e.sha256 or e.etag] for e in self.entries]
+
+
+def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> SourcePlace:
+    """The access to a dataset's path; ConfigError for one that cannot be one."""
+    path = dataset.path
+    if path.startswith("hf://"):
+        found = _HUB.fullmatch(path)
+        if found is None:
+            raise ConfigError(f"{dataset.name}.path: {path!r} is not hf://organization/name or hf://…/name@revision")
+        repo = HubRepo(
+            repo_id=found[1],
+            revision=found[2] or "main",
+            endpoint=sources.hub_endpoint,
+            cache_dir=sources.hub_cache,
+        )
+        return SourcePlace(HubMirror(repo))
+    if path.startswith(_BUCKETS):
+        return _bucket_place(dataset, sources)
+    if "://" in path:
+        raise ConfigError(f"{dataset.name}.path: {path!r}: known are hf://, s3://, gs:// and local paths")
+    return _local_place(path)
+
+
+def _bucket_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> SourcePlace:
+    if sources.object_cache is None:
+        raise ConfigError(f"sources.object_cache: {dataset.name} is in {dataset.path}; name the folder to fetch it to")
+    scheme, _, rest = dataset.path.partition("://")
+    folder, pattern, single = _cut_path(rest)
+    is_s3 = scheme == "s3"
+    access = ObjectStorePrefix(
+        url=f"{'s3' if is_s3 else 'gs'}://{folder}",
+        cache_dir=sources.object_cache,
+        endpoint_url=sources.s3_endpoint if is_s3 else None,
+        region=sources.s3_region if is_s3 else "auto",
+    )
+    return SourcePlace(access, pattern, single)
+
+
+def _local_place(path: str) -> SourcePlace:
+    if Path(path).is_dir():
+        return SourcePlace(LocalTree(Path(path)))
+    folder, pattern, single = _cut_path(path)
+    return SourcePlace(LocalTree(Path(folder or "/")), pattern, single)
+
+
+def _cut_path(path: str) -> tuple[str, re.Pattern[str] | None, str | None]:
+    """`(folder, pattern below it, single file in it)` of a path that may hold wildcards or name a file."""
+    if wild := _WILDCARD.search(path):
+        folder = path[: path.rfind("/", 0, wild.start()) + 1]
+        return folder.rstrip("/"), glob_pattern(path[len(folder) :]), None
+    if _DATA.search(path):
+        return str(PurePosixPath(path).parent), None, PurePosixPath(path).name
+    return path.rstrip("/"), None, None
+
+
+def discover(unit: Unit, sources: SourceAccessDeclaration) -> Discovered:
+    """List a dataset's files, narrow them to its split and subset, digest local ones. SourceError when none is left."""
+    place = open_place(unit.dataset, sources)
+    listing = _list(place, unit.dataset)
+    files = [file for file in listing.files if _is_meant(file.relpath, place)]
+    return discovered(unit, place, listing, _narrowed(files, unit.dataset, place))
+
+
+def discover_splits(unit: Unit, sources: SourceAccessDeclaration) -> dict[str, Discovered]:
+    """The splits of an RL dataset that its paths tell (`train`, `val`, `test`), or all of it as `train`."""
+    place = open_place(unit.dataset, sources)
+    listing = _list(place, unit.dataset)
+    files = _narrowed([f for f in listing.files if _is_meant(f.relpath, place)], unit.dataset, place)
+    found = {
+        split: chosen
+        for split, names in RL_SPLITS.items()
+        if (chosen := [f for f in files if any(has_component(f.relpath, name) for name in names)])
+    }
+    if claimed := [f.relpath for f in files if sum(f in chosen for chosen in found.values()) > 1]:
+        raise SourceError(f"{unit.name}: {claimed[0]} names two splits; give each split a list of its own in the blend")
+    if left := [f.relpath for f in files if not any(f in chosen for chosen in found.values())]:
+        if found:
+            raise SourceError(
+                f"{unit.name}: {left[0]} belongs to none of the splits {list(found)} that other files name; set "
+                "`split`, or give each split a list of its own in the blend"
+            )
+        found = {"train": files}
+    return {
+        split: discovered(Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split), place, listing, chosen)
+        for split, chosen in found.items()
+    }
+
+
+def _list(place: SourcePlace, dataset: BlendDataset) -> Listing:
+    if place.single is not None and isinstance(place.access, LocalTree):
+        path = place.access.root / place.single
+        try:
+            return Listing(files=(SourceFile(relpath=place.single, size_bytes=path.stat().st_size),))
+        except OSError as error:
+            raise SourceError(f"{dataset.name}: {dataset.path}: {error.strerror or error}") from error
+    return place.access.list()
+
+
+def _is_meant(relpath: str, place: SourcePlace) -> bool:
+    if place.single is not None:
+        return relpath == place.single
+    if place.pattern is not None and not place.pattern.fullmatch(relpath):
+        return False
+    return _DATA.search(relpath) is not None and PurePosixPath(relpath).name not in _NOT_DATA
+
+
+def has_component(relpath: str, name: str) -> bool:
+    """Whether a path has `name` as the whole beginning of a part: followed by `-`, `/`, `.` or the end."""
+    return re.search(rf"(?:^|/){re.escape(name)}(?:[-/.]|$)", relpath) is not None
+
+
+def has_part(relpath: str, name: str) -> bool:
+    """Whether `name` is a whole part of a path: a folder, or a file but for its format and the number of its shard.
+
+    So `train` is a part of `train/a.parquet`, `train.jsonl.zst` and `train-00000-of-00010.parquet`.
+    """
+    *folders, file = relpath.split("/")
+    stem = _DATA.sub("", file)
+    return name in folders or name in (stem, _SHARD_NUMBER.sub("", stem))
+
+
+def matching(relpaths: Sequence[str], name: str) -> list[str]:
+    """The paths that a `split` or `subset` means, in their order.
+
+    Those of which it is a whole part (`has_part`); only where there is none, those of which it begins a part
+    (`has_component`). So `High-Quality` takes nothing of `High-Quality-Synthetic` while a folder or files of its own
+    name are there, and `code` takes `code-python/` where nothing is called `code` alone.
+    """
+    exact = [relpath for relpath in relpaths if has_part(relpath, name)]
+    return exact or [relpath for relpath in relpaths if has_component(relpath, name)]
+
+
+def _narrowed(files: Sequence[SourceFile], dataset: BlendDataset, place: SourcePlace) -> list[SourceFile]:
+    found = list(files)
+    # a file that is named has been chosen already
+    for key, wanted in (("subset", dataset.subset), ("split", dataset.split)) if place.single is None else ():
+        if wanted is None:
+            continue
+        meant = {*matching([file.relpath for file in found], wanted)}
+        kept = [file for file in found if file.relpath in meant]
+        if found and not kept:
+            shown = ", ".join(file.relpath for file in found[:5])
+            raise SourceError(
+                f"{dataset.name}.{key}: no file of {dataset.path} has the path part {wanted!r}: {shown} …"
+            )
+        found = kept
+    if not found:
+        raise SourceError(
+            f"{dataset.name}.path: {dataset.path} holds no data file (.parquet, .jsonl, .json; the last two also .zst "
+            "and .gz)"
+        )
+    return found
+
+
+def discovered(unit: Unit, place: SourcePlace, listing: Listing, files: Iterable[SourceFile]) -> Discovered:
+    """Entries of the files in natural order; local ones are read for their digests."""
+    entries = []
+    for index, file in enumerate(sorted(files, key=lambda f: natural_key(f.relpath))):
+        kind, compression = file_format(file.relpath)
+        inner = file.relpath.lower().removesuffix(".zst").removesuffix(".gz")
+        entry = ManifestEntry(
+            ordinal=index,
+            split=unit.home,
+            chunk=PurePosixPath(file.relpath).parent.name,
+            file_index=index,
+            path=listing.url_prefix + file.relpath,
+            relpath=file.relpath,
+            size_bytes=file.size_bytes,
+            compression=compression,
+            format="json" if inner.endswith(".json") else kind,  # lines, or one array
+            sha256=file.sha256,
+            etag=file.etag,
+            commit=listing.commit,
+        )
+        entries.append(entry if place.access.mirrored else _digested(entry, place.access))
+    return Discovered(unit=unit, entries=tuple(entries), commit=listing.commit)
+
+
+def _digested(entry: ManifestEntry, access: SourceAccess) -> ManifestEntry:
+    try:
+        return replace(entry, sha256=sha256_file(access.path(entry)))
+    except OSError as error:
+        raise SourceError(f"{entry.relpath}: cannot be read: {error.strerror or error}") from error

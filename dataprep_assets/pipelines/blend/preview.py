@@ -1,0 +1,240 @@
+"""Builds the preview of a blend: what it will be, before anything is tokenized.
+
+Rows and tokens are estimates from a sample of each dataset: its first, middle and last file where files are here, its
+smallest one where they have to be fetched. A file that is read to its end is counted, not estimated.
+"""
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dataprep_assets.formats.flat_bins import token_dtype
+from dataprep_assets.graph.build import Written, have
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.discovery import open_place
+from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, plan_key
+from dataprep_assets.pipelines.blend.stream import blend_dtype, row_texts
+from dataprep_assets.pipelines.corpus.engine_certificate import load_bundle
+from dataprep_assets.planning.blend import outlook, record_repeats, record_shares, requested_shares
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sources.access import SourceAccess
+from dataprep_assets.sources.rows import count_rows, read_rows
+from dataprep_assets.tokenization.engines import ReferenceEngine
+
+VERSION = 2
+PREVIEW = "preview.json"
+FILES = 3
+ROWS_PER_FILE = 2000
+"""Rows of a file that are looked at, a second or so each."""
+DOCUMENTS_PER_FILE = 100
+"""Rows of them that are tokenized."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcePreview:
+    """What is to be expected of one dataset. Counts are estimates; `samples` are training samples of its share."""
+
+    split: str
+    name: str
+    path: str
+    weight: float
+    files: int
+    source_bytes: int
+    rows: int
+    tokens: int
+    shards: int
+    requested: float
+    realisable: float
+    epochs: float
+    samples: int
+    bytes_to_fetch: int
+    disk_bytes: int
+
+    @property
+    def rounds_to_zero(self) -> bool:
+        """Whether its share of the training is less than one sample, or there is nothing to have it of."""
+        return self.samples < 1
+
+
+@dataclass(frozen=True)
+class _Amount:
+    rows: float
+    tokens: float
+
+
+def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePreview]:
+    """The preview of every dataset, split by split."""
+    amounts = {unit.name: _estimate(blend, unit) for unit in plan.units}
+    found = []
+    for split in dict.fromkeys(unit.home for unit in plan.units):
+        units = [unit for unit in plan.units if unit.home == split]
+        looks = _record_prospects(units, amounts) if blend.stage == "rl" else _token_prospects(blend, units, amounts)
+        for unit, look in zip(units, looks, strict=True):
+            amount = amounts[unit.name]
+            access = open_place(unit.dataset, blend.sources).access
+            found.append(
+                SourcePreview(
+                    split=split,
+                    name=unit.name,
+                    path=unit.dataset.path,
+                    weight=unit.dataset.weight,
+                    files=len(unit.entries),
+                    source_bytes=unit.size_bytes,
+                    rows=round(amount.rows),
+                    tokens=round(amount.tokens),
+                    shards=len(unit.chosen),
+                    requested=look.requested,
+                    realisable=look.realisable,
+                    epochs=look.epochs,
+                    samples=look.samples,
+                    bytes_to_fetch=access.bytes_to_fetch(unit.entries),
+                    disk_bytes=_disk_bytes(blend, unit, amount),
+                )
+            )
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Prospect:
+    """What is asked of a dataset, and what it can be."""
+
+    requested: float
+    realisable: float
+    epochs: float
+    samples: int
+
+
+def _token_prospects(
+    blend: BlendDeclaration, units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]
+) -> list[_Prospect]:
+    looks = outlook(
+        requested_shares({unit.name: unit.dataset.weight for unit in units}),
+        {unit.name: round(amounts[unit.name].tokens) for unit in units},
+        train_tokens=blend.train_tokens,
+        max_epochs=blend.max_epochs,
+    )
+    return [
+        _Prospect(
+            requested=look.requested,
+            realisable=look.realisable,
+            epochs=look.epochs if look.tokens else 0.0,
+            samples=int(look.wanted_tokens // _sample_size(blend)) if look.tokens else 0,
+        )
+        for look in looks
+    ]
+
+
+def _record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]) -> list[_Prospect]:
+    """RL: every record as often as the weights say, and as often as files can be listed. A sample is a record."""
+    weights = {unit.name: unit.dataset.weight for unit in units}
+    rows = {unit.name: round(amounts[unit.name].rows) for unit in units}
+    repeats = record_repeats(weights)
+    requested, realisable = record_shares(rows, weights), record_shares(rows, repeats)
+    return [
+        _Prospect(
+            requested=requested[name],
+            realisable=realisable[name],
+            epochs=float(repeats[name]) if rows[name] else 0.0,
+            samples=rows[name] * repeats[name],
+        )
+        for name in weights
+    ]
+
+
+def _sample_size(blend: BlendDeclaration) -> int:
+    """Tokens of a training sample; for RL a sample is a record."""
+    sizes = {"pretrain": blend.pretrain_options.sequence_length, "sft": blend.sft_options.pack_size, "rl": 1}
+    return sizes[blend.stage]
+
+
+def _disk_bytes(blend: BlendDeclaration, unit: PlannedUnit, amount: _Amount) -> int:
+    """What the shards take: ids, ends and index; ids and mask, uncompressed; or as many bytes as the source."""
+    if blend.stage == "pretrain":
+        return round(amount.tokens * token_dtype(blend_dtype(blend)).itemsize + amount.rows * (8 + 4 + 8 + 8))
+    return round(amount.tokens * (4 + 1)) if blend.stage == "sft" else unit.size_bytes
+
+
+def _estimate(blend: BlendDeclaration, unit: PlannedUnit) -> _Amount:
+    access = open_place(unit.dataset, blend.sources).access
+    entries = _sampled_files(unit, access)
+    access.fetch(entries)
+    looked = [_look(blend, unit, entry, access) for entry in entries]
+    sampled = sum(entry.size_bytes for entry in entries)
+    scale = unit.size_bytes / sampled if sampled else 0.0
+    return _Amount(rows=scale * sum(a.rows for a in looked), tokens=scale * sum(a.tokens for a in looked))
+
+
+def _sampled_files(unit: PlannedUnit, access: SourceAccess) -> list[ManifestEntry]:
+    if access.mirrored:
+        return [min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))]
+    last = len(unit.entries) - 1
+    return [unit.entries[i] for i in sorted({0, last // 2, last})][:FILES]
+
+
+def _look(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry, access: SourceAccess) -> _Amount:
+    """Rows and tokens of one file, from its first rows."""
+    path = access.path(entry)
+    reader = read_rows(path, format=entry.format, compression=entry.compression, label=entry.relpath)
+    texts: list[str] = []
+    rows, ended = 0, True
+    for block in reader:
+        rows += len(block.rows)
+        few = itertools.islice(block.rows, DOCUMENTS_PER_FILE - len(texts))
+        texts += [text for row in few if (text := "\n".join(row_texts(blend, unit, row)))]
+        if rows >= ROWS_PER_FILE and reader.bytes_read < entry.size_bytes:
+            ended = False
+            break
+    if not ended:
+        if entry.format == "parquet":
+            rows = count_rows(path, format=entry.format, compression=None, label=entry.relpath)
+        else:
+            rows = round(rows * entry.size_bytes / max(1, reader.bytes_read))
+    return _Amount(rows=rows, tokens=rows * _tokens_a_row(blend, texts))
+
+
+def _tokens_a_row(blend: BlendDeclaration, texts: list[str]) -> float:
+    if blend.tokenizer is None or not texts:
+        return 0.0
+    ids, _ = ReferenceEngine(load_bundle(blend.tokenizer), "text").encode(texts)
+    options = blend.pretrain_options
+    added = options.add_bos + options.add_eos if blend.stage == "pretrain" else 0
+    return len(ids) / len(texts) + added
+
+
+def preview_key(blend: BlendDeclaration, plan: BlendPlan) -> str:
+    """The key of a preview."""
+    settings = [blend.train_tokens, blend.max_epochs, _sample_size(blend)]
+    return digest_value(["blend_preview", VERSION, plan_key(plan), settings])
+
+
+def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> tuple[Receipt, bool]:
+    """Look at a sample of every dataset and commit `preview.json`; its rows are the fact `sources`.
+
+    Returns the receipt, and whether the preview that was there is of the same plan. Which datasets round to zero is the
+    fact `rounds_to_zero`; a proof refuses them.
+    """
+
+    def write(staged: Path) -> Written:
+        found = preview_blend(blend, plan)
+        rows = [asdict(source) for source in found]
+        (staged / PREVIEW).write_text(json.dumps(rows, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+        return Written(
+            inputs={unit.name: unit.plan_hash for unit in plan.units},
+            facts={
+                "run_hash": plan.run_hash,
+                "sources": rows,
+                "rounds_to_zero": [source.name for source in found if source.rounds_to_zero],
+                "rows": sum(source.rows for source in found),
+                "tokens": sum(source.tokens for source in found),
+                "shards": sum(source.shards for source in found),
+                "bytes_to_fetch": sum(source.bytes_to_fetch for source in found),
+                "disk_bytes": sum(source.disk_bytes for source in found),
+            },
+        )
+
+    return have(blend.artifact("blend_preview"), store, preview_key(blend, plan), write)

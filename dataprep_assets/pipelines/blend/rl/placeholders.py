@@ -1,0 +1,189 @@
+"""Placeholders of RL blends: records that name a row of another dataset, filled in from it.
+
+NVIDIA's RL blends leave out the questions of DAPO-Math-17k and Skywork-OR1 and keep, in `_hf_placeholder`, the row they
+came from and the template around the question. Row numbers mean something at one revision only, so a hub source must
+name its commit. The rules are those of Nemotron's `utils/hf_placeholder.py` (FORMATS D.9).
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.declaration import Declared
+from dataprep_assets.pipelines.blend.declaration import BlendDataset, SourceAccessDeclaration, Unit
+from dataprep_assets.pipelines.blend.discovery import Discovered, discover, open_place
+from dataprep_assets.sources.rows import read_rows
+
+__all__ = ["KNOWN", "PlaceholderFiles", "PlaceholderSource", "fetch_sources", "identities", "parse_sources", "resolve"]
+
+_COMMIT = re.compile(r"hf://.*@[0-9a-f]{40}/?")
+
+
+class PlaceholderSource(Declared):
+    """A dataset that placeholders point into."""
+
+    path: str = Field(
+        description="`hf://organization/name@<40-digit commit>`, or a file, folder or glob, relative to the YAML."
+    )
+    split: str | None = Field(None, description="Only these files, told by their paths as those of a blend's dataset.")
+    kind: Literal["dapo", "skywork"] = Field("skywork", description="How question and template go together.")
+
+
+KNOWN: Mapping[str, dict[str, str]] = {
+    "nano_v3_sft_profiled_dapo17k": {"kind": "dapo"},
+    "nano_v3_sft_profiled_skywork_no_omni": {"kind": "skywork", "split": "math"},
+}
+"""Names that NVIDIA's blends use (`dataset` of a record), with what is known of them but where they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaceholderFiles:
+    """A source whose files are here: `(path, format, compression)` in row order. Picklable."""
+
+    name: str
+    kind: str
+    files: tuple[tuple[Path, str, str | None], ...]
+
+
+def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
+    """The declared sources by the name that records call them; ConfigError for what cannot be one."""
+    if set(options) != {"sources"} or not isinstance(options["sources"], Mapping) or not options["sources"]:
+        raise ConfigError(
+            "transforms: resolve_hf_placeholders needs `sources`: name of the dataset → path with its commit, for "
+            f"example {{{next(iter(KNOWN))}: hf://BytedTsinghua-SIA/DAPO-Math-17k@<commit>}}"
+        )
+    found = {}
+    for name, given in options["sources"].items():
+        value = {"path": given} if isinstance(given, str) else given
+        try:
+            found[name] = PlaceholderSource.model_validate({**KNOWN.get(name, {}), **value})
+        except (ValidationError, TypeError) as error:
+            raise ConfigError(f"transforms: resolve_hf_placeholders.sources.{name}: {error}") from error
+        path = found[name].path
+        if path.startswith("hf://") and not _COMMIT.fullmatch(path):
+            raise ConfigError(
+                f"transforms: resolve_hf_placeholders.sources.{name}: {path} is not pinned: row numbers drift with the "
+                "dataset. Write hf://organization/name@<40-digit commit>"
+            )
+    return found
+
+
+def _discover(name: str, source: PlaceholderSource, access: SourceAccessDeclaration) -> Discovered:
+    dataset = BlendDataset(name=re.sub(r"[^\w.-]", "_", name), path=source.path, split=source.split)
+    return discover(Unit(name=dataset.name, dataset=dataset, split=None), access)
+
+
+def identities(sources: Mapping[str, PlaceholderSource], access: SourceAccessDeclaration) -> dict[str, Any]:
+    """What the sources' content is, for keys: the pinned path of a hub's, digests of others."""
+    found: dict[str, Any] = {}
+    for name, source in sorted(sources.items()):
+        pinned = source.path.startswith("hf://")
+        content: Any = source.path if pinned else _discover(name, source, access).identities
+        found[name] = [source.kind, source.split, content]
+    return found
+
+
+def fetch_sources(
+    sources: Mapping[str, PlaceholderSource], access: SourceAccessDeclaration
+) -> tuple[PlaceholderFiles, ...]:
+    """Have every source's files here; SourceError or TransferError naming what cannot be had."""
+    found = []
+    for name, source in sorted(sources.items()):
+        listed = _discover(name, source, access)
+        place = open_place(listed.unit.dataset, access).access
+        place.fetch(listed.entries)
+        files = tuple((place.path(entry), entry.format, entry.compression) for entry in listed.entries)
+        found.append(PlaceholderFiles(name=name, kind=source.kind, files=files))
+    return tuple(found)
+
+
+@lru_cache(maxsize=4)
+def _rows(files: tuple[tuple[Path, str, str | None], ...]) -> Sequence[tuple[Any, Any]]:
+    """Question and answer of every row, in order. A row that has none keeps its number."""
+    found: list[tuple[Any, Any]] = []
+    for path, kind, compression in files:
+        reader = read_rows(
+            path, format=kind, compression=compression, label=path.name, columns=("prompt", "reward_model")
+        )
+        for block in reader:
+            at = dict(zip(block.numbers, block.rows, strict=True))
+            numbers = [*block.numbers, *(bad.row for bad in block.bad)]
+            for number in sorted(numbers):
+                row = at.get(number, {})
+                found.append((_at(row, "prompt", 0, "content"), _at(row, "reward_model", "ground_truth")))
+    return found
+
+
+def _at(value: Any, *path: str | int) -> Any:
+    for key in path:
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+def resolve(record: dict[str, Any], sources: Mapping[str, PlaceholderFiles]) -> dict[str, Any] | None:
+    """The record with its question, answer and prompt filled in; unchanged without a placeholder.
+
+    None when it cannot be: an unknown source, a row that is not there, or one without a question.
+    """
+    placeholder = record.get("_hf_placeholder")
+    if placeholder is None:
+        return {key: value for key, value in record.items() if key != "_hf_placeholder"}
+    source = sources.get(str(record.get("dataset")))
+    row, template = _at(placeholder, "row"), _at(placeholder, "question_template")
+    if source is None or not isinstance(row, int) or isinstance(row, bool):
+        return None
+    rows = _rows(source.files)
+    if not 0 <= row < len(rows) or not isinstance(rows[row][0], str):
+        return None
+    question, answer = rows[row]
+    if source.kind == "dapo":
+        prompt = question = _dapo(question, template)
+    else:
+        prompt = template.replace("{question}", question) if _names_question(template) else question
+    kept = {key: value for key, value in record.items() if key != "_hf_placeholder"}
+    params = record.get("responses_create_params")
+    return kept | {
+        "question": question,
+        "expected_answer": _answer(answer),
+        "responses_create_params": {
+            **(params if isinstance(params, dict) else {}),
+            "input": [{"role": "user", "content": prompt}],
+        },
+    }
+
+
+def _names_question(template: Any) -> bool:
+    return isinstance(template, str) and "{question}" in template
+
+
+def _dapo(question: str, template: Any) -> str:
+    """DAPO's rows carry a wrapper of their own in their first and last paragraph; the template brings another."""
+    paragraphs = question.split("\n\n")
+    text = "\n\n".join(paragraphs[1:-1]) if len(paragraphs) >= 3 else question
+    if _names_question(template):
+        return str(template.replace("{question}", text)).rstrip("\n")
+    prefix, suffix = (_at(template, key) or "" for key in ("prefix", "suffix"))
+    return f"{prefix}{text}{suffix}".rstrip("\n")
+
+
+def _answer(answer: Any) -> Any:
+    """An answer that is a JSON list or object as text stands for its first element or value."""
+    if not isinstance(answer, str):
+        return answer
+    try:
+        value = json.loads(answer)
+    except ValueError:
+        return answer
+    if isinstance(value, dict):
+        value = list(value.values())
+    return value[0] if isinstance(value, list) and value else answer

@@ -1,0 +1,146 @@
+"""Proofs on a shard of RL data: every line is a record, and is what the transforms make of its row.
+
+Entry points: `RL_JSONL_PROOFS`, `prove_rl_jsonl`, and the proofs one by one.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.graph.finding import Finding, fact, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.ledgers import unbalanced, wrong_quarantine, wrong_sums
+from dataprep_assets.graph.verdicts import proven
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.rl.rl_jsonl import QUARANTINE, RlWork
+from dataprep_assets.pipelines.blend.rl.transforms import RESOLVE, Record, compose, parse
+from dataprep_assets.sources.blocks import BlockReader
+from dataprep_assets.sources.rows import read_rows
+
+__all__ = ["RL_JSONL_PROOFS", "ledger_balances", "lines_are_records", "prove_rl_jsonl", "round_trip"]
+
+RL_JSONL_PROOFS: Mapping[str, str] = {
+    "files_intact": "Every file has the size and digest of the receipt, and no file is unlisted.",
+    "ledger_balances": "Rows in = records + rows dropped by reason, in total and over the source files.",
+    "lines_are_records": "Every line is one JSON object; there are as many as the receipt says, and no placeholder.",
+    "round_trip": "The first rows, read and transformed again, are the first lines.",
+}
+"""Name of each proof of a shard, and what it proves."""
+
+_REBUILD = "Materialize this partition of rl_jsonl again"
+
+
+def prove_rl_jsonl(work: RlWork) -> dict[str, Finding]:
+    """Every proof of one shard; a missing shard fails them all."""
+
+    def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
+        return {
+            "files_intact": files_intact(directory, receipt),
+            "ledger_balances": ledger_balances(directory, receipt),
+            "lines_are_records": lines_are_records(directory, receipt, work),
+            "round_trip": round_trip(directory, receipt, work),
+        }
+
+    return proven(work.artifact, work.store, RL_JSONL_PROOFS, prove)
+
+
+@judged
+def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
+    """Every row is a record or a drop with a reason; the source files add up; bad rows are in the quarantine."""
+    ledger = ledger_of(receipt)
+    return verdict(
+        _unbalanced(directory, receipt),
+        f"{ledger.rows_in} rows are {ledger.documents} records and {sum(ledger.dropped.values())} drops.",
+        _REBUILD,
+        facts={"rows_in": ledger.rows_in, "records": ledger.documents, **ledger.dropped},
+    )
+
+
+def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
+    yield from unbalanced(receipt)
+    yield from wrong_sums(receipt, fact(receipt, "sources"), ("rows_in", "documents"))
+    dropped = ledger_of(receipt).dropped
+    bad = sum(count for reason, count in dropped.items() if not reason.startswith("left_out_by_"))
+    yield from wrong_quarantine(receipt, directory / QUARANTINE, bad)
+
+
+def _lines(directory: Path, receipt: Receipt) -> Iterator[bytes]:
+    """Each line of the data file with its end; FormatError for a last line without one."""
+    path = directory / str(fact(receipt, "file"))
+    compression = "zstd" if path.suffix == ".zst" else None
+    tail = b""
+    for data in BlockReader(path, compression):
+        *lines, tail = (tail + data).split(b"\n")
+        for line in lines:
+            yield line + b"\n"
+    if tail:
+        raise FormatError(f"{path}: the last line has no end; the file was cut. {_REBUILD}")
+
+
+@judged
+def lines_are_records(directory: Path, receipt: Receipt, work: RlWork) -> Finding:
+    """Every line is one JSON object, written compactly; none holds a placeholder that was to be resolved."""
+    resolves = any(step.name == RESOLVE for step in parse(work.transforms))
+    count, defects = 0, []
+    for count, line in enumerate(_lines(directory, receipt), 1):
+        if (why := _defect(line, resolves)) is not None:
+            defects.append(f"{name_of(receipt)}: line {count}: {why}")
+    if count != ledger_of(receipt).documents:
+        defects.append(f"{name_of(receipt)}: {count} lines, the receipt says {ledger_of(receipt).documents}")
+    return verdict(defects, f"{count} lines are records.", _REBUILD, facts={"records": count})
+
+
+def _defect(line: bytes, resolves: bool) -> str | None:
+    try:
+        value: Any = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return "not JSON"
+    if not isinstance(value, dict):
+        return f"a {type(value).__name__}, not an object"
+    if orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE) != line:
+        return "not written compactly, or with a key twice"
+    return "an unresolved placeholder" if resolves and "_hf_placeholder" in value else None
+
+
+@judged
+def round_trip(directory: Path, receipt: Receipt, work: RlWork, *, records: int = 200) -> Finding:
+    """The first rows of the source, transformed again, are the first lines of the file, byte for byte."""
+    made = list(islice(_made(work), records))
+    stored = list(islice(_lines(directory, receipt), len(made)))
+    defects = [
+        f"{name_of(receipt)}: line {number}, from {where}: is not what the transforms make of it"
+        for number, ((where, line), found) in enumerate(zip(made, stored, strict=False), 1)
+        if line != found
+    ]
+    if len(stored) < len(made):
+        defects.append(f"{name_of(receipt)}: {len(stored)} lines, the source gives at least {len(made)}")
+    return verdict(
+        defects,
+        f"{len(made)} records, made again, are the stored lines.",
+        f"Source or transforms changed since it was built. {_REBUILD}",
+        facts={"records_compared": len(made)},
+    )
+
+
+def _made(work: RlWork) -> Iterator[tuple[str, bytes]]:
+    steps = compose(work.transforms, work.placeholders)
+    for part in work.files:
+        reader = read_rows(
+            part.path, format=part.format, compression=part.compression, label=part.label, rows=part.rows
+        )
+        for block in reader:
+            for record, row in zip(block.rows, block.numbers, strict=True):
+                made: Record | None = record
+                for _, transform in steps:
+                    try:
+                        made = transform(made) if made is not None else None
+                    except KeyError:
+                        made = None
+                if made is not None:
+                    try:
+                        yield f"{part.label} row {row}", orjson.dumps(made, option=orjson.OPT_APPEND_NEWLINE)
+                    except TypeError:
+                        continue

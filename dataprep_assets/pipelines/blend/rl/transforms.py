@@ -1,0 +1,203 @@
+"""Transforms of RL records, composed in YAML: from a record to a record, or to None for one to leave out.
+
+The vocabulary is that of Nemotron's `formats/transforms.py`::
+
+    transforms:
+      - resolve_hf_placeholders: {sources: {nano_v3_sft_profiled_dapo17k: hf://…@<commit>}}
+      - nemotron_rl                       # messages and tools of responses_create_params
+      - select: [messages, id]
+      - rename: {conversation: messages}  # new name: old name; nothing else is kept
+      - my_package.my_module:my_function  # called with the record, and with options if there are any
+
+A record without a field that a transform asks for is left out and counted under the transform's name. What a function
+of your own is made of (its module's source) is part of every key, so editing it makes the data again.
+
+Entry points: `compose`, `fingerprint`.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.pipelines.blend.declaration import RESOLVE, SourceAccessDeclaration
+from dataprep_assets.pipelines.blend.rl.placeholders import (
+    PlaceholderFiles,
+    PlaceholderSource,
+    identities,
+    parse_sources,
+    resolve,
+)
+
+__all__ = ["RESOLVE", "Record", "Step", "Transform", "compose", "declared_sources", "fingerprint", "parse"]
+
+Record = dict[str, Any]
+Transform = Callable[[Record], Record | None]
+Declared = Sequence[str | dict[str, Any]]
+
+
+def sft(*, input: str = "input", output: str = "output", system: str | None = None) -> Transform:
+    """`{input, output[, system]}` from these fields; a system prompt only where the record has one."""
+
+    def transform(record: Record) -> Record:
+        found = {"input": record[input], "output": record[output]}
+        return found | {"system": record[system]} if system is not None and system in record else found
+
+    return transform
+
+
+def openai_chat(*, messages: str = "messages") -> Transform:
+    """`{messages}` from this field."""
+    return lambda record: {"messages": record[messages]}
+
+
+def sharegpt(*, conversations: str = "conversations") -> Transform:
+    """`{conversations}` from this field."""
+    return lambda record: {"conversations": record[conversations]}
+
+
+def nemotron_rl() -> Transform:
+    """`{messages[, tools]}` from `responses_create_params`' `input` and `tools`; empty tools are left out."""
+
+    def transform(record: Record) -> Record | None:
+        params = record["responses_create_params"]
+        if not isinstance(params, dict):
+            return None
+        tools = params.get("tools")
+        return {"messages": params["input"], **({"tools": tools} if tools else {})}
+
+    return transform
+
+
+def passthrough() -> Transform:
+    """The record as it is."""
+    return lambda record: record
+
+
+def select(*fields: str) -> Transform:
+    """These fields alone."""
+    return lambda record: {name: record[name] for name in fields}
+
+
+def rename(**fields: str) -> Transform:
+    """These fields alone, under new names (`new=old`)."""
+    return lambda record: {new: record[old] for new, old in fields.items()}
+
+
+_FACTORIES: Mapping[str, Callable[..., Transform]] = {
+    f.__name__: f for f in (sft, openai_chat, sharegpt, nemotron_rl, passthrough, select, rename)
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One declared transform: a known name or `module:function`, and its options."""
+
+    name: str
+    options: Any = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a function of the user's."""
+        return ":" in self.name
+
+
+def parse(declared: Declared) -> list[Step]:
+    """The declared steps; ConfigError for an unknown name or an entry of more than one key."""
+    steps = []
+    for entry in declared:
+        if isinstance(entry, dict) and len(entry) != 1:
+            raise ConfigError(f"transforms: {sorted(entry)}: one transform an entry; write each with its own `-`")
+        name, options = next(iter(entry.items())) if isinstance(entry, dict) else (entry, None)
+        if name not in _FACTORIES and name != RESOLVE and ":" not in name:
+            raise ConfigError(
+                f"transforms: {name!r} is none of {[*_FACTORIES, RESOLVE]}; a function of your own is `module:function`"
+            )
+        steps.append(Step(name, options))
+    return steps
+
+
+def declared_sources(declared: Declared) -> dict[str, PlaceholderSource]:
+    """The placeholder sources of all steps that resolve any."""
+    found: dict[str, PlaceholderSource] = {}
+    for step in parse(declared):
+        if step.name == RESOLVE:
+            found |= parse_sources(step.options if isinstance(step.options, Mapping) else {})
+    return found
+
+
+def fingerprint(declared: Declared, access: SourceAccessDeclaration) -> list[Any]:
+    """What decides the transforms' output, for keys: names, options, content of sources, source text of functions.
+
+    Building every step on the way, so a declaration that cannot work fails here, before any data is read.
+    """
+    found: list[Any] = []
+    for step in parse(declared):
+        content: Any = step.options
+        if step.name == RESOLVE:
+            content = identities(declared_sources([{RESOLVE: step.options}]), access)
+        elif step.is_own:
+            content = [step.options, sha256_file(_source_of(_imported(step.name)))]
+        else:
+            _built(step)
+        found.append([step.name, content])
+    return found
+
+
+def compose(declared: Declared, placeholders: Sequence[PlaceholderFiles] = ()) -> list[tuple[str, Transform]]:
+    """Name and function of each step, in order."""
+    sources = {source.name: source for source in placeholders}
+    return [(step.name, _transform(step, sources)) for step in parse(declared)]
+
+
+def _transform(step: Step, sources: Mapping[str, PlaceholderFiles]) -> Transform:
+    if step.name == RESOLVE:
+        return lambda record: resolve(record, sources)
+    if not step.is_own:
+        return _built(step)
+    function = _imported(step.name)
+    options = dict(step.options or {})
+    return lambda record: function(record, **options)
+
+
+def _built(step: Step) -> Transform:
+    factory, options = _FACTORIES[step.name], step.options
+    try:
+        if options is None:
+            built = factory()
+        elif isinstance(options, list) and all(isinstance(name, str) for name in options):
+            built = factory(*options)
+        elif isinstance(options, Mapping):
+            built = factory(**{str(key): value for key, value in options.items()})
+        else:
+            raise TypeError(f"options are {type(options).__name__}")
+    except TypeError as error:
+        raise ConfigError(f"transforms: {step.name}: {error}. Its options are {inspect.signature(factory)}") from error
+    if step.name in ("select", "rename") and not options:
+        raise ConfigError(f"transforms: {step.name} without fields would leave nothing; name them")
+    return built
+
+
+def _imported(name: str) -> Callable[..., Record | None]:
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"transforms: {name}: cannot be imported: {error}. Is its folder on PYTHONPATH?") from error
+    if not callable(found):
+        raise ConfigError(f"transforms: {name}: is no function")
+    return found  # type: ignore[no-any-return]
+
+
+def _source_of(function: Callable[..., Any]) -> Path:
+    try:
+        found = inspect.getsourcefile(function)
+    except TypeError:
+        found = None
+    if found is None:
+        raise ConfigError(f"transforms: {function!r} has no source file, so a change of it could not be seen")
+    return Path(found)

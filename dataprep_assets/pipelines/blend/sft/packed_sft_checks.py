@@ -1,0 +1,16 @@
+"""Checks of `<dataset>/packed_sft`: packed rows are the source's conversations, and the mask trains their answers."""
+
+from functools import partial
+
+import dagster as dg
+
+from dataprep_assets.pipelines.blend.blend_plan_asset import BlendAssets
+from dataprep_assets.pipelines.blend.blend_shards_checks import shard_checks
+from dataprep_assets.pipelines.blend.packed_sft import ARTIFACT, sft_works
+from dataprep_assets.pipelines.blend.sft.packed_sft_shard_proofs import PACKED_SFT_PROOFS, prove_packed_sft
+
+
+def packed_sft_checks(dataset: BlendAssets) -> dg.AssetChecksDefinition:
+    """All checks of the shards."""
+    prove = partial(prove_packed_sft, sensitive=dataset.blend.sensitive)
+    return shard_checks(dataset, ARTIFACT, PACKED_SFT_PROOFS, sft_works, prove)

@@ -1,0 +1,176 @@
+"""The declaration of a tokenized corpus, validated once, and the names of what is made from it.
+
+This is the schema of `type: dataprep_assets.components.TokenizedCorpus`: its field descriptions are the YAML
+reference. Paths are resolved against the folder of the YAML; none of them enters a key.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from dataprep_assets.graph.declaration import DatasetDeclaration, Declared, resolved
+from dataprep_assets.planning.shard_plan import ShardSizing
+
+View = Literal["nanogpt", "megatron", "datatrove", "olmo", "mds", "hf_parquet"]
+
+
+class LocalSource(Declared):
+    """A local folder. Files are verified in place, never copied."""
+
+    kind: Literal["local"]
+    path: Path = Field(description="Folder that holds the files; relative paths are relative to this YAML.")
+
+
+class HubSource(Declared):
+    """A dataset repository on a Hugging Face hub, mirrored into the standard cache."""
+
+    kind: Literal["hub"]
+    repo: str = Field(pattern=r"^[\w.-]+/[\w.-]+$", description="`organization/name` of the dataset repository.")
+    revision: str = Field(
+        description="Branch, tag or commit; pin a 40-digit commit so that nothing can move under you."
+    )
+    endpoint: str | None = Field(None, description="The hub's URL; default: HF_ENDPOINT or the public hub.")
+    cache_dir: Path | None = Field(None, description="Cache folder; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.")
+
+
+class HubCacheSource(Declared):
+    """An already mirrored Hugging Face cache folder, used offline."""
+
+    kind: Literal["hf_cache"]
+    path: Path = Field(description="The `datasets--organization--name` folder.")
+    revision: str = Field("main", description="Branch (read from refs/) or commit.")
+
+
+class ObjectStoreSource(Declared):
+    """A prefix of a bucket on S3, R2, MinIO or GCS, mirrored. Credentials come from the environment alone."""
+
+    kind: Literal["object_store"]
+    url: str = Field(
+        pattern=r"^(s3|gs)://[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9](/[^?#]*)?$",
+        description="`s3://bucket/prefix` or `gs://bucket/prefix`; the prefix may be left out.",
+    )
+    cache_dir: Path = Field(description="Folder for the mirror; relative paths are relative to this YAML.")
+    endpoint_url: str | None = Field(
+        None,
+        description="With s3://: the store's URL, never with credentials; default: DATAPREP_ENDPOINT_URL, the account "
+        "R2_DATASET_ACCOUNT_ID, else AWS S3. The variables R2_DATASET_… are used for the store that they name; any "
+        "other is reached with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
+    )
+    region: str = Field(
+        "auto", description="With s3://: region; `auto` suits R2, and where no endpoint is named leaves it to boto3."
+    )
+
+
+Source = Annotated[LocalSource | HubSource | HubCacheSource | ObjectStoreSource, Field(discriminator="kind")]
+
+
+class TokenizerDeclaration(Declared):
+    """Which tokenizer, from where, and which engine may run it."""
+
+    path: Path | None = Field(None, description="Folder with tokenizer.json; relative to this YAML.")
+    repo: str | None = Field(None, description="Hub repository of the tokenizer, instead of `path`.")
+    revision: str | None = Field(None, description="Commit of `repo`; required with it.")
+    name: str | None = Field(None, description="Name written to meta.pkl; default: the folder's or repository's name.")
+    engine: Literal["auto", "fastokens", "tokenizers"] = Field(
+        "auto", description="`auto`: the fast engine where its certificate allows, else the reference (`tokenizers`)."
+    )
+    refuse: tuple[str, ...] = Field((), description="Document classes always sent to the reference engine.")
+
+    @model_validator(mode="after")
+    def _one_place(self) -> "TokenizerDeclaration":
+        if (self.path is None) == (self.repo is None):
+            raise ValueError("give exactly one of `path` (a folder) and `repo` (with `revision`)")
+        if self.repo is not None and not self.revision:
+            raise ValueError("`repo` needs `revision`: pin the commit whose files you want")
+        return self
+
+    def located(self, folder: Path) -> Self:
+        """The same declaration with a relative path resolved against `folder`."""
+        return self if self.path is None else self.model_copy(update={"path": resolved(self.path, folder)})
+
+
+class DocumentPolicy(Declared):
+    """What surrounds and what may be inside a document."""
+
+    separator: str = Field("auto", description="Token appended to every document; `auto`: the tokenizer's own.")
+    bos: str = Field("none", description="Token put before every document: `none`, `auto` or its content.")
+    special_tokens: Literal["text", "match"] = Field(
+        "text", description="Literal special tokens in documents: ordinary `text`, or a `match` for the special id."
+    )
+
+
+class ShardPlanDeclaration(Declared):
+    """How many shards a split is cut into."""
+
+    target_bytes: int | None = Field(
+        None, ge=1, description="Source bytes a shard; default 1 GiB, at most 4,000 shards."
+    )
+    count: int | None = Field(None, ge=1, description="Number of shards a split, instead of `target_bytes`.")
+
+    @model_validator(mode="after")
+    def _one_size(self) -> "ShardPlanDeclaration":
+        if self.target_bytes is not None and self.count is not None:
+            raise ValueError("give `target_bytes` or `count`, not both")
+        return self
+
+    @property
+    def sizing(self) -> ShardSizing:
+        """The plan's own terms."""
+        return ShardSizing(target_bytes=self.target_bytes, count=self.count)
+
+
+class BadRecordPolicy(Declared):
+    """What happens to a record that cannot be a document."""
+
+    policy: Literal["fail", "drop"] = Field("fail", description="`fail` at the first; or `drop`, count and quarantine.")
+    budget: float = Field(0.001, ge=0, le=1, description="With `drop`: largest share of dropped rows in a shard.")
+
+
+class CorpusDeclaration(DatasetDeclaration):
+    """One tokenized corpus, from source to trainer-ready bins."""
+
+    source: Source = Field(description="Where the documents come from.")
+    include: tuple[str, ...] = Field(
+        ("**/*.jsonl.zst",), min_length=1, description="Globs of data files in the source."
+    )
+    splits: dict[str, tuple[str, ...]] = Field(min_length=1, description="Split name → globs of its files.")
+    text_field: str = Field("text", description="Key (JSON) or column (Parquet) of the document's text.")
+    tokenizer: TokenizerDeclaration
+    document: DocumentPolicy = DocumentPolicy()
+    dtype: Literal["auto", "uint16", "uint32"] = Field("auto", description="`auto`: uint16 when every id fits.")
+    shards: ShardPlanDeclaration = ShardPlanDeclaration()
+    bad_records: BadRecordPolicy = BadRecordPolicy()
+    views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats over the same token bytes.")
+    olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
+    mds_sequence_length: int = Field(2048, ge=1, description="Tokens a sample of the mds view.")
+    sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of documents re-encoded by the reference engine.")
+    run_on: Literal["processes", "ray"] | None = Field(
+        None,
+        description="Who makes token bins: worker `processes` of the run's machine, or the tasks of a `ray` cluster "
+        "(RAY_ADDRESS, else one for the run); default: DATAPREP_ENGINE, else `processes`.",
+    )
+
+    @field_validator("splits")
+    @classmethod
+    def _split_names(cls, splits: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        for name, globs in splits.items():
+            if not name.isidentifier():
+                raise ValueError(f"split name {name!r}: use letters, digits and '_', for example train, val, test")
+            if not globs:
+                raise ValueError(f"split {name!r} has no globs")
+        return splits
+
+    @property
+    def combines(self) -> bool:
+        """Whether the shards of each split are joined into one file."""
+        return True
+
+    def located(self, folder: Path) -> Self:
+        source: Any = self.source
+        if isinstance(source, LocalSource | HubCacheSource):
+            source = source.model_copy(update={"path": resolved(source.path, folder)})
+        elif isinstance(source, ObjectStoreSource):
+            source = source.model_copy(update={"cache_dir": resolved(source.cache_dir, folder)})
+        tokenizer = self.tokenizer.located(folder)
+        return super().located(folder).model_copy(update={"source": source, "tokenizer": tokenizer})

@@ -1,0 +1,67 @@
+"""Proofs on a snapshot: the source files have their digests, and the disk has room for what comes next.
+
+Entry points: `digests_match`, `disk_headroom`.
+"""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from dataprep_assets.graph.finding import Finding, judged, verdict
+from dataprep_assets.integrity.digest import sha256_file
+
+__all__ = ["digests_match", "disk_headroom"]
+
+
+@judged
+def digests_match(expected: Mapping[str, str], paths: Mapping[str, Path]) -> Finding:
+    """Every file, by label, has the expected SHA-256. Each is read once, in blocks."""
+    present = [path for label, path in paths.items() if label in expected and path.is_file()]
+    return verdict(
+        _differing(expected, paths),
+        f"{len(expected)} files have their digests.",
+        "Fetch these files again: materialize `snapshot` of their shard",
+        facts={"files": len(expected), "bytes": sum(path.stat().st_size for path in present)},
+    )
+
+
+def _differing(expected: Mapping[str, str], paths: Mapping[str, Path]) -> Iterator[str]:
+    for label, wanted in expected.items():
+        if label not in paths:
+            yield f"{label}: expected, but it is not among the files given"
+            continue
+        try:
+            actual = sha256_file(paths[label])
+        except OSError as error:
+            yield f"{label}: {paths[label]}: {error.strerror or error}"
+            continue
+        if actual != wanted:
+            yield f"{label}: sha256 {actual}, expected {wanted}"
+    for label in sorted(paths.keys() - expected.keys()):
+        yield f"{label}: present, but not expected"
+
+
+@judged
+def disk_headroom(path: Path, expected_more_bytes: int, headroom: float = 0.2) -> Finding:
+    """The disk of `path` has room for `expected_more_bytes` and a fraction `headroom` of it on top.
+
+    `path` need not exist yet; its nearest existing parent is asked.
+    """
+    place = path.absolute()
+    while not place.exists():
+        place = place.parent
+    usage = shutil.disk_usage(place)
+    needed = expected_more_bytes + int(expected_more_bytes * headroom)
+    short = needed - usage.free
+    return verdict(
+        [f"{path}: {needed} bytes are needed ({headroom:.0%} headroom), {usage.free} are free"] if short > 0 else [],
+        f"{usage.free} bytes are free, {needed} are needed.",
+        f"Free {short} bytes, choose a larger disk, or materialize fewer shards",
+        facts={
+            "used_bytes": usage.used,
+            "free_bytes": usage.free,
+            "needed_bytes": needed,
+            "total_bytes": usage.total,
+            "used_share": round(usage.used / usage.total, 4),
+        },
+    )

@@ -1,0 +1,282 @@
+"""Proofs on the shards of one cohort: TFRecord or ArrayRecord files, the receipt, and the packed rows beside them.
+
+Every record is read once, its checksums verified, its payload decoded without TensorFlow, and its columns held against
+the invariants of packed rows and against the columnar file that the shards were made from. Some rows are in memory at a
+time. Messages name files, records, columns and positions, never a token.
+
+Entry points: `SHARD_PROOFS`, `prove_cohort_shards`; `CohortShards` for the proofs one by one.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import DataprepError, FormatError
+from dataprep_assets.formats import array_record, example, tfrecord
+from dataprep_assets.formats.example import Column
+from dataprep_assets.graph.finding import Finding, fact, files_intact, judged, name_of, verdict
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.packing.row_defects import find_row_defects
+from dataprep_assets.pipelines.corpus.engine_certificate import load_bundle
+from dataprep_assets.pipelines.notes.cohort_shards import ShardsWork, shard_names
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.packed_cohorts import NAME as PACKED
+from dataprep_assets.pipelines.notes.packed_cohorts import packed_paths
+from dataprep_assets.pipelines.notes.packed_cohorts_proofs import token_defects
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
+from dataprep_assets.pipelines.notes.privacy import unquoting
+
+__all__ = [
+    "SHARD_PROOFS",
+    "CohortShards",
+    "equals_packed_rows",
+    "lengths_counted",
+    "names_complete",
+    "only_the_last_is_shorter",
+    "prove_cohort_shards",
+    "records_intact",
+    "rows_valid",
+]
+
+SHARD_PROOFS: Mapping[str, str] = {
+    "files_intact": "Every file has the size and digest of the receipt, and no file is unlisted.",
+    "names_complete": "The files are shards 1 to N of each split, named as their cohort, and nothing else.",
+    "records_intact": "Both checksums of every record are right, and it has the declared columns and lengths.",
+    "lengths_counted": "The rows and payload bytes of each shard, counted, are those of the receipt.",
+    "only_the_last_is_shorter": "Every shard has the declared rows; only the last of a cohort has fewer.",
+    "rows_valid": "Every stored row holds the invariants: segments, positions, labels, padding, ids in the vocabulary.",
+    "equals_packed_rows": "Record for record, the shards are the rows of packed_cohorts as it is now.",
+}
+"""Name of each proof of a cohort's shards, and what it proves."""
+
+_REBUILD = "Materialize this partition of the shards again"
+
+
+@dataclass(kw_only=True)
+class _Counted:
+    """What was found in the shards of one split: records and payload bytes of each, and defects by proof."""
+
+    records: list[int] = field(default_factory=list)
+    payload_bytes: list[int] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    invalid: list[str] = field(default_factory=list)
+    different: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CohortShards:
+    """The shards of one cohort to prove, and the directory and receipt of the packed rows that they were made from."""
+
+    directory: Path
+    receipt: Receipt
+    packed: Path
+    packed_receipt: Receipt
+    notes: NotesDeclaration
+    month: str
+    vocab_size: int
+
+    @property
+    def splits(self) -> Mapping[str, Any]:
+        """Split → its part of the receipt's facts."""
+        of: Mapping[str, Any] = fact(self.receipt, "splits")
+        return of
+
+    def names(self, split: str) -> list[str]:
+        """The files that a split must have, in order."""
+        total = len(self.splits[split]["shard_lengths"])
+        return shard_names(self.notes, split, self.month, total, fact(self.receipt, "format"))
+
+    @cached_property
+    def counted(self) -> Mapping[str, _Counted]:
+        """Split → what one reading of all its records found."""
+        return {split: self._count(split) for split in self.splits}
+
+    def _count(self, split: str) -> _Counted:
+        found, rows = _Counted(), PackedRowsFile(self.packed / packed_paths(self.notes, self.month)[split].rows)
+        columns = [Column(name=name, length=rows.shape.row_length) for name in rows.shape.columns]
+        for number, name in enumerate(self.names(split)):
+            first = number * int(fact(self.receipt, "rows_per_shard"))
+            records = size = 0
+            try:
+                for payloads in _batches(self._payloads(self.directory / name), rows.shape.batch_rows):
+                    batch = _decoded(payloads, columns, records)
+                    at = first + records
+                    records += len(payloads)
+                    size += sum(map(len, payloads))
+                    stored = rows.block(at, at + len(payloads)).columns(rows.shape)
+                    where = f"{name}, of the records from {records - len(payloads)} on"
+                    found.invalid += [f"{where}: {d}" for d in self._invalid(batch, rows.shape)]
+                    found.different += [f"{where}: {d}" for d in _differences(batch, stored)]
+            except FormatError as error:
+                found.broken.append(f"{error}".replace(f"{self.directory}/", ""))
+            found.records.append(records)
+            found.payload_bytes.append(size)
+        if sum(found.records) != len(rows):
+            found.different.append(f"{sum(found.records)} records of {split}, {len(rows)} rows in {PACKED}")
+        return found
+
+    def _payloads(self, path: Path) -> Iterator[bytes]:
+        if fact(self.receipt, "format") == "array_record":
+            return array_record.records(path)
+        return (record.payload for record in tfrecord.records(path))
+
+    def _invalid(self, columns: Mapping[str, NDArray[Any]], shape: RowShape) -> Iterator[str]:
+        if self.notes.layout == "unpacked":
+            yield from token_defects(columns, shape, self.vocab_size)
+            return
+        for defect in find_row_defects(
+            columns,
+            row_length=shape.row_length,
+            pad_id=shape.pad_id,
+            vocab_size=self.vocab_size,
+            pad_is_reserved=not self.notes.pad.may_occur,
+        ):
+            yield str(defect)
+
+
+def _batches(payloads: Iterator[bytes], rows: int) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    for payload in payloads:
+        batch.append(payload)
+        if len(batch) == rows:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _decoded(payloads: list[bytes], columns: list[Column], before: int) -> dict[str, NDArray[Any]]:
+    try:
+        return example.decode_rows(payloads, columns)
+    except FormatError as error:
+        raise FormatError(f"of the records from {before} on, {error}") from None
+
+
+def _differences(found: Mapping[str, NDArray[Any]], stored: Mapping[str, NDArray[Any]]) -> Iterator[str]:
+    for name, column in found.items():
+        if column.shape != stored[name].shape:
+            yield f"column {name} has {len(column)} rows, {PACKED} {len(stored[name])}"
+        elif (wrong := (column != stored[name]).any(axis=1)).any():
+            yield f"row {int(wrong.argmax())}, column {name}: not that of {PACKED}"
+
+
+def prove_cohort_shards(work: ShardsWork) -> dict[str, Finding]:
+    """Every proof of the shards of one cohort; missing shards, or rows, fail them all."""
+    try:
+        with unquoting(work.month):
+            receipt, packed_receipt = work.store.require(work.artifact), work.store.require(work.packed)
+            shards = CohortShards(
+                directory=work.store.local(work.artifact),
+                receipt=receipt,
+                packed=work.store.local(work.packed),
+                packed_receipt=packed_receipt,
+                notes=work.notes,
+                month=work.month,
+                vocab_size=load_bundle(work.notes.tokenizer).vocab_size,
+            )
+    except DataprepError as error:  # a receipt that cannot be read is the finding
+        return dict.fromkeys(SHARD_PROOFS, Finding(passed=False, summary=str(error)))
+    with unquoting(work.month):
+        return {
+            "files_intact": files_intact(shards.directory, shards.receipt, _REBUILD),
+            "names_complete": names_complete(shards),
+            "records_intact": records_intact(shards),
+            "lengths_counted": lengths_counted(shards),
+            "only_the_last_is_shorter": only_the_last_is_shorter(shards),
+            "rows_valid": rows_valid(shards),
+            "equals_packed_rows": equals_packed_rows(shards),
+        }
+
+
+@judged
+def names_complete(shards: CohortShards) -> Finding:
+    """The receipt lists shards 1 to N of each split and nothing else, and they are there."""
+    wanted = {name for split in shards.splits for name in shards.names(split)}
+    listed = {record.path for record in shards.receipt.files}
+    there = {name for name in wanted if (shards.directory / name).is_file()}
+    where = name_of(shards.receipt)
+    defects = [f"{where}: {name} is not in the receipt" for name in sorted(wanted - listed)]
+    defects += [f"{where}: {name} is no shard of this cohort" for name in sorted(listed - wanted)]
+    defects += [f"{where}: {name} is not there" for name in sorted(wanted - there)]
+    return verdict(defects, f"{len(wanted)} shards, all named.", _REBUILD, facts={"shards": len(wanted)})
+
+
+def _all(shards: CohortShards, kind: str) -> list[str]:
+    where = name_of(shards.receipt)
+    return [f"{where}: {d}" for of in shards.counted.values() for d in getattr(of, kind)]
+
+
+def _unread(shards: CohortShards) -> list[str]:
+    """What was not examined because a shard could not be read: no proof passes on half of the records."""
+    broken = sum(len(of.broken) for of in shards.counted.values())
+    return [f"{name_of(shards.receipt)}: {broken} shards cannot be read to their end"] if broken else []
+
+
+@judged
+def records_intact(shards: CohortShards) -> Finding:
+    """Both checksums of every record, and its columns and their lengths."""
+    records = sum(sum(of.records) for of in shards.counted.values())
+    return verdict(
+        _all(shards, "broken"), f"{records} records, every checksum right.", _REBUILD, facts={"records": records}
+    )
+
+
+@judged
+def lengths_counted(shards: CohortShards) -> Finding:
+    """Each shard's records and payload bytes: a wrong length that another shard makes up for is found."""
+    defects = []
+    for split, of in shards.counted.items():
+        said, names = shards.splits[split], shards.names(split)
+        for name, counted, length in zip(names, of.records, said["shard_lengths"], strict=True):
+            if counted != length:
+                defects.append(f"{name}: {counted} records, the receipt says {length}")
+        for name, counted, size in zip(names, of.payload_bytes, said["payload_bytes"], strict=True):
+            if counted != size:
+                defects.append(f"{name}: {counted} payload bytes, the receipt says {size}")
+    records = sum(sum(of.records) for of in shards.counted.values())
+    shards_there = sum(len(of.records) for of in shards.counted.values())
+    return verdict(
+        (f"{name_of(shards.receipt)}: {d}" for d in defects),
+        f"{records} records in {shards_there} shards, each as many as the receipt says.",
+        _REBUILD,
+        facts={"records": records, "shards": shards_there},
+    )
+
+
+@judged
+def only_the_last_is_shorter(shards: CohortShards) -> Finding:
+    """Counted rows of each shard, against the declared number."""
+    most = shards.notes.rows_per_shard
+    defects = []
+    for split, of in shards.counted.items():
+        for number, (name, rows) in enumerate(zip(shards.names(split), of.records, strict=True), 1):
+            if rows > most or not rows or (rows < most and number < len(of.records)):
+                defects.append(f"{name}: {rows} rows, {most} are declared and only the last shard has fewer")
+    return verdict(
+        (f"{name_of(shards.receipt)}: {d}" for d in defects),
+        f"All shards but the last have {most} rows.",
+        f"Was rows_per_shard changed since? {_REBUILD}",
+        facts={"rows_per_shard": most},
+    )
+
+
+@judged
+def rows_valid(shards: CohortShards) -> Finding:
+    """Every stored row holds the invariants of its layout."""
+    rows = sum(sum(of.records) for of in shards.counted.values())
+    defects = [*_all(shards, "invalid"), *_unread(shards)]
+    return verdict(defects, f"{rows} rows hold every invariant.", _REBUILD, facts={"rows": rows})
+
+
+@judged
+def equals_packed_rows(shards: CohortShards) -> Finding:
+    """Every stored value equals that of the packed rows, in order, and the receipt names these rows as its input."""
+    defects = [*_all(shards, "different"), *_unread(shards)]
+    if shards.receipt.inputs.get(PACKED) != shards.packed_receipt.content:
+        defects.append(f"{name_of(shards.receipt)}: made of other rows than {PACKED} has now")
+    rows = sum(sum(of.records) for of in shards.counted.values())
+    return verdict(defects, f"{rows} rows, all equal.", _REBUILD, facts={"rows": rows})

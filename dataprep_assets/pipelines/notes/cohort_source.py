@@ -1,0 +1,86 @@
+"""The cohort files of a declared source: which month has which, and where it lies on this machine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataprep_assets.errors import SourceError
+from dataprep_assets.pipelines.corpus.manifest import open_source
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.privacy import source_errors_without_names
+from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
+from dataprep_assets.sources.cohorts import CohortReader, compression_of, find_cohorts
+
+__all__ = ["CohortFile", "list_cohorts", "no_file", "require_every_month"]
+
+
+@dataclass(frozen=True)
+class CohortFile:
+    """The file of one month, as the source lists it; its name is in no message and no `repr`."""
+
+    notes: NotesDeclaration
+    month: str
+    listed: SourceFile
+
+    def __repr__(self) -> str:
+        return f"CohortFile({self.month})"
+
+    @property
+    def bytes(self) -> int:
+        """Size as stored."""
+        return self.listed.size_bytes
+
+    def fetch(self) -> Path:
+        """Where the file lies; fetched first if its source is a bucket. SourceError without the file's name."""
+        access = open_source(self.notes.source)
+        file = self.listed
+        entry = ManifestEntry(
+            ordinal=0,
+            split="",
+            chunk="",
+            file_index=0,
+            path=file.relpath,
+            relpath=file.relpath,
+            size_bytes=file.size_bytes,
+            compression=compression_of(file.relpath),
+            format=self.notes.cohorts.format,
+            sha256=file.sha256,
+            etag=file.etag,
+            commit=None,
+        )
+        with source_errors_without_names(self.month):
+            access.fetch([entry])
+            return access.path(entry)
+
+    def reader(self, path: Path) -> CohortReader:
+        """Reads the fetched file; messages name the month."""
+        return CohortReader(path, self.notes.cohorts.format, compression_of(self.listed.relpath), self.month)
+
+
+def list_cohorts(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
+    """Month → its file, of the declared months that have one, in order.
+
+    SourceError when the source cannot be listed, when two files claim a month, and when a month of
+    `months.allow_missing` has one.
+    """
+    with source_errors_without_names(notes.dataset):
+        files = open_source(notes.source).list().files
+    found = find_cohorts(files, notes.cohorts.pattern, notes.months.expected, notes.months.allow_missing)
+    return {month: CohortFile(notes, month, file) for month, file in found.items()}
+
+
+def require_every_month(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
+    """As `list_cohorts`, and SourceError naming the declared months that have no file."""
+    found = list_cohorts(notes)
+    if missing := [month for month in notes.months.expected if month not in found]:
+        raise no_file(missing)
+    return found
+
+
+def no_file(months: list[str]) -> SourceError:
+    """The error for declared months without a file."""
+    shown = ", ".join(months[:8]) + (", …" if len(months) > 8 else "")
+    return SourceError(
+        f"{len(months)} declared months have no file in the source: {shown}. Put the files there, correct "
+        "cohorts.pattern, or name the months in months.allow_missing"
+    )

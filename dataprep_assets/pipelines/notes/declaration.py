@@ -1,0 +1,396 @@
+"""The declarations of cohorts of notes and of combinations of such datasets, validated once.
+
+These are the schemas of the YAML: their field descriptions are its reference. Paths are resolved against the folder of
+the YAML; none of them enters a key. Datasets of notes are sensitive unless declared otherwise.
+"""
+
+import hmac
+import math
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.formats.tfrecord import ROWS_PER_SHARD
+from dataprep_assets.graph.declaration import DatasetDeclaration, Declared, resolved
+from dataprep_assets.packing.algorithms import Algorithm
+from dataprep_assets.packing.bins import LARGEST_CAPACITY
+from dataprep_assets.packing.rows import COLUMNS, TARGETS
+from dataprep_assets.packing.splitting import Rule
+from dataprep_assets.pipelines.corpus.declaration import (
+    BadRecordPolicy,
+    DocumentPolicy,
+    LocalSource,
+    ObjectStoreSource,
+    TokenizerDeclaration,
+)
+from dataprep_assets.pipelines.notes.rendering import HeaderTemplate
+from dataprep_assets.sources.cohorts import CohortFormat, expected_months
+
+__all__ = [
+    "OBJECT_KEY",
+    "CohortFiles",
+    "FileFormat",
+    "Layout",
+    "LongNotes",
+    "Months",
+    "NoteFields",
+    "NoteTemplate",
+    "NotesDeclaration",
+    "PackingDeclaration",
+    "PadDeclaration",
+    "PatientKey",
+    "ReplayDeclaration",
+    "ReplaySource",
+    "TfdsVersion",
+]
+
+FileFormat = Literal["tfrecord", "array_record"]
+Layout = Literal["prepacked", "unpacked"]
+OBJECT_KEY = "$key"
+"""Where a patient's id is the key of the JSON object, this stands for its path."""
+SHORTEST_KEY = 32
+"""Characters of a patient key; `openssl rand -hex 32` prints 64."""
+TOKENS = "tokens"
+"""The one column of unpacked rows."""
+
+_MONTH = r"^[0-9]{4}-(0[1-9]|1[0-2])$"
+_SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*")
+Month = Annotated[str, Field(pattern=_MONTH)]
+TfdsVersion = Annotated[str, Field(pattern=r"^((0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)|1\.0)$")]
+_VERSION_HELP = (
+    "Name of the version directory, `x.y.z`. The seed's `1.0` is possible too, but stock MaxText does not find it: it "
+    "calls tfds.builder, which ignores directories that are not x.y.z; only tfds.builder_from_directory reads it."
+)
+
+
+class NoteFields(Declared):
+    """Where the parts of a record are. A path is keys joined by `.`."""
+
+    patient_id: str = Field("patient_id", description="Path of the patient's id; `$key`: the key of the JSON object.")
+    notes: str | None = Field("notes", description="Path of the list of notes; null: each record is one note.")
+    text: str = Field("text", description="Path of the text in a note.")
+    date: str | None = Field("date", description="Path of the date in a note; null: notes have none.")
+    date_format: str | None = Field(
+        None, description="Of `date` and `birth_date`, as strptime has it, for example %m/%d/%Y; null: ISO 8601."
+    )
+    birth_date: str | None = Field(
+        None, description="Path of the birth date in a record. If given, its month must be that of the cohort."
+    )
+    patient: dict[str, str] = Field({}, description="Name in the template → path in the patient's record.")
+    note: dict[str, str] = Field({}, description="Name in the template → path in the note.")
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        if both := sorted(self.patient.keys() & self.note.keys()):
+            raise ValueError(f"{both} are fields of the patient and of the note; give them different names")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names that the template may use, sorted."""
+        return tuple(sorted({*self.patient, *self.note}))
+
+
+class CohortFiles(Declared):
+    """Which files of the source are cohorts, and how they are written."""
+
+    pattern: str = Field(
+        r"(?P<year>\d{4})-(?P<month>\d{2})\.json",
+        description="Regular expression of a cohort's whole path in the source, with the groups `year` and `month`.",
+    )
+    format: CohortFormat = Field(
+        "json_array", description="`json_array` or `json_object` of patients, or `jsonl`. May be .gz or .zst."
+    )
+    fields: NoteFields = NoteFields()
+
+    @field_validator("pattern")
+    @classmethod
+    def _has_groups(cls, pattern: str) -> str:
+        try:
+            groups = re.compile(pattern).groupindex
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        if not {"year", "month"} <= groups.keys():
+            raise ValueError("needs the named groups (?P<year>...) and (?P<month>...)")
+        return pattern
+
+    @model_validator(mode="after")
+    def _key_of_an_object(self) -> Self:
+        if self.fields.patient_id == OBJECT_KEY and self.format != "json_object":
+            raise ValueError(f"fields.patient_id: {OBJECT_KEY} needs `format: json_object`")
+        return self
+
+
+class Months(Declared):
+    """The months that the dataset must have: its partitions."""
+
+    first: Month = Field(description="First month, YYYY-MM.")
+    last: Month = Field(description="Last month, YYYY-MM.")
+    allow_missing: tuple[Month, ...] = Field((), description="Months between them that have no file.")
+    allow_empty: tuple[Month, ...] = Field((), description="Months whose file may have no note at all.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        try:
+            months = expected_months(self.first, self.last, self.allow_missing)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        if not months:
+            raise ValueError("every month is in allow_missing")
+        if unknown := sorted(set(self.allow_empty) - set(months)):
+            raise ValueError(f"allow_empty: {unknown} are not months of the dataset")
+        return self
+
+    @property
+    def expected(self) -> list[str]:
+        """Every month of the dataset, in order: its partition keys."""
+        return expected_months(self.first, self.last, self.allow_missing)
+
+
+class NoteTemplate(Declared):
+    """What is put before each note."""
+
+    header: str = Field("", description="Text with `{name}` (format) or `{{ name }}` (jinja) for declared fields.")
+    engine: Literal["format", "jinja"] = Field("format", description="`jinja` runs in a sandbox.")
+    missing: Literal["fail", "drop"] = Field(
+        "fail", description="A field that is missing or null: `fail`, or `drop` the note and count it."
+    )
+    defaults: dict[str, str] = Field({}, description="Field → text where it is missing or null, instead.")
+
+
+class LongNotes(Declared):
+    """What becomes of a note that is longer than a row."""
+
+    rule: Rule = Field(
+        "repeat_header",
+        description="`repeat_header` before every chunk, `header_once` before the first, or `truncate` to one row.",
+    )
+    overlap: int = Field(0, ge=0, description="Tokens of a note that a chunk repeats of the one before.")
+
+
+class PackingDeclaration(Declared):
+    """Which chunks share a row."""
+
+    algorithm: Algorithm | Literal["concat_then_split"] = Field(
+        "first_fit_decreasing",
+        description="See packing.algorithms. `concat_then_split` leaves no padding, and cuts notes at row ends.",
+    )
+    seed: int = Field(0, ge=0, description="Used by first_fit_shuffle.")
+
+
+class PadDeclaration(Declared):
+    """The id that fills rows. Segmentation says what is padding, never the id."""
+
+    token: str | None = Field(None, description="A token by its content, for example <|finetune_right_pad_id|>.")
+    id: int | None = Field(None, ge=0, description="A token by its id, instead of `token`.")
+    may_occur: bool = Field(
+        False, description="Allow an id that documents may hold as well. Unsafe where a reader masks by `!= pad`."
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.token is None) == (self.id is None):
+            raise ValueError("give exactly one of `token` and `id`")
+        return self
+
+
+class PatientKey(Declared):
+    """The secret that turns patient ids into digests, by HMAC-SHA256."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    env: str | None = Field(None, description="Environment variable that holds the key, at least 32 characters.")
+    public: str | None = Field(None, repr=False, description="A key in the YAML, for fictional data alone.")
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.env is None) == (self.public is None):
+            raise ValueError("give exactly one of `env` and `public`")
+        return self
+
+    def load(self) -> bytes:
+        """The key; ConfigError, without it, when it is not there or too short."""
+        where, key = ("public", self.public) if self.env is None else (self.env, os.environ.get(self.env))
+        if not key:
+            raise ConfigError(
+                f"patient_key: the environment variable {where} is not set; openssl rand -hex 32 makes one"
+            )
+        if len(key) < SHORTEST_KEY:
+            raise ConfigError(f"patient_key: {where} has {len(key)} characters, at least {SHORTEST_KEY} are needed")
+        return key.encode()
+
+
+def key_digest(key: bytes) -> str:
+    """What of a patient key enters artifact keys: 16 hex digits that do not give it away."""
+    return hmac.digest(key, b"dataprep_assets/patient_key", "sha256").hex()[:16]
+
+
+class NotesDeclaration(DatasetDeclaration):
+    """One dataset of packed notes, from cohort files to directories that trainers read."""
+
+    # A secret that someone wrote into the YAML must not come back in an error.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    sensitive: bool = Field(True, description="No text and no identifier in any log, event, metadata or plot.")
+    source: Annotated[LocalSource | ObjectStoreSource, Field(discriminator="kind")] = Field(
+        description="The folder or bucket prefix that holds the cohort files."
+    )
+    cohorts: CohortFiles = CohortFiles()
+    months: Months
+    template: NoteTemplate = NoteTemplate()
+    tokenizer: TokenizerDeclaration
+    document: DocumentPolicy = Field(
+        DocumentPolicy(), description="Token after each note (`separator`) and before each header (`bos`)."
+    )
+    row_length: int = Field(8192, ge=2, le=LARGEST_CAPACITY - 1, description="Tokens of a row: max_target_length.")
+    long_notes: LongNotes = LongNotes()
+    order: Literal["date", "source"] = Field("date", description="Order of the notes of a patient.")
+    packing: PackingDeclaration = PackingDeclaration()
+    pad: PadDeclaration
+    patient_key: PatientKey
+    splits: dict[str, float] = Field(
+        {"train": 1.0}, description="Split → share of the patients, decided by the keyed digest of their ids."
+    )
+    layout: Layout = Field(
+        "prepacked",
+        description="`prepacked`: the five columns of packed rows. `unpacked`: one column `tokens` for stock MaxText.",
+    )
+    pipeline: Literal["tfds", "grain", "hf"] = Field(
+        "tfds", description="Which stock pipeline reads unpacked rows; tfds needs them one token longer."
+    )
+    targets: bool = Field(False, description="Store the sixth column, `targets`, of prepacked rows.")
+    formats: tuple[FileFormat, ...] = Field(("tfrecord",), min_length=1, description="`tfrecord`, `array_record`.")
+    rows_per_shard: int = Field(ROWS_PER_SHARD, ge=1, description="Rows that a shard has at most.")
+    tfds_version: TfdsVersion = Field("1.0.0", description=_VERSION_HELP)
+    bad_records: BadRecordPolicy = BadRecordPolicy()
+    duplicate_patients: Literal["fail", "allow"] = Field(
+        "fail", description="A patient in several cohorts: refuse to make the directory, or count and go on."
+    )
+    sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of notes re-encoded by the reference engine.")
+
+    @field_validator("dataset")
+    @classmethod
+    def _snake_case(cls, name: str) -> str:
+        return _tfds_name("dataset", name)
+
+    @field_validator("splits")
+    @classmethod
+    def _shares(cls, splits: dict[str, float]) -> dict[str, float]:
+        for name, share in splits.items():
+            _tfds_name("split", name)
+            if not 0 < share <= 1:
+                raise ValueError(f"split {name!r}: its share must be above 0 and at most 1")
+        if not math.isclose(sum(splits.values()), 1, abs_tol=1e-9):
+            raise ValueError(f"the shares add up to {sum(splits.values())}, not to 1")
+        return splits
+
+    @field_validator("formats")
+    @classmethod
+    def _formats_once(cls, formats: tuple[FileFormat, ...]) -> tuple[FileFormat, ...]:
+        if len(set(formats)) != len(formats):
+            raise ValueError("a format is there twice")
+        return formats
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.sensitive and self.patient_key.public is not None:
+            raise ValueError("patient_key.public is for fictional data (`sensitive: false`); use patient_key.env")
+        if self.order == "date" and self.cohorts.fields.date is None:
+            raise ValueError("`order: date` needs cohorts.fields.date; or set `order: source`")
+        if self.long_notes.overlap >= self.row_length:
+            raise ValueError("long_notes.overlap must be below row_length")
+        if self.long_notes.rule == "truncate" and self.long_notes.overlap:
+            raise ValueError("long_notes: a truncated note has one chunk, which overlaps nothing")
+        if self.targets and self.layout == "unpacked":
+            raise ValueError("`targets` is a column of prepacked rows; unpacked ones have `tokens` alone")
+        self.header_template()
+        return self
+
+    def header_template(self) -> HeaderTemplate:
+        """The compiled template; ValueError when it does not compile or names what is not declared."""
+        template = self.template
+        try:
+            return HeaderTemplate(
+                template.header, engine=template.engine, fields=self.cohorts.fields.names, defaults=template.defaults
+            )
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+
+    @property
+    def capacity(self) -> int:
+        """Tokens of a stored row: one more than `row_length` where the tfds pipeline shifts unpacked rows."""
+        return self.row_length + (self.layout == "unpacked" and self.pipeline == "tfds")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the stored columns, each of `capacity` values."""
+        if self.layout == "unpacked":
+            return (TOKENS,)
+        return (*COLUMNS, TARGETS) if self.targets else COLUMNS
+
+    def located(self, folder: Path) -> Self:
+        source: Any = self.source
+        if isinstance(source, LocalSource):
+            source = source.model_copy(update={"path": resolved(source.path, folder)})
+        else:
+            source = source.model_copy(update={"cache_dir": resolved(source.cache_dir, folder)})
+        update = {"source": source, "tokenizer": self.tokenizer.located(folder)}
+        return super().located(folder).model_copy(update=update)
+
+
+class ReplaySource(Declared):
+    """One dataset of the same storage that goes into a combination."""
+
+    dataset: str = Field(description="Name of a dataset of packed notes, or of a combination.")
+    weight: float | None = Field(None, gt=0, description="Share of the rows, relative to the other sources' weights.")
+
+
+class ReplayDeclaration(DatasetDeclaration):
+    """Several datasets of packed rows as one, shard by shard, without another byte written."""
+
+    sensitive: bool = Field(True, description="No text and no identifier in any log, event, metadata or plot.")
+    sources: tuple[ReplaySource, ...] = Field(min_length=1, description="The datasets, in order.")
+    splits: tuple[str, ...] = Field(("train",), min_length=1, description="Splits to combine; every source has them.")
+    mode: Literal["concat", "interleave", "weighted", "virtual"] = Field(
+        "interleave",
+        description="`concat`: one source after another. `interleave`: mixed in proportion, so that the first shards "
+        "have the mix of the whole. `weighted`: shards repeated or left out for the declared weights, then mixed. "
+        "`virtual`: no shards, only the files that tell a loader how to mix.",
+    )
+    seed: int = Field(0, ge=0, description="Decides the order of each source's shards in `interleave` and `weighted`.")
+    tolerance: float = Field(
+        0.01, gt=0, le=1, description="`weighted`: largest difference of a source's share from its declared one."
+    )
+    format: FileFormat = Field("tfrecord", description="Which of the sources' formats.")
+    tfds_version: TfdsVersion = Field("1.0.0", description=_VERSION_HELP)
+
+    @field_validator("dataset")
+    @classmethod
+    def _snake_case(cls, name: str) -> str:
+        return _tfds_name("dataset", name)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names = [source.dataset for source in self.sources]
+        if len(set(names)) != len(names):
+            raise ValueError("a source is there twice; give it more weight in mode `weighted` instead")
+        if self.dataset in names:
+            raise ValueError("a combination cannot be its own source")
+        if len(set(self.splits)) != len(self.splits):
+            raise ValueError("a split is there twice")
+        weighted = [source.weight is not None for source in self.sources]
+        if any(weighted) and (self.mode not in ("weighted", "virtual") or not all(weighted)):
+            raise ValueError("weights: all sources have one, in mode `weighted` or `virtual`; or none has")
+        if self.mode == "weighted" and not all(weighted):
+            raise ValueError("mode `weighted` needs the weight of every source")
+        return self
+
+
+def _tfds_name(kind: str, name: str) -> str:
+    if not _SNAKE_CASE.fullmatch(name):
+        raise ValueError(f"{kind} {name!r}: TFDS finds names of lower-case letters, digits and _ alone")
+    return name

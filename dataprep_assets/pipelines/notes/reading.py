@@ -1,0 +1,230 @@
+"""From a cohort's records to its notes, with what cannot be one counted by reason.
+
+A note is its text, its rendered header, its date and its patient's keyed digest; ids, names and metadata go no further
+than this module. Defects of a patient's record cost all its notes, defects of a note that note alone.
+
+Entry points: `read_notes`, `patient_digest`, `DEFECTS`.
+"""
+
+import hmac
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from dataprep_assets.pipelines.notes.declaration import OBJECT_KEY, NoteFields
+from dataprep_assets.pipelines.notes.rendering import CannotRenderError, HeaderTemplate, MissingFieldError, as_text
+from dataprep_assets.sources.cohorts import CohortReader, PatientRecord
+from dataprep_assets.sources.records import BadRecord
+
+__all__ = ["DEFECTS", "EMPTY", "MISSING_METADATA", "Dropped", "Note", "Opened", "patient_digest", "read_notes"]
+
+EMPTY = "empty_note"
+"""A note without text, or of white space alone: dropped under every policy, and no defect."""
+MISSING_METADATA = "missing_metadata"
+"""A header without one of its fields: `template.missing` says whether it is a defect."""
+DEFECTS = (
+    "bad_json",
+    "invalid_utf8",
+    "not_an_object",
+    "missing_patient_id",
+    "bad_patient_id",
+    "duplicate_patient",
+    "bad_birth_date",
+    "wrong_birth_month",
+    "missing_notes",
+    "notes_not_a_list",
+    "note_not_an_object",
+    "missing_text",
+    "null_text",
+    "text_not_a_string",
+    "bad_date",
+    "bad_metadata",
+    "header_too_long",
+)
+"""Reasons for which the policy of bad records decides."""
+
+DIGEST_BYTES = 16
+_ABSENT: Any = object()
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_YEAR_AND_MONTH = re.compile(r"\d{4}-\d{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One note. `record` and `number` are its place in the cohort, from 1; `date` is microseconds since 1970, UTC."""
+
+    record: int
+    number: int
+    patient: bytes = field(repr=False)
+    header: str = field(repr=False)
+    text: str = field(repr=False)
+    date: int = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Notes that are none: where, why, how many. `number` is 0 for a whole record; an unreadable one counts as one."""
+
+    record: int
+    number: int
+    byte: int
+    reason: str
+    notes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A patient's record that is in order, before its notes."""
+
+    patient: bytes = field(repr=False)
+    notes: int
+
+
+def patient_digest(key: bytes, patient_id: str) -> bytes:
+    """The 16 bytes that stand for a patient: the start of HMAC-SHA256 of the id in UTF-8."""
+    return hmac.digest(key, b"patient\0" + patient_id.encode(), "sha256")[:DIGEST_BYTES]
+
+
+class _RefusedError(Exception):
+    """Carries the reason alone."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def read_notes(
+    reader: CohortReader, fields: NoteFields, template: HeaderTemplate, *, key: bytes, month: str
+) -> Iterator[Opened | Note | Dropped]:
+    """The notes of a cohort in source order; each patient's after an `Opened`. Raises what the reader raises."""
+    seen: set[bytes] = set()
+    parts = _Parts(fields, template, key, month)
+    for record in reader:
+        if isinstance(record, BadRecord):
+            yield Dropped(record.row, 0, record.byte, record.reason)
+            continue
+        try:
+            notes = parts.notes(record)
+        except _RefusedError as refused:
+            yield Dropped(record.row, 0, record.byte, refused.reason)
+            continue
+        try:
+            patient = parts.patient(record)
+            if fields.notes is not None and patient in seen:
+                raise _RefusedError("duplicate_patient")
+        except _RefusedError as refused:
+            yield Dropped(record.row, 0, record.byte, refused.reason, max(1, len(notes)))
+            continue
+        seen.add(patient)
+        yield Opened(patient, len(notes))
+        for number, note in enumerate(notes, 1):
+            try:
+                yield parts.note(record, number, note, patient)
+            except _RefusedError as refused:
+                yield Dropped(record.row, number, record.byte, refused.reason)
+
+
+class _Parts:
+    """Finds the declared parts of a record."""
+
+    def __init__(self, fields: NoteFields, template: HeaderTemplate, key: bytes, month: str) -> None:
+        self._template, self._key, self._month = template, key, month
+        self._id = None if fields.patient_id == OBJECT_KEY else _path(fields.patient_id)
+        self._notes = None if fields.notes is None else _path(fields.notes)
+        self._text = _path(fields.text)
+        self._date = None if fields.date is None else _path(fields.date)
+        self._date_format = fields.date_format
+        self._birth = None if fields.birth_date is None else _path(fields.birth_date)
+        self._of_patient = {n: _path(p) for n, p in fields.patient.items() if n in template.used}
+        self._of_note = {n: _path(p) for n, p in fields.note.items() if n in template.used}
+
+    def patient(self, record: PatientRecord) -> bytes:
+        value = record.key if self._id is None else _at(record.value, self._id)
+        if value is _ABSENT or value is None or value == "":
+            raise _RefusedError("missing_patient_id")
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise _RefusedError("bad_patient_id")
+        if self._birth is not None and self._birth_month(_at(record.value, self._birth)) != self._month:
+            raise _RefusedError("wrong_birth_month")
+        return patient_digest(self._key, str(value))
+
+    def _birth_month(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise _RefusedError("bad_birth_date")
+        if self._date_format is None and _YEAR_AND_MONTH.match(value):
+            return value[:7]
+        try:
+            return _parsed(value, self._date_format).strftime("%Y-%m")
+        except ValueError:
+            failed = True
+        assert failed
+        raise _RefusedError("bad_birth_date")
+
+    def notes(self, record: PatientRecord) -> list[Any]:
+        if self._notes is None:
+            return [record.value]
+        found = _at(record.value, self._notes)
+        if found is _ABSENT:
+            raise _RefusedError("missing_notes")
+        if found is not None and not isinstance(found, list):
+            raise _RefusedError("notes_not_a_list")
+        return found or []
+
+    def note(self, record: PatientRecord, number: int, note: Any, patient: bytes) -> Note:
+        if not isinstance(note, dict):
+            raise _RefusedError("note_not_an_object")
+        text = _at(note, self._text)
+        if not isinstance(text, str):
+            raise _RefusedError(
+                "missing_text" if text is _ABSENT else "null_text" if text is None else "text_not_a_string"
+            )
+        if not text or text.isspace():
+            raise _RefusedError(EMPTY)
+        date = 0 if self._date is None else self._when(_at(note, self._date))
+        return Note(record.row, number, patient, self._header(record.value, note), text, date)
+
+    def _header(self, record: Mapping[str, Any], note: Mapping[str, Any]) -> str:
+        try:
+            values = {name: _value(record, path) for name, path in self._of_patient.items()}
+            values |= {name: _value(note, path) for name, path in self._of_note.items()}
+            return self._template(values)
+        except MissingFieldError:
+            reason = MISSING_METADATA
+        except CannotRenderError:
+            reason = "bad_metadata"
+        raise _RefusedError(reason)
+
+    def _when(self, value: Any) -> int:
+        try:
+            if isinstance(value, str):
+                moment = _parsed(value, self._date_format)
+                since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+                return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+            if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12:
+                return int(value * 1_000_000)
+        except (ValueError, OverflowError):
+            pass
+        raise _RefusedError("bad_date")
+
+
+def _parsed(value: str, date_format: str | None) -> datetime:
+    return datetime.fromisoformat(value) if date_format is None else datetime.strptime(value, date_format)
+
+
+def _path(path: str) -> tuple[str, ...]:
+    return tuple(path.split("."))
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        if not isinstance(value, dict):
+            return _ABSENT
+        value = value.get(name, _ABSENT)
+    return value
+
+
+def _value(record: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
+    found = _at(record, path)
+    return None if found is _ABSENT else as_text(found)

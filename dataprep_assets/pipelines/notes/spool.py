@@ -1,0 +1,261 @@
+"""The spool: a cohort's notes as token ids on disk, in source order, and the books that say which is whose.
+
+Ids go to one flat file of uint32 (`[BOS] header body separator` for each note), so that memory holds some fifty bytes a
+note and nothing of its length. Rows are then laid out from the lengths alone.
+
+Entry points: `fill_spool`, `Spool`.
+"""
+
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import BadRecordError, IntegrityError
+from dataprep_assets.formats import flat_bins
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.pipelines.corpus.token_stream import load_encoder, sampled
+from dataprep_assets.pipelines.notes.engine_certificate import NotesPlan
+from dataprep_assets.pipelines.notes.reading import EMPTY, MISSING_METADATA, Dropped, Note, Opened, read_notes
+from dataprep_assets.sources.cohorts import CohortReader
+from dataprep_assets.sources.records import Block
+
+__all__ = ["Books", "Spool", "fill_spool", "split_of"]
+
+_CHARACTERS = 2_000_000
+_NOTES = 4096
+Int64 = NDArray[np.int64]
+
+
+class Books:
+    """What was dropped and why, under the declared policies. Positions alone, never content."""
+
+    def __init__(self, plan: NotesPlan, month: str) -> None:
+        self._policy, self._budget = plan.notes.bad_records.policy, plan.notes.bad_records.budget
+        self._harmless = {EMPTY} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
+        self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
+        self._month = month
+        self.dropped: Counter[str] = Counter()
+        self.quarantine: list[dict[str, Any]] = []
+
+    def drop(self, found: Dropped) -> None:
+        """Count it; BadRecordError where the policy is to fail."""
+        if found.reason not in self._harmless:
+            if self._policy == "fail" or found.reason in self._always_fails:
+                remedy = (
+                    "give template.defaults, or set `template: {missing: drop}`"
+                    if found.reason in self._always_fails
+                    else "set `bad_records: {policy: drop}` to count and skip such records"
+                )
+                raise BadRecordError(
+                    f"{self._month}: record {found.record}{f', note {found.number}' if found.number else ''}, "
+                    f"byte {found.byte}: {found.reason}. Mend the source, or {remedy}"
+                )
+            place = {"record": found.record, "note": found.number, "byte": found.byte}
+            self.quarantine.append(place | {"notes": found.notes, "reason": found.reason})
+        self.dropped[found.reason] += found.notes
+
+    def check_budget(self, rows_in: int) -> None:
+        """BadRecordError when more was dropped for defects than the budget allows."""
+        bad = {reason: count for reason, count in sorted(self.dropped.items()) if reason not in self._harmless}
+        if sum(bad.values()) > self._budget * rows_in:
+            first = self.quarantine[0]
+            raise BadRecordError(
+                f"{self._month}: {sum(bad.values())} of {rows_in} notes would be dropped {bad}, more than the budget "
+                f"of {self._budget:.4%}. The first is record {first['record']}, note {first['note']}, byte "
+                f"{first['byte']}: {first['reason']}. Mend the source, or raise `bad_records.budget`"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Spool:
+    """A cohort's notes, in source order: int64 arrays of shape ``(notes,)``.
+
+    ``headers`` and ``bodies`` are lengths in tokens, BOS and separator included; ``starts`` is the token of the file
+    where a note begins. ``patients`` are indexes of ``digests``, ``splits`` of the declared splits.
+    """
+
+    path: Path
+    headers: Int64
+    bodies: Int64
+    starts: Int64
+    dates: Int64
+    patients: Int64
+    splits: Int64
+    records: Int64
+    numbers: Int64
+    characters: Int64
+    digests: tuple[bytes, ...]
+    patients_seen: int
+    patients_without_notes: int
+    special_literals: int
+    literal_separators: int
+    reference_documents: int
+    sampled_documents: int
+
+    def __len__(self) -> int:
+        """Number of notes."""
+        return self.headers.size
+
+    def tokens(self, starts: Int64, lengths: Int64) -> NDArray[np.uint32]:
+        """The tokens of these ranges of the file, one range after another.
+
+        Read, not mapped: every mapped page that was touched would count as memory of the process.
+        """
+        joined = np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
+        firsts = np.concatenate([np.zeros(min(1, starts.size), np.int64), joined])
+        ends = np.append(np.cumsum(lengths), 0)
+        stops = ends[np.append(firsts[1:], starts.size) - 1] if starts.size else ends[:0]
+        found = np.empty(int(lengths.sum()), "<u4")
+        target, at = found.data.cast("B"), 0
+        with open(self.path, "rb", buffering=0) as file:
+            for start, stop in zip(starts[firsts].tolist(), (stops * 4).tolist(), strict=True):
+                file.seek(start * 4)
+                while at < stop:
+                    count = file.readinto(target[at:stop])
+                    if not count:
+                        raise IntegrityError("the spool is shorter than its books say; this is a bug or a full disk")
+                    at += count
+        return found
+
+
+def split_of(digest: bytes, shares: Iterable[float]) -> int:
+    """The index of a patient's split: the digest's first 8 bytes as a fraction of 1, against the shares added up."""
+    at = int.from_bytes(digest[:8], "big")
+    total, last = 0.0, -1
+    for last, share in enumerate(shares):
+        total += share
+        if at < round(total * 2**64):
+            return last
+    return last
+
+
+def fill_spool(
+    plan: NotesPlan,
+    reader: CohortReader,
+    path: Path,
+    books: Books,
+    *,
+    month: str,
+    report: Callable[..., None] | None = None,
+) -> Spool:
+    """Read, render and encode every note of a cohort into the new file ``path``."""
+    notes = plan.notes
+    found = read_notes(reader, notes.cohorts.fields, notes.header_template(), key=plan.key, month=month)
+    with flat_bins.create(path) as file:
+        filling = _Filling(plan, month, file, reader, report)
+        for item in found:
+            if isinstance(item, Note):
+                filling.add(item)
+            elif isinstance(item, Opened):
+                filling.open(item)
+            else:
+                books.drop(item)
+        filling.flush()
+    return filling.spool(path)
+
+
+class _Filling:
+    def __init__(
+        self, plan: NotesPlan, month: str, file: BinaryIO, reader: CohortReader, report: Callable[..., None] | None
+    ) -> None:
+        self._plan, self._month, self._file, self._reader, self._report = plan, month, file, reader, report
+        self._encoder = load_encoder(plan.stream)
+        self._before = (self._encoder.reference_documents, self._encoder.sampled_documents)
+        self._literals = self._encoder.bundle.special_literals
+        self._shares = list(plan.notes.splits.values())
+        self._patients: dict[bytes, int] = {}
+        self._batch: list[Note] = []
+        self._size = 0
+        self._books = {name: array("q") for name in ("headers", "bodies", "dates", "patients", "splits")}
+        self._books |= {name: array("q") for name in ("records", "numbers", "characters")}
+        self._seen = self._without = self._special_literals = self._literal_separators = 0
+        self._bos = np.array([] if plan.stream.bos_id is None else [plan.stream.bos_id], np.uint32)
+        self._separator = np.array([plan.stream.separator_id], np.uint32)
+        self._read, self._cpu = 0, time.process_time()
+
+    def open(self, opened: Opened) -> None:
+        if opened.patient not in self._patients:
+            self._patients[opened.patient] = len(self._patients)
+            self._seen += 1
+        self._without += not opened.notes
+
+    def add(self, note: Note) -> None:
+        self._batch.append(note)
+        self._size += len(note.text) + len(note.header)
+        if self._size >= _CHARACTERS or len(self._batch) >= _NOTES:
+            self.flush()
+
+    def flush(self) -> None:
+        batch, self._batch, self._size = self._batch, [], 0
+        if not batch:
+            return
+        texts = [note.text for note in batch]
+        ids, offsets = self._encoder.encode([*(note.header for note in batch), *texts])
+        bounds = offsets.astype(np.int64)
+        self._recheck(texts, ids, bounds[len(batch) :])
+        bounds_list = bounds.tolist()
+        pieces = []
+        for at in range(len(batch)):
+            header = ids[bounds_list[at] : bounds_list[at + 1]]
+            body = ids[bounds_list[len(batch) + at] : bounds_list[len(batch) + at + 1]]
+            pieces += [self._bos, header, body, self._separator]
+        flat = np.concatenate(pieces, dtype=np.uint32)
+        self._file.write(flat.astype("<u4", copy=False).data)
+        self._count(batch, texts, ids, np.diff(bounds))
+        if self._report is not None:
+            cpu = time.process_time()
+            self._report(
+                tokens=flat.size,
+                documents=len(batch),
+                source_bytes=self._reader.bytes_read - self._read,
+                cpu_ms=int((cpu - self._cpu) * 1000),
+            )
+            self._read, self._cpu = self._reader.bytes_read, cpu
+
+    def _count(self, batch: list[Note], texts: list[str], ids: NDArray[np.uint32], lengths: Int64) -> None:
+        books, count = self._books, len(batch)
+        books["headers"].extend((lengths[:count] + self._bos.size).tolist())
+        books["bodies"].extend((lengths[count:] + 1).tolist())
+        for note in batch:
+            ordinal = self._patients[note.patient]
+            books["dates"].append(note.date)
+            books["patients"].append(ordinal)
+            books["splits"].append(split_of(note.patient, self._shares))
+            books["records"].append(note.record)
+            books["numbers"].append(note.number)
+            books["characters"].append(len(note.text))
+        self._special_literals += self._literals.count(texts)
+        self._literal_separators += int(np.count_nonzero(ids == self._plan.stream.separator_id))
+
+    def _recheck(self, texts: list[str], ids: NDArray[np.uint32], bounds: Int64) -> None:
+        rate = self._plan.stream.sample_rate
+        if rate <= 0:
+            return
+        first = len(self._books["headers"])
+        seed = digest_value([self._month, self._plan.stream.tokenizer_digest])
+        for at in sampled(Block(texts, first), seed, rate):
+            where = f"{self._month}: note {first + int(at) + 1} of those read"
+            self._encoder.recheck(texts[at], ids[bounds[at] : bounds[at + 1]], where)
+
+    def spool(self, path: Path) -> Spool:
+        arrays = {name: np.array(book, np.int64) for name, book in self._books.items()}
+        lengths = arrays["headers"] + arrays["bodies"]
+        return Spool(
+            path=path,
+            starts=np.cumsum(lengths) - lengths,
+            digests=tuple(self._patients),
+            patients_seen=self._seen,
+            patients_without_notes=self._without,
+            special_literals=self._special_literals,
+            literal_separators=self._literal_separators,
+            reference_documents=self._encoder.reference_documents - self._before[0],
+            sampled_documents=self._encoder.sampled_documents - self._before[1],
+            **arrays,
+        )

@@ -1,0 +1,146 @@
+"""Lets TensorFlow Datasets read a directory, and compares what it gives with what is stored.
+
+TensorFlow is imported in a process of its own, which ends with the reading: it takes half a gigabyte, threads and every
+accelerator it finds. File order needs ``interleave_cycle_length=1``, by default TFDS mixes 16 files.
+
+All rows are read up to `MOST_ROWS`; of a larger directory, slices of whole shards that are spread over each split, so
+that a wrong shard length shows as rows of another shard.
+"""
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.execution.processes import Finished, Task, WorkerPool
+from dataprep_assets.formats import array_record, example, tfds, tfrecord
+from dataprep_assets.graph.finding import Finding, verdict
+from dataprep_assets.pipelines.notes.declaration import FileFormat
+
+__all__ = ["MOST_ROWS", "read_with_tfds"]
+
+MOST_ROWS = 100_000
+"""Rows that are all read; a few minutes of TFDS at a row length of 8,192."""
+_SHARDS = 32
+_BATCH = 32
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TFDS_LOGGING_LEVEL": "error"}
+_NEEDED = ("tensorflow", "tensorflow_datasets")
+
+
+def read_with_tfds(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
+    """Whether TFDS opens the directory and reads its rows in file order; a warning where it is not installed."""
+    if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
+        return Finding(
+            passed=False,
+            warning=True,
+            facts={"rows_read": 0},
+            summary=f"Not proven: {' and '.join(missing)} cannot be imported here. Install dataprep-assets[tfds] and "
+            "execute this check again; it reads and writes nothing else.",
+        )
+    with WorkerPool(1, _QUIET) as pool:
+        pool.submit(Task("tfds_reads", _read, (where, dataset, version, format)))
+        for event in pool.events():
+            if isinstance(event, Finished):
+                if event.error is not None:
+                    return Finding(passed=False, summary=f"{event.error}", facts={"rows_read": 0})
+                found: Finding = event.result
+                return found
+    raise AssertionError("a pool ends with the end of its task")
+
+
+def _read(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
+    """Runs in the worker. What TFDS raises names files and offsets; only its type comes out."""
+    # TensorFlow's C++ side greets and complains on stderr, past Python and whatever its variables say.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    try:
+        return _compared(where, dataset, version, format)
+    except Exception as error:  # whatever TensorFlow raises, its text may hold anything
+        said = type(error).__name__
+    return Finding(
+        passed=False,
+        summary=f"tensorflow-datasets cannot read the directory: {said}. See the other checks for what is wrong.",
+        facts={"rows_read": 0},
+    )
+
+
+def _compared(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
+    import tensorflow_datasets as library
+
+    info = tfds.read_metadata(where)
+    builder: Any = library.builder_from_directory(str(where))
+    defects: list[str] = []
+    if version == info.version:
+        by_name = library.builder(f"{dataset}:{version}", data_dir=str(where.parents[1]))
+        if Path(str(by_name.data_dir)) != where:
+            defects.append(f"tfds.builder({dataset}:{version}) finds another directory")
+    rows = 0
+    for split in info.splits:
+        if (said := builder.info.splits[split.name].num_examples) != split.rows:
+            defects.append(f"split {split.name}: TFDS counts {said} rows, {split.rows} are declared")
+        names, ends = info.shard_names(split), np.cumsum([0, *split.shard_lengths])
+        for first, stop in _slices(len(names), split.rows):
+            low, high = int(ends[first]), int(ends[stop])
+            read = 0
+            found = _by_tfds(library, builder, f"{split.name}[{low}:{high}]", format)
+            stored = _stored([where / name for name in names[first:stop]], info, format)
+            for batch, expected in zip(_rebatched(found), stored, strict=False):
+                for name, values in expected.items():
+                    same = name in batch and batch[name].shape == values.shape and np.array_equal(batch[name], values)
+                    if not same and len(defects) < _SHARDS:
+                        defects.append(f"split {split.name}: column {name} of the rows from {low + read} on differs")
+                read += len(next(iter(batch.values())))
+            if read != high - low:
+                defects.append(f"split {split.name}: {read} rows read, {high - low} are stored")
+            rows += read
+    total = sum(split.rows for split in info.splits)
+    return verdict(
+        defects,
+        f"TFDS {library.__version__} read {rows} of {total} rows, in file order, equal to the stored ones.",
+        "The metadata do not describe the shards: materialize the directory again",
+        facts={"rows_read": rows, "rows": total},
+    )
+
+
+def _slices(shards: int, rows: int) -> list[tuple[int, int]]:
+    """Ranges of shards to read: all of them as one, or some that are spread over them."""
+    if rows <= MOST_ROWS:
+        return [(0, shards)]
+    return [(at, at + 1) for at in sorted({(shards - 1) * i // (_SHARDS - 1) for i in range(_SHARDS)})]
+
+
+def _by_tfds(library: Any, builder: Any, split: str, format: FileFormat) -> Iterator[dict[str, NDArray[Any]]]:
+    if format == "array_record":
+        yield from builder.as_data_source(split=split)
+        return
+    config = library.ReadConfig(interleave_cycle_length=1)
+    yield from builder.as_dataset(split=split, read_config=config).as_numpy_iterator()
+
+
+def _rebatched(rows: Iterator[dict[str, NDArray[Any]]]) -> Iterator[dict[str, NDArray[Any]]]:
+    batch: list[dict[str, NDArray[Any]]] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == _BATCH:
+            yield {name: np.stack([one[name] for one in batch]) for name in batch[0]}
+            batch = []
+    if batch:
+        yield {name: np.stack([one[name] for one in batch]) for name in batch[0]}
+
+
+def _stored(paths: list[Path], info: tfds.DatasetInfo, format: FileFormat) -> Iterator[dict[str, NDArray[Any]]]:
+    batch: list[bytes] = []
+    for path in paths:
+        payloads = (
+            array_record.records(path) if format == "array_record" else (r.payload for r in tfrecord.records(path))
+        )
+        for payload in payloads:
+            batch.append(payload)
+            if len(batch) == _BATCH:
+                yield example.decode_rows(batch, info.columns)
+                batch = []
+    if batch:
+        yield example.decode_rows(batch, info.columns)

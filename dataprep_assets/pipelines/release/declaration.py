@@ -1,0 +1,80 @@
+"""The declaration of a release: a tokenized corpus, how its stream is cut into npy shards, and where they go.
+
+This is the schema of `type: dataprep_assets.components.ShardRelease`: all keys of a tokenized corpus, and `release`.
+"""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.declaration import Declared, resolved
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, View
+from dataprep_assets.stores.connect import place_of
+
+
+class ReleaseOptions(Declared):
+    """How the stream is ordered, cut and published."""
+
+    sequence_length: int = Field(2048, ge=2, description="Tokens of one training sample.")
+    tokens_per_shard: int = Field(
+        ge=2, description="Tokens of every shard but a split's last: a multiple of `sequence_length`."
+    )
+    shuffle_seed: int | None = Field(
+        0, ge=0, description="Seed of the order of documents; `null` keeps the order of the source."
+    )
+    mix: int = Field(8, ge=1, description="Source shards whose documents are shuffled together; sets the memory.")
+    tail: Literal["drop", "pad"] = Field(
+        "drop", description="Tokens after a split's last whole sequence: `drop` them, or `pad` with the separator."
+    )
+    expected_repeats: float = Field(
+        0.001, ge=0, le=1, description="Share of samples that may repeat another one before a check says so."
+    )
+    publish: str | None = Field(
+        None, description="Where the shards go: a folder, `s3://bucket/prefix` or `gs://bucket/prefix`."
+    )
+
+    @field_validator("publish")
+    @classmethod
+    def _is_a_place(cls, publish: str | None) -> str | None:
+        # One with credentials is left to `located`: a refusal from here would repeat them.
+        if publish is not None and "@" not in publish:
+            try:
+                place_of(publish, {})
+            except ConfigError as error:
+                raise ValueError(str(error)) from error
+        return publish
+
+    @model_validator(mode="after")
+    def _whole_sequences(self) -> Self:
+        if self.tokens_per_shard % self.sequence_length:
+            below = self.tokens_per_shard // self.sequence_length * self.sequence_length
+            raise ValueError(
+                f"`tokens_per_shard` {self.tokens_per_shard} is not a multiple of `sequence_length` "
+                f"{self.sequence_length}: no reader loads such a shard; use {below or self.sequence_length}"
+            )
+        return self
+
+
+class ReleaseDeclaration(CorpusDeclaration):
+    """One release of npy shards, from source to store."""
+
+    views: tuple[View, ...] = Field((), description="Other trainer formats over the same token bytes.")
+    release: ReleaseOptions
+
+    @property
+    def combines(self) -> bool:
+        """Only for views: a release is cut from the shards, and a joined copy of it would be as large again."""
+        return bool(self.views)
+
+    def located(self, folder: Path) -> Self:
+        found = super().located(folder)
+        target = self.release.publish
+        if target is None:
+            return found
+        if "://" in target:
+            place_of(target, {})
+            return found
+        release = self.release.model_copy(update={"publish": str(resolved(Path(target), folder))})
+        return found.model_copy(update={"release": release})

@@ -1,0 +1,85 @@
+"""Copies a published release from one store to another: self-hosting. `dataprep sync` does this for a release.
+
+Inventory and plan first (that is the dry run), then object by object through a scratch folder: the source's bytes are
+fetched with resume and verified by SHA-256, sent with it, compared in the target; the manifest comes last. A killed
+copy goes on where it was. Buckets of the same store type are no special case: the interface copies within one store
+only, and a release crosses accounts.
+
+Entry points: `plan_migration`, `migrate`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.pipelines.release.published import Inventory, inventory, send_release
+from dataprep_assets.serving.release import Place, Release, ReleaseFile, read_release
+from dataprep_assets.stores.store import Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class MigrationPlan:
+    """What a copy would do. `scratch_bytes` is what the scratch folder needs: the largest file."""
+
+    release: Release
+    source: Inventory
+    target: Inventory
+
+    @property
+    def todo(self) -> Sequence[ReleaseFile]:
+        """The files to send, in order."""
+        return [f for f in self.release.files if f in self.target.missing or f.key in self.target.different]
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes are fetched, and sent."""
+        return sum(file.bytes for file in self.todo)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """See the class."""
+        return max((file.bytes for file in self.todo), default=0)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The plan for a person, one sentence a line."""
+        gaps = [*(f.key for f in self.source.missing), *self.source.different]
+        found = [
+            f"{len(self.todo)} of {len(self.release.files)} files are to be copied, {self.bytes} bytes; the scratch "
+            f"folder needs {self.scratch_bytes}."
+        ]
+        found += [f"The source does not have {key} as its manifest says." for key in gaps]
+        found += [f"The target has {key}, which the release does not list; it stays." for key in self.target.extra]
+        return tuple(found)
+
+
+def plan_migration(source: Place, target: Place) -> MigrationPlan:
+    """Compare both places with the source's manifest. Raises MissingArtifactError when the source has none."""
+    release = read_release(source)
+    return MigrationPlan(release=release, source=inventory(source, release), target=inventory(target, release))
+
+
+def migrate(plan: MigrationPlan, source: Place, target: Place, scratch: Path, progress: Progress | None = None) -> bool:
+    """Carry out a plan; whether anything was sent. Refuses a source that is not whole (IntegrityError)."""
+    if not plan.source.complete:
+        raise IntegrityError(f"{source}: not the whole release: {'; '.join(plan.lines[1:4])}. Publish it again")
+    scratch.mkdir(parents=True, exist_ok=True)
+    held: list[Path] = []
+
+    def find(file: ReleaseFile) -> Path:
+        # One file at a time: the one before has been sent.
+        for path in held:
+            path.unlink()
+        held.clear()
+        path = scratch / file.sha256
+        if not path.exists():
+            source.store.download(source.key(file.key), path, sha256=file.sha256)
+        held.append(path)
+        return path
+
+    sent, _ = send_release(target, plan.release, find, progress)
+    for file in plan.release.files:
+        # Also what an earlier, killed copy had fetched, and sent, without coming to remove it.
+        (scratch / file.sha256).unlink(missing_ok=True)
+    return sent

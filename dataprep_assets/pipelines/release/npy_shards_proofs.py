@@ -1,0 +1,283 @@
+"""Proofs on npy shards: one shard's files and receipt, a split's account of its tokens, the order and the repeats.
+
+Each recomputes from the bytes what the receipt claims. Files are mapped and read in blocks, so memory does not grow
+with the shard; `sample_ids_repeat` needs a few bytes a sample of one part of all ids at a time.
+
+From cheap to dear: `tokens_accounted`, `format_valid`, `order_shuffled`, `sample_ids_repeat`, `ids_in_vocabulary`,
+`sample_ids_recompute`, `equals_stream`. `prove_shard` runs all of a shard.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.formats import npy_shards, sample_ids
+from dataprep_assets.formats.flat_bins import dtype_for_vocab, token_dtype
+from dataprep_assets.graph.finding import SHOWN, Finding, Row, fact, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.verdicts import proven
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.token_bins import ENDS
+from dataprep_assets.pipelines.release.npy_shards import Cut, NpyShardWork, SplitLayout
+from dataprep_assets.pipelines.release.order import shuffled
+
+__all__ = [
+    "SHARD_PROOFS",
+    "equals_stream",
+    "format_valid",
+    "ids_in_vocabulary",
+    "order_shuffled",
+    "prove_shard",
+    "sample_ids_recompute",
+    "sample_ids_repeat",
+    "tokens_accounted",
+]
+
+BLOCK = 1 << 20
+"""Tokens looked at together."""
+IDS_AT_ONCE = 1 << 26
+"""Sample ids sorted together, half a gigabyte; more are compared in parts by their leading bits."""
+_REBUILD = "Delete the shard's directory and materialize it again"
+
+Shards = Sequence[tuple[Path, Receipt]]
+"""Directory and receipt of every shard of a split, in order."""
+
+
+def _paths(directory: Path, receipt: Receipt) -> tuple[Path, Path]:
+    prefix, index = str(fact(receipt, "prefix")), int(fact(receipt, "index"))
+    token_name, ids_name = npy_shards.token_key(prefix, index), npy_shards.ids_key(prefix, index)
+    return directory / Path(token_name).name, directory / Path(ids_name).name
+
+
+def _open(directory: Path, receipt: Receipt) -> tuple[NDArray[Any], NDArray[np.uint64]]:
+    token_path, ids_path = _paths(directory, receipt)
+    length = int(fact(receipt, "sequence_length"))
+    tokens = npy_shards.open_shard(token_path, sequence_length=length)
+    return tokens, sample_ids.open_sample_ids(ids_path, len(tokens) // length)
+
+
+SHARD_PROOFS: Mapping[str, str] = {
+    "files_intact": "Both files have the sizes and digests of the receipt, and no file is unlisted.",
+    "format_valid": "A NumPy 1.0 header, one dimension, the declared dtype, whole sequences; as many headerless ids.",
+    "sample_ids_recompute": "Every sample id is the BLAKE2b of its sample's tokens.",
+    "ids_in_vocabulary": "Every token id is below the vocabulary's size.",
+    "equals_stream": "The shard is its stretch of the token bins in the seeded order, token for token.",
+}
+"""Name of each proof of a shard, and what it proves."""
+
+
+def prove_shard(work: NpyShardWork) -> dict[str, Finding]:
+    """Every proof of one shard, for `verdicts.prove_all`; a missing shard fails them all."""
+    split, cut = work.layout.find(work.partition)
+
+    def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
+        return {
+            "files_intact": files_intact(directory, receipt),
+            "format_valid": format_valid(directory, receipt),
+            "sample_ids_recompute": sample_ids_recompute(directory, receipt, threads=work.threads),
+            "ids_in_vocabulary": ids_in_vocabulary(directory, receipt),
+            "equals_stream": equals_stream(directory, receipt, work.store, split, cut),
+        }
+
+    return proven(work.artifact, work.store, SHARD_PROOFS, prove)
+
+
+@judged
+def format_valid(directory: Path, receipt: Receipt) -> Finding:
+    """A NumPy 1.0 header of 128 bytes, one dimension, the declared dtype, whole sequences; ids headerless, as many."""
+    token_path, ids_path = _paths(directory, receipt)
+    dtype, tokens, length = (fact(receipt, name) for name in ("dtype", "tokens", "sequence_length"))
+    npy_shards.validate(token_path, dtype=dtype, tokens=tokens, sequence_length=length)
+    ids = sample_ids.open_sample_ids(ids_path, tokens // length)
+    return Finding(
+        passed=True,
+        summary=f"{tokens} {dtype} tokens are {len(ids)} samples of {length}, and there are as many ids.",
+        facts={"tokens": tokens, "samples": len(ids), "bytes": token_path.stat().st_size},
+    )
+
+
+@judged
+def sample_ids_recompute(
+    directory: Path, receipt: Receipt, *, sample: int | None = None, threads: int | None = None
+) -> Finding:
+    """Every id (or those of `sample` samples, evenly spread) is the hash of its sample's tokens.
+
+    `threads` as in `sample_ids`.
+    """
+    tokens, ids = _open(directory, receipt)
+    length = int(fact(receipt, "sequence_length"))
+    wrong = sample_ids.differing(tokens, ids, length, sample=sample, threads=threads)
+    looked = len(ids) if sample is None else min(sample, len(ids))
+    return verdict(
+        (f"{name_of(receipt)}: the id of sample {k} is not the hash of its {length} tokens" for k in wrong),
+        f"{looked} of {len(ids)} ids are the hashes of their samples.",
+        _REBUILD,
+        facts={"samples": len(ids), "looked_at": looked},
+    )
+
+
+@judged
+def ids_in_vocabulary(directory: Path, receipt: Receipt) -> Finding:
+    """Every token id is below the vocabulary's size, the dtype can hold it, and the ledger has counted right."""
+    tokens, _ = _open(directory, receipt)
+    ledger, vocab_size = ledger_of(receipt), int(fact(receipt, "vocab_size"))
+    dtype, separator = str(fact(receipt, "dtype")), int(fact(receipt, "separator_id"))
+    low, high, separators = None, None, 0
+    for start in range(0, len(tokens), BLOCK):
+        block = tokens[start : start + BLOCK]
+        least, most = int(block.min()), int(block.max())
+        low, high = least if low is None else min(low, least), most if high is None else max(high, most)
+        separators += int(np.count_nonzero(block == separator))
+    found = (low, high, separators, len(tokens))
+    said = (ledger.min_id, ledger.max_id, ledger.separators, ledger.tokens)
+    defects = []
+    if high is not None and high >= vocab_size:
+        defects.append(f"{name_of(receipt)}: id {high} is not below {vocab_size}")
+    if token_dtype(dtype).itemsize < token_dtype(dtype_for_vocab(vocab_size)).itemsize:
+        defects.append(f"{name_of(receipt)}: {dtype} cannot hold a vocabulary of {vocab_size}; larger ids have wrapped")
+    if found != said:
+        defects.append(
+            f"{name_of(receipt)}: lowest id, highest, separators, tokens are {found}, the ledger says {said}"
+        )
+    return verdict(
+        defects,
+        f"{len(tokens)} ids are in [{low}, {high}], below {vocab_size}.",
+        _REBUILD,
+        facts={"tokens": len(tokens), "separators": separators, "vocab_size": vocab_size},
+    )
+
+
+@judged
+def tokens_accounted(receipts: Sequence[Receipt], *, source_tokens: int) -> Finding:
+    """The shards of a split follow one another without gap, and with the declared tail they are the whole stream.
+
+    `source_tokens` is the sum of the token bins' ledgers.
+    """
+    defects = []
+    position = 0
+    for number, receipt in enumerate(receipts):
+        start, stop = int(fact(receipt, "stream_start")), int(fact(receipt, "stream_stop"))
+        if int(fact(receipt, "index")) != number or start != position:
+            defects.append(
+                f"{name_of(receipt)}: shard {fact(receipt, 'index')} at token {start} stands in the place of shard "
+                f"{number}, which begins at token {position}"
+            )
+        if int(fact(receipt, "tokens")) != stop - start + int(fact(receipt, "padding_tokens")):
+            defects.append(f"{name_of(receipt)}: its length is not that of its stretch and its padding")
+        position = stop
+    dropped = sum(int(fact(r, "tail_dropped_tokens")) for r in receipts)
+    padding = sum(int(fact(r, "padding_tokens")) for r in receipts)
+    if position + dropped != source_tokens:
+        defects.append(
+            f"{len(receipts)} shards hold {position} tokens of the stream and dropped {dropped}; the token bins have "
+            f"{source_tokens}"
+        )
+    return verdict(
+        defects,
+        f"{position} tokens in {len(receipts)} shards, {dropped} dropped at the end, {padding} of padding: all of "
+        f"{source_tokens}.",
+        "Materialize npy_shards of this split again",
+        facts={"tokens": position, "dropped": dropped, "padding": padding, "source_tokens": source_tokens},
+    )
+
+
+@judged
+def equals_stream(directory: Path, receipt: Receipt, store: ArtifactStore, split: SplitLayout, cut: Cut) -> Finding:
+    """The shard is its stretch of the token bins, token for token in the seeded order, then padding."""
+    tokens, _ = _open(directory, receipt)
+    separator = int(fact(receipt, "separator_id"))
+    return verdict(
+        (f"{name_of(receipt)}: {d}" for d in _differences(tokens, store, split, cut, separator)),
+        f"{cut.tokens} tokens are tokens {cut.start} to {cut.stop} of the stream, and {cut.padding} of padding.",
+        _REBUILD,
+        facts={"tokens": len(tokens), "padding": cut.padding},
+    )
+
+
+def _differences(
+    tokens: NDArray[Any], store: ArtifactStore, split: SplitLayout, cut: Cut, separator: int
+) -> Iterator[str]:
+    if len(tokens) != cut.tokens:
+        yield f"it has {len(tokens)} tokens, its stretch {cut.tokens}"
+        return
+    at = 0
+    for block in split.order.read(store, cut.start, cut.stop):
+        held = tokens[at : at + len(block)]
+        if not np.array_equal(held, block):
+            apart = at + int(np.flatnonzero(held != block)[0])
+            yield f"token {apart} (byte {npy_shards.HEADER_BYTES + apart * tokens.itemsize}) is not that of the stream"
+            return
+        at += len(block)
+    if (tokens[at:] != separator).any():
+        yield f"its padding, from token {at} on, is not only separators"
+
+
+@judged
+def sample_ids_repeat(shards: Shards, *, expected_share: float = 0.001) -> Finding:
+    """How many samples of a split are copies of another: equal ids are equal tokens, so repeated text.
+
+    A warning when more than `expected_share` of the samples are. The table lists the most frequent. Only the ids are
+    read: the token files need not be there.
+    """
+    ids = [
+        sample_ids.open_sample_ids(_paths(directory, receipt)[1], int(fact(receipt, "samples")))
+        for directory, receipt in shards
+    ]
+    total = sum(len(part) for part in ids)
+    parts = 1 << max(0, (total // IDS_AT_ONCE).bit_length())
+    repeated, rows = 0, []
+    for number in range(parts):
+        # Ids are hashes: their leading bits cut them into even parts.
+        bits = parts.bit_length() - 1
+        chosen = [part[part >> np.uint64(64 - bits) == number] if bits else np.asarray(part) for part in ids]
+        values, counts = np.unique(np.concatenate(chosen), return_counts=True)
+        repeated += int((counts - 1).sum())
+        rows += [(int(n), int(value)) for value, n in zip(values[counts > 1], counts[counts > 1], strict=True)]
+        rows = sorted(rows, reverse=True)[:SHOWN]
+    share = repeated / total if total else 0.0
+    table: list[Row] = [{"sample_id": f"{value:016x}", "samples": n} for n, value in rows]
+    defects = [] if share <= expected_share else [f"{repeated} of {total} samples ({share:.2%}) repeat another one"]
+    return verdict(
+        defects,
+        f"{repeated} of {total} samples repeat another one ({share:.3%}).",
+        "Deduplicate the source, or expect the model to see this text more often",
+        facts={"samples": total, "repeated": repeated, "share": share},
+        table=table,
+        warning=True,
+    )
+
+
+@judged
+def order_shuffled(store: ArtifactStore, split: SplitLayout, *, groups: int = 4) -> Finding:
+    """How far the order is from the source's: neighbours that were neighbours, and runs of one source shard.
+
+    Looks at the first `groups` groups. With a seed, about one document in all those of a group keeps its neighbour by
+    chance; many more is a failure. Without one the order is the source's by declaration, which only is reported.
+    """
+    order = split.order
+    if order.seed is None:
+        return Finding(passed=True, summary=f"{split.split} keeps the order of the source, as declared.")
+    kept = documents = runs = 0
+    for group in order.groups[:groups]:
+        folders = tuple(store.local(shard.artifact, [ENDS]) for shard in group)
+        found = shuffled(order.seed, group, folders)
+        lengths = np.diff(found.ends, prepend=0)
+        source, first = found.source, found.first
+        same = source[1:] == source[:-1]
+        kept += int(np.count_nonzero(same & (first[1:] == first[:-1] + lengths[:-1])))
+        runs += int(np.count_nonzero(~same)) + 1
+        documents += len(source)
+    allowed = 10 * min(groups, len(order.groups)) + documents // 50
+    defects = []
+    if kept > allowed and documents > 100:
+        defects.append(f"{split.split}: {kept} of {documents} documents are still followed by their old neighbour")
+    return verdict(
+        defects,
+        f"{kept} of {documents} documents are still followed by their old neighbour; {documents / max(runs, 1):.1f} in "
+        "a row come from one source shard.",
+        "Use another `shuffle_seed` or a larger `mix`",
+        facts={"documents": documents, "kept_neighbours": kept, "documents_in_a_row": documents / max(runs, 1)},
+    )

@@ -1,0 +1,212 @@
+"""The order of documents in a release, and the stream of tokens that follows from it.
+
+Without a seed the stream is the source's own. With one, the shards of the source are put into a seeded order, `mix` of
+them at a time form a group, and the documents of a group are shuffled together. Only one group's document lengths are
+in memory, tokens are mapped, and any stretch of the stream can be read without what comes before it.
+
+What is read is proven: the first time that a process reads a file of a group, it compares the digest of all its bytes
+with the receipt, through the mapping from which it copies afterwards. A group's files are read once from the disk as
+long as memory holds them in between.
+
+The order is a sort by hashes of seed, names and positions, not NumPy's generators, whose streams may change with its
+version: the same seed gives the same bytes anywhere.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import FormatError, IntegrityError
+from dataprep_assets.formats import document_ends
+from dataprep_assets.formats.flat_bins import token_dtype
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import canonical_json
+from dataprep_assets.integrity.receipt import FileRecord, Receipt
+from dataprep_assets.pipelines.corpus.token_bins import ENDS, TOKENS
+
+BLOCK = 1 << 22
+"""Tokens yielded at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceShard:
+    """A shard of token bins as a release reads it. `content` and the records of both files are its receipt's."""
+
+    artifact: Artifact
+    content: str
+    tokens: int
+    dtype: str
+    tokens_file: FileRecord
+    ends_file: FileRecord
+
+    @classmethod
+    def of(cls, artifact: Artifact, receipt: Receipt) -> Self:
+        """The shard as its receipt describes it."""
+        dtype, tokens = str(receipt.facts["dtype"]), receipt.file(TOKENS)
+        return cls(
+            artifact=artifact,
+            content=receipt.content,
+            tokens=tokens.bytes // token_dtype(dtype).itemsize,
+            dtype=dtype,
+            tokens_file=tokens,
+            ends_file=receipt.file(ENDS),
+        )
+
+    @property
+    def partition(self) -> str:
+        """Its partition key."""
+        return self.artifact.partition or ""
+
+    def open_tokens(self, folder: Path) -> NDArray[Any]:
+        """Its tokens, memory-mapped and proven; IntegrityError when the bytes are not those of its receipt."""
+        return _proven(self.artifact, folder, self.tokens_file, self.dtype)
+
+    def open_ends(self, folder: Path) -> NDArray[Any]:
+        """The ends of its documents, as `open_tokens`."""
+        ends = _proven(self.artifact, folder, self.ends_file, "uint64")
+        document_ends.validate(folder / self.ends_file.path, self.tokens)
+        return ends
+
+
+def _proven(artifact: Artifact, folder: Path, record: FileRecord, dtype: str) -> NDArray[Any]:
+    path = folder / record.path
+    try:
+        found = path.stat()
+    except FileNotFoundError as error:
+        raise IntegrityError(f"{artifact}/{record.path}: missing. Materialize {artifact} again") from error
+    # Whatever replaces the file or writes to it changes one of these.
+    return _mapped(artifact, path, record, dtype, (found.st_ino, found.st_size, found.st_ctime_ns))
+
+
+@lru_cache(maxsize=64)
+def _mapped(
+    artifact: Artifact, path: Path, record: FileRecord, dtype: str, stamp: tuple[int, int, int]
+) -> NDArray[Any]:
+    """A file that has the digest of its record. Kept, because shards that are cut from one file follow one another."""
+    mapped = np.memmap(path, np.uint8, mode="r") if stamp[1] else np.empty(0, np.uint8)
+    digest = hashlib.sha256(mapped.data).hexdigest()
+    if digest != record.sha256:
+        raise IntegrityError(
+            f"{artifact}/{record.path}: its bytes are not those of its receipt (sha256 {digest}, receipt "
+            f"{record.sha256}). Materialize {artifact} again: it is rebuilt"
+        )
+    return mapped.view(np.dtype(dtype).newbyteorder("<"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Documents:
+    """The documents of a group in the order of the release, as parallel arrays over documents.
+
+    `source` numbers the shard within the group, `first` is the token offset in it, `ends` the cumulative token count.
+    """
+
+    source: NDArray[np.int32]
+    first: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class StreamOrder:
+    """The stream of one split: groups of source shards in order. `seed` is None for the order of the source."""
+
+    groups: tuple[tuple[SourceShard, ...], ...]
+    seed: int | None
+
+    @classmethod
+    def of(cls, shards: Sequence[SourceShard], *, seed: int | None, mix: int) -> "StreamOrder":
+        """The order of these shards, which come in manifest order."""
+        if seed is None:
+            return cls(tuple((shard,) for shard in shards), None)
+        ordered = sorted(shards, key=lambda shard: (_hash(seed, "shard", shard.partition), shard.partition))
+        return cls(tuple(tuple(ordered[i : i + mix]) for i in range(0, len(ordered), mix)), seed)
+
+    @property
+    def tokens(self) -> int:
+        """Length of the stream."""
+        return sum(shard.tokens for group in self.groups for shard in group)
+
+    def stretch(self, start: int, stop: int) -> list[tuple[tuple[SourceShard, ...], int, int]]:
+        """The groups that tokens `[start, stop)` lie in, each with the part `[from, to)` of its own tokens."""
+        found = []
+        sizes = [sum(shard.tokens for shard in group) for group in self.groups]
+        for group, size, begin in zip(self.groups, sizes, accumulate(sizes, initial=0), strict=False):
+            low, high = max(start - begin, 0), min(stop - begin, size)
+            if low < high:
+                found.append((group, low, high))
+        return found
+
+    def read(self, store: ArtifactStore, start: int, stop: int) -> Iterator[NDArray[Any]]:
+        """Tokens `[start, stop)` of the stream, in blocks of about `BLOCK`, in the dtype of the source."""
+        for group, low, high in self.stretch(start, stop):
+            folders = [store.local(shard.artifact, [TOKENS, ENDS]) for shard in group]
+            tokens = [shard.open_tokens(folder) for shard, folder in zip(group, folders, strict=True)]
+            if self.seed is None:
+                yield from (tokens[0][at : min(at + BLOCK, high)] for at in range(low, high, BLOCK))
+            else:
+                yield from _gather(tokens, shuffled(self.seed, group, tuple(folders)), low, high)
+
+
+def _gather(tokens: Sequence[NDArray[Any]], documents: Documents, low: int, high: int) -> Iterator[NDArray[Any]]:
+    """The tokens `[low, high)` of a group in the order of its documents."""
+    begin = int(np.searchsorted(documents.ends, low, side="right"))
+    end = int(np.searchsorted(documents.ends, high, side="left")) + 1
+    position = int(documents.ends[begin - 1]) if begin else 0
+    pieces: list[NDArray[Any]] = []
+    held = 0
+    for step in range(begin, end, 1 << 16):
+        part = slice(step, min(step + (1 << 16), end))
+        rows = zip(
+            documents.source[part].tolist(), documents.first[part].tolist(), documents.ends[part].tolist(), strict=True
+        )
+        for source, first, stop in rows:
+            skip, until = max(low - position, 0), min(stop, high) - position
+            # A document may be longer than a block, and is then cut into several.
+            for at in range(skip, until, BLOCK):
+                piece = tokens[source][first + at : first + min(at + BLOCK, until)]
+                pieces.append(piece)
+                held += len(piece)
+                if held >= BLOCK:
+                    yield np.concatenate(pieces)
+                    pieces, held = [], 0
+            position = stop
+    if pieces:
+        yield np.concatenate(pieces)
+
+
+@lru_cache(maxsize=1)
+def shuffled(seed: int, group: tuple[SourceShard, ...], folders: tuple[Path, ...]) -> Documents:
+    """The documents of a group in their seeded order. Kept for the next shard, which often begins in the same group."""
+    lengths, firsts, sources = [], [], []
+    for number, (shard, folder) in enumerate(zip(group, folders, strict=True)):
+        ends = np.asarray(shard.open_ends(folder)).astype(np.int64)
+        first = np.concatenate((np.zeros(1, np.int64), ends))[:-1][: len(ends)]
+        lengths.append(ends - first)
+        firsts.append(first)
+        sources.append(np.full(len(ends), number, np.int32))
+    length, first_tokens, source = np.concatenate(lengths), np.concatenate(firsts), np.concatenate(sources)
+    base = _hash(seed, "documents", [shard.partition for shard in group])
+    order = np.argsort(_splitmix(base, len(length)), kind="stable")
+    if not len(length) and any(shard.tokens for shard in group):
+        raise FormatError(f"{group[0].artifact}: tokens without a document. Materialize token_bins again")
+    return Documents(source=source[order], first=first_tokens[order], ends=np.cumsum(length[order]))
+
+
+def _hash(seed: int, what: str, names: object) -> int:
+    data = canonical_json([seed, what, names])
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+
+def _splitmix(base: int, count: int) -> NDArray[np.uint64]:
+    """`count` numbers of the splitmix64 sequence from `base` (Steele, Lea and Flood, 2014), vectorised."""
+    z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(base)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))

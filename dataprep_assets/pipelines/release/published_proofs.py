@@ -1,0 +1,99 @@
+"""Proofs on a published release: what is in the store is what was built, and a reader far away understands it.
+
+From cheap to dear: `manifest_published`, `no_orphans`, `remote_readable`, `remote_equals_local`.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dataprep_assets.formats import npy_shards, sample_ids
+from dataprep_assets.formats.flat_bins import token_dtype
+from dataprep_assets.graph.finding import Finding, first_of, judged, verdict
+from dataprep_assets.pipelines.release.published import inventory
+from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseShard, read_release
+
+__all__ = ["manifest_published", "no_orphans", "remote_equals_local", "remote_readable"]
+
+_PUBLISH = "Materialize published_shards again: only what differs is sent"
+
+
+@judged
+def manifest_published(place: Place, release: Release) -> Finding:
+    """The store's manifest is that of the shards built here."""
+    found = read_release(place)
+    defects = []
+    if found.digest != release.digest:
+        defects.append(f"{place}/{MANIFEST}: it is release {found.digest[:12]}, here is {release.digest[:12]}")
+    shards = sum(len(shards) for shards in found.shards.values())
+    return verdict(
+        defects,
+        f"{place} has release {found.digest[:12]}: {shards} shards of sequences of {found.sequence_length} ids.",
+        _PUBLISH,
+        facts={"shards": shards, "sequence_length": found.sequence_length, "digest": found.digest},
+    )
+
+
+@judged
+def remote_equals_local(place: Place, release: Release) -> Finding:
+    """Every file is in the store with its size and SHA-256 (as recorded at the upload, else the bytes are read)."""
+    found = inventory(place, release)
+    missing = [f"{place}/{file.key}: missing" for file in found.missing]
+    size = sum(file.bytes for file in release.files)
+    return verdict(
+        [*missing, *found.different.values()],
+        f"{len(found.same)} files, {size} bytes, are in {place} as they were built.",
+        _PUBLISH,
+        facts={"files": len(found.same), "bytes": size},
+    )
+
+
+@judged
+def no_orphans(place: Place, release: Release) -> Finding:
+    """No shard lies in the store that the release does not list; a warning, for they only cost money and confuse."""
+    extra = inventory(place, release).extra
+    return verdict(
+        [f"{place}: {len(extra)} objects of shards that the release does not list: {first_of(extra)}"] if extra else [],
+        "No other shards lie beside the release.",
+        "Delete them when nobody reads them any more",
+        facts={"orphans": len(extra)},
+        table=[{"key": key} for key in extra[:20]],
+        warning=True,
+    )
+
+
+@judged
+def remote_readable(place: Place, release: Release) -> Finding:
+    """Read as a trainer far away would: the header of every shard, its first and its last sample, and their ids."""
+    defects = [
+        defect
+        for prefix in release.shards
+        for shard in release.of(prefix)
+        for defect in _unreadable(place, release, shard)
+    ]
+    shards = sum(len(shards) for shards in release.shards.values())
+    return verdict(
+        defects,
+        f"{shards} shards have their header, and the ids of their first and last samples are right.",
+        _PUBLISH,
+        facts={"shards": shards},
+    )
+
+
+def _unreadable(place: Place, release: Release, shard: ReleaseShard) -> Iterator[str]:
+    where = f"{place}/{shard.token_file.key}"
+    header = npy_shards.parse_header(_read(place, shard.token_file.key, 0, npy_shards.HEADER_BYTES), where)
+    if (header.dtype, header.tokens) != (release.dtype, shard.tokens):
+        yield f"{where}: {header.tokens} {header.dtype} tokens, the release says {shard.tokens} {release.dtype}"
+        return
+    dtype, length = token_dtype(release.dtype), release.sequence_length
+    for k in sorted({0, shard.tokens // length - 1}):
+        start = npy_shards.HEADER_BYTES + k * length * dtype.itemsize
+        data = _read(place, shard.token_file.key, start, start + length * dtype.itemsize)
+        said = _read(place, shard.ids_file.key, k * sample_ids.ID_BYTES, (k + 1) * sample_ids.ID_BYTES)
+        if sample_ids.sample_id(np.frombuffer(data, dtype)) != int.from_bytes(said, "little"):
+            yield f"{place}/{shard.ids_file.key}: the id of sample {k} is not that of its tokens"
+
+
+def _read(place: Place, key: str, start: int, stop: int) -> bytes:
+    return b"".join(place.store.read(place.key(key), start, stop))

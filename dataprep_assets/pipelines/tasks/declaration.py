@@ -1,0 +1,126 @@
+"""The declaration of a migration of task folders, validated once, and the names of what is made from it.
+
+This is the schema of `type: dataprep_assets.components.TaskMigration`: its field descriptions are the YAML reference.
+Paths are resolved against the folder of the YAML; none of them enters a key.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, PrivateAttr, field_validator, model_validator
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.declaration import DatasetDeclaration, Declared, resolved
+from dataprep_assets.pipelines.tasks.contract import TaskContract, contract_from, shipped_contracts
+from dataprep_assets.planning.task_versions import BASE
+
+__all__ = ["ARTIFACT", "InheritedSplit", "Mode", "TaskDeclaration", "TaskMigrationDeclaration"]
+
+ARTIFACT = "task_folder"
+"""Name of the artifact, and of the asset, that describes a migrated task folder."""
+Mode = Literal["copy", "symlink"]
+InheritedSplit = Literal["validation", "test"]
+
+
+class TaskDeclaration(Declared):
+    """One task: which of its versions goes to the trainer, and how."""
+
+    version: str = Field(
+        BASE,
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$",
+        description="`base`: the files in the task's own folder. `latest`: the highest version_<major>[-<minor>]. "
+        "`all`: each of these, in `versions/<version>/<Task>/`. Or a version's name.",
+    )
+    mode: Mode = Field("copy", description="`copy`: independent files, 0644. `symlink`: links into the old project.")
+    inherit: tuple[InheritedSplit, ...] = Field(
+        ("validation", "test"), description="Splits taken from the task's own folder when the version has no file."
+    )
+    old_folder: str | None = Field(
+        None, pattern=r"^[^/]+$", description="The task's folder in the old project, if it has another name there."
+    )
+    versions_in: str = Field(
+        "mezo_gpt",
+        description="Folder below the task's, whose folders are the versions; `.`: the task's folder itself.",
+    )
+
+    @field_validator("versions_in")
+    @classmethod
+    def _below(cls, value: str) -> str:
+        if Path(value).is_absolute() or ".." in Path(value).parts:
+            raise ValueError(f"{value!r}: must be a folder below the task's, for example mezo_gpt")
+        return value
+
+
+class TaskMigrationDeclaration(DatasetDeclaration):
+    """Task folders of an old project, put where the new project's trainer looks for them."""
+
+    old_root: Path = Field(description="Root of the old project; relative paths are relative to this YAML.")
+    new_root: Path = Field(description="Root of the new project; relative paths are relative to this YAML.")
+    layout: str = Field(
+        "Data/rejection_sampling/0_data", description="Where both projects keep `<Task>/`, below their roots."
+    )
+    original: Path | None = Field(
+        None, description="Folder with the original `<Task>/` folders, which rewrites are compared with."
+    )
+    tasks: dict[str, TaskDeclaration] = Field(min_length=1, description="Task folder → which version, and how.")
+    contracts: dict[str, dict[str, Any]] = Field(
+        {}, description="Contracts of tasks that do not come with the package; `like: Copa` starts from one that does."
+    )
+    overwrite: bool = Field(
+        False, description="Replace files in the new project that differ; the replaced ones are kept in the artifact."
+    )
+    _contracts: dict[str, TaskContract] = PrivateAttr(default_factory=dict)
+
+    @field_validator("layout")
+    @classmethod
+    def _relative(cls, value: str) -> str:
+        if Path(value).is_absolute() or ".." in Path(value).parts:
+            raise ValueError(f"{value!r}: must be a path below the projects' roots")
+        return Path(value).as_posix()
+
+    @model_validator(mode="after")
+    def _known_tasks(self) -> "TaskMigrationDeclaration":
+        self._contracts.update(shipped_contracts())
+        for name, value in self.contracts.items():
+            try:
+                contract = contract_from({"folder": name, **value}, f"contracts.{name}")
+            except ConfigError as error:
+                raise ValueError(str(error)) from error
+            if contract.folder != name:
+                raise ValueError(f"contracts.{name}: folder: {contract.folder!r}: must be {name!r}")
+            self._contracts[name] = contract
+        for name in self.tasks:
+            if name not in self._contracts:
+                raise ValueError(
+                    f"tasks.{name}: there is no contract of this name, only {', '.join(sorted(self._contracts))}; "
+                    f"give one under `contracts`"
+                )
+        return self
+
+    def located(self, folder: Path) -> Self:
+        update: dict[str, Path | None] = {
+            "old_root": resolved(self.old_root, folder),
+            "new_root": resolved(self.new_root, folder),
+            "original": self.original and resolved(self.original, folder),
+        }
+        return super().located(folder).model_copy(update=update)
+
+    def contract(self, task: str) -> TaskContract:
+        """The contract of one of the declared tasks."""
+        return self._contracts[task]
+
+    @property
+    def contracts_in_use(self) -> Mapping[str, TaskContract]:
+        """Contract of each declared task, in the order of the declaration."""
+        return {name: self._contracts[name] for name in self.tasks}
+
+    @property
+    def old_tasks(self) -> Path:
+        """Folder of the old project that holds the task folders."""
+        return self.old_root / self.layout
+
+    @property
+    def new_tasks(self) -> Path:
+        """Folder of the new project that holds the task folders."""
+        return self.new_root / self.layout

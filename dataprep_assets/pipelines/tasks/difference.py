@@ -1,0 +1,86 @@
+"""How a task's rows differ from those that they were rewritten from. Pure functions over rows.
+
+Rows are paired by the contract's id, or by their place where a task has none. A synthetic rewrite changes texts; it
+never changes a label, and it neither loses nor invents rows.
+"""
+
+import json
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+
+from dataprep_assets.formats.task_rows import TaskRow
+from dataprep_assets.pipelines.tasks.contract import TaskContract, value_at
+
+__all__ = ["Paired", "RowDifference", "compare", "pairs", "row_ids"]
+
+
+class RowDifference(BaseModel):
+    """Counts of rows. `changed + unchanged + added` is `rows`; `missing` are ids of the original without a row;
+    `repeated` are rows whose id an earlier row has; `relabelled` rows are also `changed`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    original_rows: int
+    rows: int
+    unchanged: int
+    changed: int
+    relabelled: int
+    missing: int
+    added: int
+    repeated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """A row and the original row of the same id; None when the original has no such row."""
+
+    row: TaskRow
+    original: TaskRow | None
+
+    def relabelled(self, contract: TaskContract) -> bool:
+        """Whether the label differs from the original's, in value or type."""
+        if self.original is None:
+            return False
+        ours, theirs = (value_at(r.value, contract.label) for r in (self.row, self.original))
+        return _identity(ours) != _identity(theirs)
+
+
+def row_ids(rows: Sequence[TaskRow], contract: TaskContract) -> list[Hashable]:
+    """What identifies each row: its id, or its 0-based place where the contract has no id."""
+    if contract.id is None:
+        return list(range(len(rows)))
+    return [_identity(value_at(row.value, contract.id)) for row in rows]
+
+
+def pairs(original: Sequence[TaskRow], rows: Sequence[TaskRow], contract: TaskContract) -> Iterator[Paired]:
+    """Every row with its original, in the order of the rows. Of original rows with one id the first counts."""
+    known: dict[Hashable, TaskRow] = {}
+    for name, row in zip(row_ids(original, contract), original, strict=True):
+        known.setdefault(name, row)
+    for name, row in zip(row_ids(rows, contract), rows, strict=True):
+        yield Paired(row, known.get(name))
+
+
+def compare(original: Sequence[TaskRow], rows: Sequence[TaskRow], contract: TaskContract) -> RowDifference:
+    """The difference in numbers."""
+    ids, original_ids = row_ids(rows, contract), row_ids(original, contract)
+    paired = list(pairs(original, rows, contract))
+    known = [p for p in paired if p.original is not None]
+    unchanged = sum(p.original is not None and _identity(p.row.value) == _identity(p.original.value) for p in known)
+    return RowDifference(
+        original_rows=len(original),
+        rows=len(rows),
+        unchanged=unchanged,
+        changed=len(known) - unchanged,
+        relabelled=sum(p.relabelled(contract) for p in known),
+        missing=len(set(original_ids) - set(ids)),
+        added=len(paired) - len(known),
+        repeated=len(ids) - len(set(ids)),
+    )
+
+
+def _identity(value: object) -> str:
+    """A spelling under which 1, true, 1.0 and "1" are four values, and the order of keys does not count."""
+    return json.dumps(value, sort_keys=True)

@@ -1,0 +1,105 @@
+"""Keeps what a migration replaces: a person's file in the new project is in the artifact before it is gone from there.
+
+Between the replacing and the finished artifact, replaced files wait in a folder of their own, entered one by one and
+durable, so that a run killed in between loses nothing and the next one takes them over.
+"""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.integrity.commit import write_atomically
+from dataprep_assets.integrity.digest import canonical_json, sha256_file
+from dataprep_assets.pipelines.tasks.placing import Placement, Standing
+from dataprep_assets.pipelines.tasks.record import NAME, REPLACED, ReplacedFile, read_record
+from dataprep_assets.stores.files import fsync_directory
+
+__all__ = ["Kept"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """The replaced files of the finished artifact in `directory`, and those since, in `holding`.
+
+    Entries have numbers of their own, so that a kill between publishing and clearing enters nothing twice.
+    """
+
+    directory: Path
+    holding: Path
+    earlier: tuple[ReplacedFile, ...]
+
+    @classmethod
+    def open(cls, directory: Path, holding: Path) -> "Kept":
+        """What the artifact in `directory` and the folder `holding` keep.
+
+        Raises IntegrityError when the artifact keeps files and does not say which.
+        """
+        record = read_record(directory)
+        if record is None and (directory / REPLACED).exists():
+            raise IntegrityError(
+                f"{directory / NAME}: is lost, and {REPLACED}/ beside it holds replaced files. Save that folder if you "
+                f"need it, then delete {directory} and migrate again"
+            )
+        return cls(directory=directory, holding=holding, earlier=record.history if record else ())
+
+    def keep(self, placement: Placement, state: Standing) -> None:
+        """Keep what is about to be replaced, if replacing it loses anything."""
+        target = placement.target
+        if state not in ("other_file", "other_link"):
+            return
+        data = target.read_bytes() if state == "other_file" else None
+        waiting = self._waiting()
+        entry = ReplacedFile(
+            number=1 + max((e.number for e in (*self.earlier, *waiting)), default=0),
+            name=target.name,
+            kind="file" if state == "other_file" else "link",
+            bytes=len(data) if data is not None else None,
+            sha256=sha256_file(target) if target.is_file() else None,
+            link=os.readlink(target) if state == "other_link" else None,
+            kept=data is not None,
+        )
+        if any(entry == e.model_copy(update={"number": entry.number}) for e in waiting):
+            return  # a run that was killed before it replaced anything kept it
+        self.holding.mkdir(parents=True, exist_ok=True)
+        if data is not None:
+            write_atomically(self.holding / str(entry.sha256), data)
+        write_atomically(self.holding / f"{entry.number:06d}.json", canonical_json(entry.model_dump(mode="json")))
+        fsync_directory(self.holding.parent)
+
+    def history(self, target: Path) -> list[ReplacedFile]:
+        """Every replaced file, oldest first. What was kept but not replaced after all is left out."""
+        files = [e.model_copy(update={"kept": e.kept and self._source(e) is not None}) for e in self.earlier]
+        return files + [e for e in self._waiting() if not self._still_there(e, target / e.name)]
+
+    def copy_into(self, staged: Path, history: Sequence[ReplacedFile]) -> None:
+        """Put the kept files of a history into a new artifact."""
+        for entry in history:
+            source = self._source(entry)
+            if entry.kept and source is not None:
+                (staged / REPLACED).mkdir(exist_ok=True)
+                shutil.copyfile(source, staged / REPLACED / str(entry.sha256))
+
+    def close(self) -> None:
+        """Clear what the finished artifact holds now."""
+        if self.holding.exists():
+            shutil.rmtree(self.holding)
+
+    def _source(self, entry: ReplacedFile) -> Path | None:
+        """Where a kept file lies, whole; None when it is lost."""
+        places = (self.directory / REPLACED / str(entry.sha256), self.holding / str(entry.sha256))
+        return next((p for p in places if p.is_file() and sha256_file(p) == entry.sha256), None)
+
+    def _waiting(self) -> list[ReplacedFile]:
+        """What is kept and in no artifact yet, oldest first."""
+        known = {e.number for e in self.earlier}
+        found = [ReplacedFile.model_validate_json(p.read_bytes()) for p in sorted(self.holding.glob("*.json"))]
+        return [e for e in found if e.number not in known]
+
+    @staticmethod
+    def _still_there(entry: ReplacedFile, target: Path) -> bool:
+        if entry.kind == "link":
+            return target.is_symlink() and os.readlink(target) == entry.link
+        return target.is_file() and not target.is_symlink() and sha256_file(target) == entry.sha256

@@ -1,0 +1,201 @@
+"""What the trainer's loader makes of a task folder, the silent part included.
+
+The loader is no part of this project and needs the trainer's whole environment, so its rules are reproduced here from
+the contract's `loader` section: how it opens files, splits and parses lines, which rows it drops, which broken rows it
+keeps, where it stops. It forgives much without a word that anyone reads (a missing ARC file is no samples; the string
+"False" is Yes), so every such act is returned with its line.
+
+Source: Rongite/Synthetic_Data_for_ZO, `PromptZO/MeZO/large_models/tasks.py`, `get_task` and the dataset classes; the
+rules and the code were compared on damaged files. Entry point: `load_as_trainer`.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dataprep_assets.pipelines.tasks.contract import LoaderRules, Split, TaskContract
+
+__all__ = ["HARMLESS", "LOADED", "Act", "Load", "SilentAct", "load_as_trainer"]
+
+SilentAct = Literal[
+    "missing_file",
+    "blank_line_skipped",
+    "bad_line_skipped",
+    "row_dropped",
+    "empty_sample",
+    "truth_of_no_boolean",
+    "answer_not_a_choice",
+]
+LOADED: tuple[Split, ...] = ("train", "validation")
+"""The splits that the loader reads, in its order; it never opens the test file."""
+HARMLESS: frozenset[SilentAct] = frozenset({"blank_line_skipped"})
+"""Acts after which every row is a sample, as written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that the loader does without stopping: in which split, at which 1-based line (0: the whole file)."""
+
+    split: Split
+    line: int
+    act: SilentAct
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What a training run would have: samples of each split that it loads, what was done silently, or why it stops.
+
+    `samples` counts rows that are kept as an empty sample, because the loader does. `error` is the exception's type and
+    what to look for; None when the loader finishes.
+    """
+
+    samples: dict[Split, int]
+    acts: tuple[Act, ...]
+    error: str | None = None
+
+
+class _StopsError(Exception):
+    """The loader raises here."""
+
+
+class _DroppedError(Exception):
+    """The loader leaves this row out."""
+
+
+def load_as_trainer(task_value: str, contract: TaskContract) -> Load:
+    """Load the folder that `TASK` names as the trainer's loader does. Never raises for what a file holds."""
+    samples: dict[Split, int] = {}
+    acts: list[Act] = []
+    try:
+        _same_task(task_value, contract)
+        missing = [s for s in LOADED if not _path(task_value, contract, s).exists()]
+        if missing and contract.loader.missing_file == "stops":
+            name = contract.file(missing[0]).name
+            raise _StopsError(f"{name} is not there: {contract.loader.missing_message or 'No such file or directory'}")
+        for split in LOADED:
+            samples[split] = _load(task_value, contract, split, acts)
+        if not samples["train"] and contract.loader.empty_train == "stops":
+            raise _StopsError("no training sample is left: Training dataset is empty")
+    except _StopsError as error:
+        return Load(samples=samples, acts=tuple(acts), error=str(error))
+    return Load(samples=samples, acts=tuple(acts))
+
+
+def _path(task_value: str, contract: TaskContract, split: Split) -> Path:
+    return Path(task_value) / contract.file(split).name
+
+
+def _same_task(task_value: str, contract: TaskContract) -> None:
+    """The task is what follows the last slash, in lower case, and nothing follows a trailing one."""
+    last = task_value.rpartition("/")[2].lower()
+    if last != contract.task or not Path(task_value).exists():
+        raise _StopsError(
+            f"Unknown task name or path: its last component is {last!r}, which has to be {contract.folder!r}"
+        )
+
+
+def _load(task_value: str, contract: TaskContract, split: Split, acts: list[Act]) -> int:
+    """Number of samples of one split."""
+    path, count = _path(task_value, contract, split), 0
+    if not path.exists():
+        acts.append(Act(split, 0, "missing_file"))
+        return 0
+    for line, row in _values(path, contract.loader, split, acts):
+        try:
+            for act in _sample(row, contract):
+                acts.append(Act(split, line, act))
+            count += 1
+        except _DroppedError:
+            acts.append(Act(split, line, "row_dropped"))
+        except KeyError as error:
+            if contract.loader.missing_key == "stops":
+                raise _StopsError(f"{path.name}: line {line}: KeyError: {_key(error)}") from error
+            empty = contract.loader.missing_key == "empty_sample"
+            count += empty
+            acts.append(Act(split, line, "empty_sample" if empty else "row_dropped"))
+        except (TypeError, ValueError, IndexError, AttributeError) as error:
+            raise _StopsError(f"{path.name}: line {line}: {type(error).__name__}") from error
+    return count
+
+
+def _key(error: KeyError) -> str:
+    """The key that was looked for, when it is one of a contract and not made of a row's value."""
+    return repr(error.args[0])[:40]
+
+
+def _values(path: Path, rules: LoaderRules, split: Split, acts: list[Act]) -> Iterator[tuple[int, Any]]:
+    """Line number and JSON value of the lines that the loader can parse, in Python's text mode."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            for line, text in enumerate(file, 1):
+                stripped = text.strip()
+                if not stripped and rules.blank_line == "skipped":
+                    acts.append(Act(split, line, "blank_line_skipped"))
+                    continue
+                try:
+                    value = json.loads(stripped)
+                except json.JSONDecodeError as error:
+                    if rules.bad_line == "stops":
+                        raise _StopsError(f"{path.name}: line {line}: JSONDecodeError: {error.msg}") from error
+                    acts.append(Act(split, line, "bad_line_skipped"))
+                    continue
+                yield line, value
+    except UnicodeDecodeError as error:
+        raise _StopsError(
+            f"{path.name}: UnicodeDecodeError: byte {error.start} of what was read is not UTF-8"
+        ) from error
+    except OSError as error:
+        raise _StopsError(f"{path.name}: {type(error).__name__}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise _StopsError(f"{path.name}: {type(error).__name__} in a line that is JSON") from error
+
+
+def _sample(row: Any, contract: TaskContract) -> tuple[SilentAct, ...]:
+    """Make a sample of a row as the loader does, with Python's own rules for values of the wrong type.
+
+    Returns what was accepted silently. Raises _DroppedError, or the KeyError, TypeError, ValueError, IndexError or
+    AttributeError that the loader would meet.
+    """
+    for path in contract.loader.reads:
+        _reach(row, path)
+    rule, label = contract.loader.answer, contract.label
+    if rule.rule == "choice_number":
+        row[f"{rule.prefix}{row[label] + 1}"]
+    elif rule.rule == "truth":
+        if not isinstance(row[label], bool):
+            return ("truth_of_no_boolean",)
+    elif rule.rule == "class_number":
+        value = row.get(label)
+        if isinstance(value, str):
+            value = rule.names.get(value.lower())
+        if not isinstance(value, int) or value not in rule.names.values():
+            raise _DroppedError
+    elif rule.rule == "member":
+        if label not in row or row[label] not in rule.values:
+            raise _DroppedError
+    elif rule.rule == "integer":
+        int(row[label])
+    else:
+        return _choice(row, contract, must_be_one=rule.rule == "choice_text")
+    return ()
+
+
+def _choice(row: Any, contract: TaskContract, *, must_be_one: bool) -> tuple[SilentAct, ...]:
+    group = contract.choices
+    assert group is not None  # the contract's own validation
+    texts, labels, answer = (_reach(row, path) for path in (group.texts, group.labels, group.answer))
+    if must_be_one:
+        texts[labels.index(answer)]
+        return ()
+    for position, _ in enumerate(labels):
+        texts[position]
+    return () if answer in labels else ("answer_not_a_choice",)
+
+
+def _reach(row: Any, path: str) -> Any:
+    value = row
+    for key in path.split("."):
+        value = value[key]
+    return value

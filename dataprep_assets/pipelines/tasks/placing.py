@@ -1,0 +1,121 @@
+"""Puts one file where a trainer looks for it: a copy or a link, staged beside its place and renamed into it.
+
+The place is in a person's project, not in the artifact storage, so nothing there is taken for ours: a file that differs
+is reported, never replaced here without being asked, and a kill at any moment leaves the old file or the new one.
+Staged names are fixed (`.<name>.staged`), so that the next run takes a killed run's leftover away; callers hold a lock.
+"""
+
+import os
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dataprep_assets.errors import ConfigError, SourceError
+from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.pipelines.tasks.declaration import Mode
+from dataprep_assets.stores.files import fsync_directory
+
+__all__ = ["MODE", "Placement", "Standing", "link_text", "place", "standing", "sweep"]
+
+MODE = 0o644
+"""Permissions of a copy: everyone may read it, whoever runs the trainer."""
+Standing = Literal["absent", "done", "permissions", "same_content", "other_link", "other_file"]
+"""What stands in a place: nothing; what is wanted; that but for its permissions; a file or link with the same content;
+a link to other content, or to none; a file with other content."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """A file wanted at `target`: the content of `source`, which has this SHA-256, as a copy or as a link to it."""
+
+    source: Path
+    target: Path
+    mode: Mode
+    sha256: str
+
+
+def link_text(placement: Placement) -> str:
+    """What a link says: relative where both ends share a tree, so that the tree may move; else absolute."""
+    source, folder = placement.source.resolve(), placement.target.parent.resolve()
+    if os.path.commonpath([source, folder]) == os.path.sep:
+        return str(source)
+    return os.path.relpath(source, folder)
+
+
+def standing(placement: Placement) -> Standing:
+    """What stands in the place now. Raises ConfigError for a folder or a device, which no migration replaces."""
+    target = placement.target
+    try:
+        kind = target.lstat().st_mode
+    except FileNotFoundError:
+        return "absent"
+    except NotADirectoryError as error:
+        raise ConfigError(f"{target.parent}: is not a folder. Move what is there away, then migrate again") from error
+    if stat.S_ISLNK(kind):
+        if placement.mode == "symlink" and os.readlink(target) == link_text(placement):
+            return "done"
+        return "same_content" if _digest(target) == placement.sha256 else "other_link"
+    if not stat.S_ISREG(kind):
+        what = "a folder" if stat.S_ISDIR(kind) else "no regular file"
+        raise ConfigError(f"{target}: is {what} where a file has to be. Move it away, then migrate again")
+    if _digest(target) != placement.sha256:
+        return "other_file"
+    if placement.mode == "symlink":
+        return "same_content"
+    return "done" if stat.S_IMODE(kind) == MODE else "permissions"
+
+
+def _digest(path: Path) -> str | None:
+    """SHA-256 of a regular file, links followed; None when there is none."""
+    try:
+        return sha256_file(path) if path.is_file() else None
+    except PermissionError as error:
+        raise ConfigError(
+            f"{path}: is there already and cannot be read. Make it readable, then migrate again"
+        ) from error
+
+
+def place(placement: Placement) -> None:
+    """Put the file in its place, replacing what stands there by one rename; durable on return.
+
+    Raises SourceError when the source is no longer what was planned.
+    """
+    target = placement.target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ConfigError(
+            f"{error.filename}: is a file where a folder has to be. Move it away, then migrate again"
+        ) from error
+    staged = _staged(target)
+    staged.unlink(missing_ok=True)
+    if placement.mode == "symlink":
+        os.symlink(link_text(placement), staged)
+    else:
+        _copy(placement, staged)
+    os.replace(staged, target)
+    fsync_directory(target.parent)
+
+
+def _copy(placement: Placement, staged: Path) -> None:
+    with open(placement.source, "rb") as source, open(staged, "xb") as copy:
+        shutil.copyfileobj(source, copy)
+        os.fchmod(copy.fileno(), MODE)
+        copy.flush()
+        os.fsync(copy.fileno())
+    if (actual := sha256_file(staged)) != placement.sha256:
+        staged.unlink()
+        raise SourceError(
+            f"{placement.source}: changed while it was copied (sha256 {actual}, was {placement.sha256}). Migrate again"
+        )
+
+
+def sweep(target: Path) -> None:
+    """Take away what a killed run left beside a place."""
+    _staged(target).unlink(missing_ok=True)
+
+
+def _staged(target: Path) -> Path:
+    return target.with_name(f".{target.name}.staged")

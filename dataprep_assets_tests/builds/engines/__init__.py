@@ -1,1 +1,0 @@
-"""The engines of `dataprep_assets.builds.engines`, each on the real thing."""

@@ -1,1 +1,0 @@
-"""Tests of the builds over cohorts of notes."""

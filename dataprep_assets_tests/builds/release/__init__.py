@@ -1,1 +1,0 @@
-"""Tests of npy shards and their publication."""

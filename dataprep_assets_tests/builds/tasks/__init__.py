@@ -1,1 +1,0 @@
-"""Tests of the task folders: declaration, contracts, loader, migration."""

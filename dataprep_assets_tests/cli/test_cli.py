@@ -1,0 +1,236 @@
+"""The `dataprep` command as a person types it: real processes, real exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.pipelines.corpus.component import chosen
+from dataprep_assets_tests.fakes.buckets import new_bucket
+from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
+
+pytestmark = pytest.mark.slow
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "DAGSTER_HOME": str(folder / "home"), "DATAPREP_ROOT": str(folder / "artifacts")}
+
+
+def dataprep(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dataprep_assets.cli", *arguments],
+        env=environment(folder) | variables,
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("cli")
+    done = dataprep(folder, "run", "sample_corpus")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, done.stdout
+
+
+def test_run_prints_the_table_the_checks_and_where_things_are(ran: tuple[Path, str]) -> None:
+    _, out = ran
+    for column in ("shards", "documents", "tokens", "tokens/s/core"):
+        assert column in out
+    assert "checks: 78 of 78 passed" in out
+    for name in ("train.bin", "val.bin", "test.bin", "meta.pkl"):
+        assert name in out
+    assert "make ui" in out
+
+
+def test_a_second_run_does_nothing(ran: tuple[Path, str]) -> None:
+    folder, _ = ran
+    before = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file() and "artifacts" in p.parts}
+    again = dataprep(folder, "run", "sample_corpus")
+    assert again.returncode == 0
+    assert "all is up to date" in again.stdout
+    after = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file() and "artifacts" in p.parts}
+    assert after == before
+
+
+def test_status_and_verify_agree_that_all_is_well(ran: tuple[Path, str]) -> None:
+    folder, _ = ran
+    assert dataprep(folder, "status", "sample_corpus").returncode == 0
+    verified = dataprep(folder, "verify")
+    assert verified.returncode == 0
+    assert "all as their receipts say" in verified.stdout
+
+
+def test_verify_names_a_flipped_byte_and_run_mends_it(ran: tuple[Path, str]) -> None:
+    folder, _ = ran
+    path = folder / "artifacts" / "sample_corpus" / "token_bins" / "train-00001" / "tokens.bin"
+    good = path.read_bytes()
+    path.write_bytes(good[:1000] + bytes([good[1000] ^ 1]) + good[1001:])
+    verified = dataprep(folder, "verify")
+    assert verified.returncode == 1
+    assert "DAMAGED sample_corpus/token_bins/train-00001: tokens.bin: sha256" in verified.stdout
+    status = dataprep(folder, "status", "sample_corpus")
+    assert status.returncode == 1
+    assert status.stdout.splitlines() == ["stale: sample_corpus/token_bins/train-00001"]
+    assert dataprep(folder, "run", "sample_corpus").returncode == 0
+    assert path.read_bytes() == good
+    assert dataprep(folder, "verify").returncode == 0
+
+
+def test_shards_can_be_spread_over_processes(ran: tuple[Path, str], tmp_path: Path) -> None:
+    arguments = ("run", "sample_corpus", "--split", "train", "--process-count", "3", "--process-index")
+    assert "materialize" in dataprep(tmp_path, *arguments, "0").stderr.lower()  # no manifest yet
+    assert dataprep(ran[0], *arguments, "1").returncode == 0
+    refused = dataprep(ran[0], *arguments, "3")
+    assert refused.returncode == 1
+    assert "--process-index 3" in refused.stderr
+
+
+def test_plan_tells_the_cost_before_anything_is_made_and_writes_nothing(tmp_path: Path) -> None:
+    done = dataprep(tmp_path, "plan", "sample_corpus", "--cores", "16", "--bandwidth", "1e6", "--runs-at-a-time", "2")
+    assert done.returncode == 0, done.stderr
+    assert "sample_corpus: 16 cores, 1.0 MB/s, 2 runs at a time" in done.stdout
+    for word in ("train", "transfer", "tokenizing", "orchestration", "expected", "disk", "requests"):
+        assert f"\n{word} " in done.stdout
+    assert "of the bench" in done.stdout
+    assert list(tmp_path.rglob("receipt.json")) == []
+
+
+def test_plan_takes_its_rates_from_what_is_there(ran: tuple[Path, str]) -> None:
+    done = dataprep(ran[0], "plan", "sample_corpus")
+    assert done.returncode == 0, done.stderr
+    assert "measured on 5 finished shards" in done.stdout
+    tokens = sum(
+        json.loads(path.read_bytes())["ledger"]["tokens"]
+        for path in (ran[0] / "artifacts" / "sample_corpus" / "token_bins").glob("*/receipt.json")
+    )
+    assert f"about {tokens:,} tokens" in done.stdout
+
+
+def test_plan_of_a_release_has_its_npy_shards(tmp_path: Path) -> None:
+    done = dataprep(tmp_path, "plan", "sample_release")
+    assert done.returncode == 0, done.stderr
+    assert "npy shards" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("dataset", "what"),
+    [("sample_notes", "only corpora, releases and pretraining blends"), ("sample_blend_pretrain", "`blend_plan`")],
+)
+def test_plan_refuses_what_has_no_plan_of_shards(tmp_path: Path, dataset: str, what: str) -> None:
+    done = dataprep(tmp_path, "plan", dataset)
+    assert done.returncode == 1
+    assert what in done.stderr
+    assert "Traceback" not in done.stderr
+    assert dataprep(tmp_path, "plan", "sample_corpus", "--cores", "0").stderr.startswith("dataprep: plan: cores: 0")
+
+
+def test_an_unknown_dataset_is_told_what_there_is(tmp_path: Path) -> None:
+    done = dataprep(tmp_path, "run", "nonesuch")
+    assert done.returncode == 1
+    assert "sample_corpus" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_interrupted_run_says_so_and_the_next_completes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dataprep_assets.cli", "run", "sample_corpus"]
+    running = subprocess.Popen(command, env=environment(tmp_path), cwd=PROJECT_ROOT, stdout=-1, stderr=-1, text=True)
+    manifest = tmp_path / "artifacts" / "sample_corpus" / "manifest" / "receipt.json"
+    limit = time.monotonic() + 120
+    while not manifest.exists() and time.monotonic() < limit:
+        time.sleep(0.05)
+    # as a person does who sees it go on: Dagster forgets an interruption that falls between two of its runs
+    while running.poll() is None and time.monotonic() < limit + 120:
+        running.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    running.communicate(timeout=120)
+    assert running.returncode != 0
+    assert dataprep(tmp_path, "run", "sample_corpus").returncode == 0
+    left = [p for p in (tmp_path / "artifacts").rglob(".staging/*") if p.suffix != ".lock"]
+    assert left == []
+    receipt = json.loads((tmp_path / "artifacts" / "sample_corpus" / "nanogpt_bins" / "receipt.json").read_bytes())
+    assert receipt["artifact"] == "nanogpt_bins"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 20])
+def test_parts_cover_every_shard_once(count: int) -> None:
+    every = [f"train-{i:05d}" for i in range(10)]
+    parts: list[Sequence[str]] = [chosen(every, bounds=None, count=count, index=i) for i in range(count)]
+    assert [shard for part in parts for shard in part] == every
+
+
+def test_a_range_of_unknown_shards_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"train-00009\.\.\.train-00001"):
+        chosen([f"train-{i:05d}" for i in range(10)], bounds="train-00009...train-00001", count=None, index=None)
+
+
+def test_a_folder_is_tried_and_is_ready(tmp_path: Path) -> None:
+    done = dataprep(tmp_path, "preflight", str(tmp_path / "store"))
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("  ok ") == 10
+    assert done.stdout.splitlines()[-1] == "ready"
+    assert [p for p in (tmp_path / "store").rglob("*") if p.is_file() and p.name != "lock"] == []
+
+
+def test_a_store_that_cannot_be_reached_says_what_to_fix_and_no_secret(tmp_path: Path) -> None:
+    secrets = {
+        "R2_DATASET_READ_ACCESS_KEY_ID": "CANARYKEYID0123456789",
+        "R2_DATASET_READ_SECRET_ACCESS_KEY": "canary-secret-value-0123456789",
+    }
+    pytest.importorskip("dagster_aws")
+    with moto_server() as url:
+        done = dataprep(tmp_path, "preflight", "s3://no-such-bucket/x", **secrets, DATAPREP_ENDPOINT_URL=url)
+    assert done.returncode == 1
+    assert "FAILED  credentials and list" in done.stdout
+    assert "there is no bucket no-such-bucket" in done.stdout
+    assert "not ready: 9 of these" in done.stdout
+    for secret in secrets.values():
+        assert secret not in done.stdout + done.stderr
+    half = dataprep(tmp_path, "preflight", "s3://bucket/x", R2_DATASET_READ_ACCESS_KEY_ID="CANARYKEYID0123456789")
+    assert half.returncode == 1
+    assert "R2_DATASET_READ_SECRET_ACCESS_KEY: not set" in half.stderr
+
+
+def test_a_dataset_is_copied_to_a_bucket_and_verified_there(ran: tuple[Path, str], tmp_path: Path) -> None:
+    keys = {"R2_DATASET_WRITE_ACCESS_KEY_ID": KEY_ID, "R2_DATASET_WRITE_SECRET_ACCESS_KEY": SECRET}
+    source = str(ran[0] / "artifacts")
+    with moto_server() as url:
+        bucket = new_bucket(url)
+        reached = keys | {"DATAPREP_ENDPOINT_URL": url, "DATAPREP_CACHE": str(tmp_path / "cache")}
+        there = f"s3://{bucket}/copies"
+        tried = dataprep(
+            tmp_path, "sync", source, there, "--prefix", "sample_corpus/nanogpt_bins/", "--dry-run", **reached
+        )
+        assert tried.returncode == 0, tried.stderr
+        assert "6 objects, 6 to copy" in tried.stdout
+        assert "copy" in tried.stdout
+        assert "train.bin (not there)" in tried.stdout
+        done = dataprep(tmp_path, "sync", source, there, "--prefix", "sample_corpus/nanogpt_bins/", **reached)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == "DATASET_BINS_PATH=copies"
+        assert SECRET not in done.stdout
+        again = dataprep(tmp_path, "sync", source, there, "--prefix", "sample_corpus/nanogpt_bins/", **reached)
+        assert "6 objects, 0 to copy: 0 bytes" in again.stdout
+        verified = dataprep(tmp_path, "verify", there, **reached)
+        assert verified.returncode == 0, verified.stdout
+        assert "1 artifacts" in verified.stdout
+        assert dataprep(tmp_path, "preflight", there, **reached).returncode == 0
+
+
+def test_a_missing_variable_of_the_storage_is_named(tmp_path: Path) -> None:
+    done = dataprep(tmp_path, "status", "sample_corpus", DATAPREP_STORAGE="gcs")
+    assert done.returncode == 1
+    assert "DATAPREP_BUCKET: not set" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,38 @@
+"""`python -m dataprep_assets_tests.execution.ray_run CORPUS FOLDER SHARDS [ENGINE]`: the assets of a corpus, run.
+
+ENGINE is the dataset's `run_on`; without it the environment chooses. Prints the partition of each shard and whether it
+was built, or the errors that ended the run; the first line says whether Ray was used. A process of its own, because a
+Ray cluster lives in its driver.
+"""
+
+import sys
+from pathlib import Path
+
+import dagster as dg
+
+from dataprep_assets_tests.deploy.tiny_corpus import attributes
+from dataprep_assets_tests.project import project
+
+
+def main(arguments: list[str]) -> int:
+    """The command; 1 when the run failed."""
+    corpus, folder, shards, *engine = arguments
+    declared = attributes(Path(corpus), int(shards), views=[], **({"run_on": engine[0]} if engine else {}))
+    with project(declared, Path(folder)) as made:
+        key = made.dataset.key
+        if not made.run([key("manifest"), key("engine_certificate")]).success:
+            return 1
+        outcome = made.tokenize("train")
+    print(f"ray: {'ray' in sys.modules}")
+    for event in outcome.get_step_failure_events():
+        data = event.step_failure_data
+        print((data.error.cause or data.error).message if data.error else data.user_failure_data)
+    for event in outcome.asset_materializations_for_node("tiny__train__token_bins") if outcome.success else ():
+        up_to_date = event.metadata["up_to_date"]
+        assert isinstance(up_to_date, dg.BoolMetadataValue)
+        print("reused" if up_to_date.value else "built", event.partition)
+    return int(not outcome.success)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,122 @@
+"""`python -m dataprep_assets_tests.execution.ray_tasks NAME FOLDER`: one small case of the Ray pool, as JSON.
+
+Functions of this module are what the pool's tasks run; a process of its own, because a Ray cluster lives in its driver.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.errors import BadRecordError, DataprepError
+from dataprep_assets.execution.processes import Finished, Progress, Task, report
+from dataprep_assets.execution.ray_pool import RayPool
+
+SETTINGS = {"RAYON_NUM_THREADS": "1", "DATAPREP_TEST_SETTING": "seen"}
+
+
+def setting(name: str) -> str | None:
+    return os.environ.get(name)
+
+
+def die(marks: Path, times: int) -> int:
+    """Kill the worker that runs this, as often as told; then the number of tries."""
+    tries = len(list(marks.iterdir())) + 1
+    (marks / f"{tries}-{os.getpid()}").touch()
+    if tries <= times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return tries
+
+
+def refuse() -> None:
+    raise BadRecordError("a.jsonl: row 3, byte 12: not JSON")
+
+
+def divide(by: int) -> float:
+    return 1 / by
+
+
+def count(steps: int) -> int:
+    for _ in range(steps):
+        report(tokens=10, documents=1)
+        time.sleep(0.3)
+    return steps
+
+
+def _answers(pool: RayPool) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    tokens = 0
+    for event in pool.events(0.2):
+        if isinstance(event, Finished):
+            found[event.task.label] = event.result if event.error is None else repr(event.error)
+        elif isinstance(event, Progress):
+            tokens += event.done["tokens"]
+    return found | {"tokens": tokens}
+
+
+def settings(pool: RayPool, _folder: Path) -> dict[str, Any]:
+    pool.submit(Task("setting", setting, ("DATAPREP_TEST_SETTING",)))
+    return _answers(pool)
+
+
+def retried(pool: RayPool, folder: Path) -> dict[str, Any]:
+    pool.submit(Task("shard:train-00004", die, (folder, 2)))
+    return _answers(pool)
+
+
+def hopeless(pool: RayPool, folder: Path) -> dict[str, Any]:
+    pool.submit(Task("shard:train-00004", die, (folder, 99)))
+    return _answers(pool)
+
+
+def errors(pool: RayPool, _folder: Path) -> dict[str, Any]:
+    pool.submit(Task("refused", refuse, ()))
+    pool.submit(Task("bug", divide, (0,)))
+    pool.submit(Task("fine", divide, (2,)))
+    return _answers(pool)
+
+
+def progress(pool: RayPool, _folder: Path) -> dict[str, Any]:
+    pool.submit(Task("counts", count, (8,)))
+    return _answers(pool)
+
+
+def cancelled(pool: RayPool, _folder: Path) -> dict[str, Any]:
+    for number in range(6):
+        pool.submit(Task(f"part:{number}", time.sleep, (0.5,)))
+    outstanding = pool.outstanding
+    pool.cancel(lambda label: label in ("part:4", "part:5"))
+    return _answers(pool) | {"outstanding": outstanding}
+
+
+CASES: list[Callable[[RayPool, Path], dict[str, Any]]] = [settings, retried, hopeless, errors, progress, cancelled]
+
+
+def main(arguments: list[str]) -> int:
+    """Run every case in one cluster; the marks of each in a folder of its own."""
+    (folder,) = map(Path, arguments)
+    found: dict[str, Any] = {}
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    for case in CASES:
+        (marks := folder / case.__name__).mkdir()
+        try:
+            with RayPool(2, SETTINGS) as pool:
+                found[case.__name__] = case(pool, marks)
+        except DataprepError as error:
+            found[case.__name__] = {"raised": f"{type(error).__name__}: {error}"}
+        found[case.__name__]["tries"] = len(list(marks.iterdir()))
+    ray.shutdown()
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    from dataprep_assets_tests.execution import ray_tasks
+
+    sys.exit(ray_tasks.main(sys.argv[1:]))

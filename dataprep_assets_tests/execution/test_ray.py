@@ -1,0 +1,288 @@
+"""On a real Ray cluster: the same bytes as on processes, and a lost worker is retried or named, never passed over."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import BadRecordError, ConfigError
+from dataprep_assets.execution.pool import chosen_engine, open_pool
+from dataprep_assets.execution.processes import Finished, Task, WorkerPool
+from dataprep_assets.integrity.receipt import NAME
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.token_bins import ShardWork
+from dataprep_assets.pipelines.corpus.whole_shards import build_whole_shards, have_shard
+from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, receipts, run_pipeline
+from dataprep_assets_tests.pipelines.corpus.shards import build, shard_work, source, stream_plan, write_lines
+
+SHARDS, FILES = 12, 36
+GUARD_SECONDS = 900
+
+
+@pytest.fixture(scope="module")
+def needs_ray() -> None:
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+
+
+@pytest.fixture(scope="module")
+def answers(needs_ray: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What every case of `ray_tasks` said, in one cluster."""
+    folder = tmp_path_factory.mktemp("marks")
+    command = [sys.executable, "-m", "dataprep_assets_tests.execution.ray_tasks", str(folder)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=GUARD_SECONDS)
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_corpus(tmp_path_factory.mktemp("corpus"), FILES, documents=40)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The root of the same corpus, built by worker processes."""
+    root = tmp_path_factory.mktemp("processes")
+    run_pipeline(CorpusDeclaration.model_validate(attributes(corpus, SHARDS, views=[])), root, workers=2)
+    return root
+
+
+def token_bins(root: Path) -> tuple[dict[str, bytes], dict[str, dict[str, Any]]]:
+    """Bytes and receipts of every shard's token bins."""
+    return (
+        {name: data for name, data in data_files(root).items() if name.startswith("tiny/token_bins/")},
+        {name: receipt for name, receipt in receipts(root).items() if name.startswith("tiny/token_bins/")},
+    )
+
+
+class Run:
+    """A run of `ray_run` in its own process, on the engine that the dataset declares, else the environment's."""
+
+    def __init__(self, corpus: Path, folder: Path, engine: str | None = None, **variables: str) -> None:
+        command = [sys.executable, "-m", "dataprep_assets_tests.execution.ray_run"]
+        self.root = folder / "artifacts"
+        self.process = subprocess.Popen(
+            [*command, str(corpus), str(folder), str(SHARDS), *([engine] if engine else [])],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "DATAPREP_ENGINE")} | variables,
+        )
+
+    def finish(self) -> tuple[int, list[str]]:
+        """Its exit code, and what it printed."""
+        out, _ = self.process.communicate(timeout=GUARD_SECONDS)
+        return self.process.returncode, [line for line in out.splitlines() if "(raylet)" not in line]
+
+    def committed(self) -> dict[str, int]:
+        """The shards that have a receipt, and the time of its writing."""
+        found = self.root.glob(f"*/token_bins/*/{NAME}")
+        return {path.parent.name: path.stat().st_mtime_ns for path in found}
+
+    def shard_workers(self) -> list[int]:
+        """Ray workers of this run that hold a shard: Ray names a process after its task."""
+        return [pid for pid, title in descendants(self.process.pid) if title.startswith("ray::shard:")]
+
+
+def descendants(root: int) -> Iterator[tuple[int, str]]:
+    """`(pid, command line)` of every process below one."""
+    parents, titles = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                titles[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+    for pid in parents:
+        above = pid
+        while above in parents and above != root:
+            above = parents[above]
+        if above == root and pid != root:
+            yield pid, titles.get(pid, "")
+
+
+def outcomes(lines: list[str]) -> dict[str, list[str]]:
+    """What became of the shards → their partitions."""
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        what, partition = line.split()
+        found.setdefault(what, []).append(partition)
+    return found
+
+
+@pytest.mark.slow
+def test_the_environment_moves_the_asset_to_a_ray_cluster_with_the_same_bytes_and_receipts(
+    needs_ray: None, corpus: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    code, lines = Run(corpus, tmp_path, DATAPREP_ENGINE="ray").finish()
+    assert (code, lines[0]) == (0, "ray: True"), lines
+    assert {what: len(shards) for what, shards in outcomes(lines[1:]).items()} == {"built": SHARDS}
+    assert token_bins(tmp_path / "artifacts") == token_bins(undisturbed)
+    code, lines = Run(corpus, tmp_path).finish()
+    assert (code, lines[0]) == (0, "ray: False"), lines
+    assert {what: len(shards) for what, shards in outcomes(lines[1:]).items()} == {"reused": SHARDS}
+    assert debris(tmp_path / "artifacts") == []
+
+
+@pytest.mark.slow
+def test_a_ray_worker_killed_half_way_is_retried_to_the_same_bytes_and_the_finished_shards_stay(
+    needs_ray: None, corpus: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    def half_way(folder: Path) -> tuple[Run, dict[str, int]] | None:
+        """A run of which a worker was killed, and the shards that it had by then; None if this process was slow."""
+        folder.mkdir()
+        run = Run(corpus, folder, "ray")
+        while run.process.poll() is None:
+            before = run.committed()
+            if SHARDS // 3 <= len(before) < SHARDS:
+                for pid in run.shard_workers()[:1]:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                        return run, before
+            time.sleep(0.02)
+        run.finish()
+        return None
+
+    run, before = next(filter(None, (half_way(tmp_path / str(attempt)) for attempt in range(5))))
+    code, lines = run.finish()
+    assert (code, lines[0]) == (0, "ray: True"), lines
+    # a worker that was killed between its commit and its answer finds the shard there when it is retried
+    became = outcomes(lines[1:])
+    assert len(became.get("reused", [])) <= 1
+    assert sorted(partition for shards in became.values() for partition in shards) == sorted(run.committed())
+    assert became.keys() <= {"built", "reused"}
+    assert {name: run.committed()[name] for name in before} == before
+    assert token_bins(run.root) == token_bins(undisturbed)
+    assert debris(run.root) == []
+
+
+@pytest.mark.slow
+def test_a_dataset_on_ray_says_which_extra_is_missing(corpus: Path, tmp_path: Path) -> None:
+    code = "import sys; sys.modules['ray'] = None; from dataprep_assets_tests.builds.engines import ray_run; "
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{code}sys.exit(ray_run.main(sys.argv[1:]))", corpus, tmp_path, str(SHARDS), "ray"],
+        capture_output=True,
+        text=True,
+        timeout=GUARD_SECONDS,
+    )
+    assert ended.returncode == 1
+    assert "pip install 'dataprep-assets[ray]'" in ended.stdout
+    assert not list((tmp_path / "artifacts").glob("*/token_bins/*"))
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_twice_is_retried(answers: dict[str, Any]) -> None:
+    assert answers["retried"] == {"shard:train-00004": 3, "tokens": 0, "tries": 3}
+
+
+@pytest.mark.slow
+def test_a_worker_that_always_dies_fails_the_run_and_names_the_shard(answers: dict[str, Any]) -> None:
+    assert answers["hopeless"]["raised"].startswith("WorkerDiedError: shard:train-00004: its Ray worker died 3 times")
+    assert answers["hopeless"]["tries"] == 3
+
+
+@pytest.mark.slow
+def test_errors_of_a_task_arrive_as_they_were_and_are_not_retried(answers: dict[str, Any]) -> None:
+    assert answers["errors"]["refused"] == repr(BadRecordError("a.jsonl: row 3, byte 12: not JSON"))
+    assert "bug: ZeroDivisionError" in answers["errors"]["bug"]
+    assert answers["errors"]["fine"] == 0.5
+
+
+@pytest.mark.slow
+def test_settings_progress_and_cancelling_work_as_in_the_process_pool(answers: dict[str, Any]) -> None:
+    assert answers["settings"]["setting"] == "seen"
+    assert answers["progress"] == {"counts": 8, "tokens": 80, "tries": 0}
+    assert answers["cancelled"]["outstanding"] == 6
+    assert {name for name in answers["cancelled"] if name.startswith("part:")} == {f"part:{n}" for n in range(4)}
+
+
+def test_the_environment_chooses_the_engine() -> None:
+    assert chosen_engine({}) == "processes"
+    assert chosen_engine({"DATAPREP_ENGINE": "ray"}) == "ray"
+    assert chosen_engine({"DATAPREP_ENGINE": "ray"}, "processes") == "processes", "a dataset's own choice goes first"
+    assert isinstance(open_pool(2, {}, {}), WorkerPool)
+    with pytest.raises(ConfigError, match=r"DATAPREP_ENGINE: 'dask': one of"):
+        chosen_engine({"DATAPREP_ENGINE": "dask"})
+
+
+def test_an_address_without_a_cluster_is_refused_by_name(needs_ray: None) -> None:
+    code = (
+        "from dataprep_assets.execution.pool import open_pool\n"
+        "with open_pool(1, {}, {'DATAPREP_ENGINE': 'ray', 'RAY_ADDRESS': '127.0.0.1:1'}): pass"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=GUARD_SECONDS)
+    assert ended.returncode == 1
+    assert "RAY_ADDRESS: 127.0.0.1:1: no Ray cluster there" in ended.stderr
+
+
+def test_whole_shards_on_processes_are_what_files_on_processes_are(tmp_path: Path) -> None:
+    plan = stream_plan()
+    files = [source(write_lines(tmp_path / f"{n}.jsonl.zst", [f"document {n}", "and more"]), n) for n in range(3)]
+    by_files = build(shard_work(tmp_path / "files", plan, files))
+    work = shard_work(tmp_path / "shards", plan, files)
+    with open_pool(1, {}, {}) as pool:
+        (result,) = build_whole_shards([work], pool)
+    assert result.error is None
+    assert data_files(tmp_path / "shards") == data_files(tmp_path / "files")
+    with open_pool(1, {}, {}) as pool:
+        (again,) = build_whole_shards([work], pool)
+    assert again.reused
+    assert again.receipt is not None
+    assert again.receipt.content == by_files.receipt.content
+
+
+def test_a_failed_shard_is_named_and_the_others_are_built(tmp_path: Path) -> None:
+    good = source(write_lines(tmp_path / "good.jsonl.zst", ["good"]))
+    bad = source(write_lines(tmp_path / "bad.jsonl.zst", [b"{"]))
+    plan = stream_plan()
+    works = [
+        shard_work(tmp_path / "out", plan, [good]),
+        named(shard_work(tmp_path / "out", plan, [bad]), "train-00001"),
+    ]
+    with open_pool(2, {}, {}) as pool:
+        results = {r.partition: r for r in build_whole_shards(works, pool)}
+    assert results["train-00000"].receipt is not None
+    assert isinstance(results["train-00001"].error, BadRecordError)
+
+
+def test_a_source_that_is_not_on_the_machine_is_brought(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "far.jsonl.zst", ["from afar"])
+    work = shard_work(tmp_path / "out", stream_plan(), [source(path)])
+    away = path.rename(tmp_path / "away")
+    brought: list[Path] = []
+
+    def bring() -> None:
+        brought.append(away.rename(path))
+
+    receipt, reused = have_shard(work, "full", bring)
+    assert (brought, reused, receipt.ledger is not None) == ([path], False, True)
+    assert have_shard(work, "full", bring)[1]
+    assert len(brought) == 1
+
+
+def named(work: ShardWork, partition: str) -> ShardWork:
+    return replace(work, artifact=replace(work.artifact, partition=partition))
+
+
+def test_two_runs_that_want_one_shard_make_it_once(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl.zst", ["a document"] * 50)
+    work = shard_work(tmp_path / "out", stream_plan(), [source(path)])
+    with open_pool(2, {}, {}) as pool:
+        for label in ("one", "other"):
+            pool.submit(Task(label, have_shard, (work, "full", None)))
+        answers = [event for event in pool.events() if isinstance(event, Finished)]
+    assert [answer.error for answer in answers] == [None, None]
+    assert sorted(answer.result[1] for answer in answers) == [False, True]
+    assert debris(tmp_path / "out") == []

@@ -1,0 +1,34 @@
+"""A process that gets a signal at one of its own write points (`kill_points`), and the log of those that it passed."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from signal import SIGKILL, Signals
+from typing import Literal
+
+from dataprep_assets_tests.faults import kill_points
+
+Role = Literal["parent", "worker"]
+
+
+def armed(home: Path, root: Path, role: Role = "parent", at: int = 0, signal: Signals = SIGKILL) -> dict[str, str]:
+    """The environment of a Python process that is to be hit at its write point `at` below `root` (0: never).
+
+    `home` is made for it, and holds its log.
+    """
+    home.mkdir(parents=True)
+    shutil.copy(kill_points.__file__, home / "sitecustomize.py")
+    log = home / "log"
+    log.touch()
+    plan = {"root": str(root), "log": str(log), "role": role, "at": at, "signal": signal}
+    (home / "kill_plan.json").write_text(json.dumps(plan))
+    checkout = Path(kill_points.__file__).parents[2]
+    path = os.pathsep.join([str(home), str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path, "DAGSTER_DISABLE_TELEMETRY": "yes"}
+
+
+def passed(home: Path, role: Role | None = None) -> list[str]:
+    """The lines of its log: `role pid number what path`."""
+    lines = (home / "log").read_text().splitlines()
+    return [line for line in lines if role is None or line.startswith(f"{role} ")]

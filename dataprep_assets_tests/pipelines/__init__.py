@@ -1,0 +1,1 @@
+"""One wing a pipeline."""

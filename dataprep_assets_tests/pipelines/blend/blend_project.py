@@ -1,0 +1,34 @@
+"""The sample blends through Dagster in a process of their own, which a test may kill.
+
+`python -m dataprep_assets_tests.pipelines.blend.blend_project STAGE ROOT` materializes every step of a sample blend
+below ROOT; its exit code is 1 when a run fails.
+"""
+
+import sys
+from pathlib import Path
+
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets_tests.pipelines.blend.test_blend_assets import blend
+from dataprep_assets_tests.pipelines.blend.test_component import shipped
+
+STAGES = ("pretrain", "sft", "rl")
+
+
+def sample_blend(stage: str) -> BlendDeclaration:
+    """A sample blend as it ships, but for one worker and the reference engine, which needs no certification."""
+    declaration = shipped(f"sample_blend_{stage}")
+    changes: dict[str, object] = {"workers": 1}
+    if declaration.tokenizer is not None:
+        changes["tokenizer"] = declaration.tokenizer.model_copy(update={"engine": "tokenizers"})
+    return declaration.model_copy(update=changes)
+
+
+def main(arguments: list[str]) -> int:
+    """The command."""
+    stage, root = arguments
+    with blend(sample_blend(stage), Path(root)) as made:
+        return int(not made.run_all()[-1].success)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

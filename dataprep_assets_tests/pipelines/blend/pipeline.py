@@ -1,0 +1,148 @@
+"""A small blend, and its whole pipeline without Dagster: a function, and a command to kill.
+
+`python -m dataprep_assets_tests.pipelines.blend.pipeline DECLARATION ROOT WORKERS` runs a declaration in a JSON file.
+"""
+
+import gzip
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.finalize import Work, build_blend_run
+from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_works
+from dataprep_assets.pipelines.blend.plan import BlendPlan, build_blend_plan, load_blend_plan
+from dataprep_assets.pipelines.blend.preview import build_blend_preview
+from dataprep_assets.pipelines.blend.rl.rl_jsonl import build_rl_shards, rl_works
+from dataprep_assets.pipelines.blend.snapshot import build_blend_snapshot
+from dataprep_assets.pipelines.blend.status import works_of
+from dataprep_assets.pipelines.blend.stream import build_blend_certificate
+from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
+from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE, Outcome
+
+SEPARATOR = "<|endoftext|>"
+
+
+def text_of(dataset: str, row: int, words: int = 0) -> str:
+    """A document that names its dataset and row, of a length that depends on the row."""
+    count = words or 5 + (row * 7) % 40
+    return f"{dataset} {row} " + " ".join(f"word{(row + i) % 17}" for i in range(count))
+
+
+def write_rows(path: Path, rows: Iterable[Any]) -> Path:
+    """A file of rows in the format that its name tells: .jsonl or .json lines, .zst, .gz, .parquet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = list(rows)
+    if path.suffix == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=7)
+        return path
+    data = b"".join(row if isinstance(row, bytes) else json.dumps(row).encode() + b"\n" for row in rows)
+    if path.suffix == ".zst":
+        data = zstandard.compress(data)
+    elif path.suffix == ".gz":
+        data = gzip.compress(data, mtime=0)
+    path.write_bytes(data)
+    return path
+
+
+def texts(dataset: str, count: int, start: int = 0) -> list[dict[str, Any]]:
+    """Rows of a pretraining dataset."""
+    return [{"text": text_of(dataset, row)} for row in range(start, start + count)]
+
+
+def small_sources(folder: Path) -> Path:
+    """Two datasets in three formats: `code` of 90 documents in two files, `web` of 60 in one."""
+    write_rows(folder / "code" / "part-2.jsonl.zst", texts("code", 40))
+    write_rows(folder / "code" / "part-10.jsonl.gz", texts("code", 50, 40))
+    write_rows(folder / "web" / "train-00000.parquet", texts("web", 60))
+    return folder
+
+
+def blend_json(folder: Path) -> dict[str, Any]:
+    """The blend of these datasets: three quarters code."""
+    return {
+        "datasets": [
+            {"name": "code", "path": str(folder / "code"), "weight": 3.0},
+            {"name": "web", "path": str(folder / "web"), "weight": 1.0, "split": "train"},
+        ]
+    }
+
+
+def pretraining(folder: Path, **changes: Any) -> BlendDeclaration:
+    """The declaration of a blend over `small_sources(folder)`, with changes."""
+    declared: dict[str, Any] = {
+        "dataset": "small_blend",
+        "stage": "pretrain",
+        "blend": blend_json(folder),
+        # the reference engine needs no certificate, which would be most of the time of a small run
+        "tokenizer": {"path": SAMPLE / "tokenizer", "name": "sample-bpe-4096", "engine": "tokenizers"},
+        "pretrain": {"separator": SEPARATOR, "sequence_length": 32},
+        "num_shards": 3,
+    }
+    return BlendDeclaration.model_validate(declared | changes)
+
+
+def works(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> Sequence[Work]:
+    """The works of all its shards."""
+    return works_of(blend)(blend, store, plan, plan.partitions)
+
+
+def build_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, workers: int, out: Outcome) -> None:
+    """Everything up to the finished shards."""
+    for partition in plan.partitions:
+        out.add(*build_blend_snapshot(blend, store, plan, partition))
+    if blend.stage == "pretrain":
+        out.add(*build_blend_certificate(blend, store, plan))
+        bins = indexed_bins_works(blend, store, plan, plan.partitions)
+        results = build_token_bins(bins, workers=workers, verification=blend.verify)
+    else:
+        results = build_rl_shards(rl_works(blend, store, plan, plan.partitions), workers=workers)
+    for result in results:
+        if result.receipt is not None:
+            out.add(result.receipt, result.reused)
+        elif result.error is not None:
+            out.failed[result.partition] = result.error
+
+
+def run(blend: BlendDeclaration, root: Path, workers: int = 1) -> tuple[Outcome, Receipt | None]:
+    """Plan, preview, snapshots, shards and, unless one failed, the run."""
+    store, outcome = LocalArtifacts(root), Outcome()
+    outcome.add(*build_blend_plan(blend, store))
+    plan = load_blend_plan(blend, store)
+    outcome.add(*build_blend_preview(blend, store, plan))
+    build_shards(blend, store, plan, workers, outcome)
+    if outcome.failed:
+        return outcome, None
+    receipt, reused = build_blend_run(blend, store, plan, works(blend, store, plan))
+    outcome.add(receipt, reused)
+    return outcome, receipt
+
+
+def finished(blend: BlendDeclaration, root: Path, workers: int = 1) -> tuple[Path, Receipt, BlendPlan]:
+    """Run it all; the run's directory, its receipt and its plan."""
+    outcome, receipt = run(blend, root, workers)
+    assert not outcome.failed, outcome.failed
+    assert receipt is not None
+    store = LocalArtifacts(root)
+    return store.directory(blend.artifact("runs", receipt.partition)), receipt, load_blend_plan(blend, store)
+
+
+def main(arguments: list[str]) -> int:
+    """The command; its exit code is 1 when a shard failed."""
+    declaration, root, workers = arguments
+    outcome, _ = run(BlendDeclaration.model_validate_json(Path(declaration).read_bytes()), Path(root), int(workers))
+    print(json.dumps({"built": outcome.built, "reused": outcome.reused}))
+    return int(bool(outcome.failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,124 @@
+"""Claims about filling in placeholders of RL blends (FORMATS D.9)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
+from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources, identities, parse_sources, resolve
+from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
+
+NOWHERE = SourceAccessDeclaration()
+DAPO, SKYWORK = "nano_v3_sft_profiled_dapo17k", "nano_v3_sft_profiled_skywork_no_omni"
+WRAPPED = "Solve this.\n\nWhat is 1+1?\n\nAnd 2+2?\n\nRemember the format."
+
+
+def _row(question: str, answer: Any) -> dict[str, Any]:
+    return {"prompt": [{"content": question, "role": "user"}], "reward_model": {"ground_truth": answer}, "id": 1}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    dapo = [_row(WRAPPED, "34"), _row("Short question", '["5", "6"]'), _row("x", '{"a": 7}')]
+    write_rows(tmp_path / "dapo.parquet", dapo)
+    write_rows(tmp_path / "sky" / "math-00000.jsonl", [_row("Q0", '["0"]'), _row("Q1", "[]")])
+    write_rows(tmp_path / "sky" / "math-00001.jsonl", [_row("Q2", "two"), {"prompt": []}])
+    write_rows(tmp_path / "sky" / "code-00000.jsonl", [_row("C0", "c")])
+    return {DAPO: str(tmp_path / "dapo.parquet"), SKYWORK: str(tmp_path / "sky")}
+
+
+def _resolved(files: dict[str, str], name: str, row: Any, template: Any, **more: Any) -> dict[str, Any] | None:
+    sources = {s.name: s for s in fetch_sources(parse_sources({"sources": files}), NOWHERE)}
+    return resolve({"dataset": name, "_hf_placeholder": {"row": row, "question_template": template}, **more}, sources)
+
+
+def test_dapo_loses_its_wrapper_and_gets_the_templates(files: dict[str, str]) -> None:
+    found = _resolved(files, DAPO, 0, {"prefix": "Please: ", "suffix": "\nThanks.\n\n"}, pass_rate=0.5)
+    text = "Please: What is 1+1?\n\nAnd 2+2?\nThanks."
+    assert found == {
+        "dataset": DAPO,
+        "pass_rate": 0.5,
+        "question": text,
+        "expected_answer": "34",
+        "responses_create_params": {"input": [{"role": "user", "content": text}]},
+    }
+
+
+def test_fewer_than_three_paragraphs_are_all_question(files: dict[str, str]) -> None:
+    found = _resolved(files, DAPO, 1, {"prefix": "P ", "suffix": ""})
+    assert found is not None
+    assert (found["question"], found["expected_answer"]) == ("P Short question", "5")
+
+
+def test_skywork_keeps_the_raw_question_and_prompts_with_the_template(files: dict[str, str]) -> None:
+    found = _resolved(files, SKYWORK, 2, "Think: {question} Go.", responses_create_params={"temperature": 1})
+    assert found is not None
+    assert found["question"] == "Q2"
+    assert found["expected_answer"] == "two"
+    assert found["responses_create_params"] == {
+        "temperature": 1,
+        "input": [{"role": "user", "content": "Think: Q2 Go."}],
+    }
+
+
+def test_rows_count_over_the_files_of_the_split_in_order(files: dict[str, str]) -> None:
+    answers = [(_resolved(files, SKYWORK, row, "{question}") or {}).get("question") for row in range(5)]
+    assert answers == ["Q0", "Q1", "Q2", None, None]
+
+
+@pytest.mark.parametrize(("row", "answer"), [(0, "34"), (1, "5"), (2, 7)])
+def test_an_answer_that_is_a_list_or_object_is_its_first_value(files: dict[str, str], row: int, answer: Any) -> None:
+    found = _resolved(files, DAPO, row, None)
+    assert found is not None
+    assert found["expected_answer"] == answer
+
+
+@pytest.mark.parametrize(
+    ("name", "row"), [("unknown", 0), (DAPO, 99), (DAPO, -1), (DAPO, "0"), (DAPO, True), (DAPO, None)]
+)
+def test_what_cannot_be_resolved_is_left_out(files: dict[str, str], name: str, row: Any) -> None:
+    assert _resolved(files, name, row, "{question}") is None
+
+
+def test_a_record_without_a_placeholder_passes(files: dict[str, str]) -> None:
+    assert resolve({"a": 1}, {}) == {"a": 1}
+    assert resolve({"a": 1, "_hf_placeholder": None}, {}) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({}, "needs `sources`"),
+        ({"sources": {}}, "needs `sources`"),
+        ({"sources": {DAPO: "hf://org/d"}}, "not pinned"),
+        ({"sources": {DAPO: "hf://org/d@main"}}, "not pinned"),
+        ({"sources": {DAPO: {"path": "x", "kind": "other"}}}, "kind"),
+        ({"sources": {DAPO: {"split": "x"}}}, "path"),
+    ],
+)
+def test_sources_must_be_pinned_and_known(options: dict[str, Any], complaint: str) -> None:
+    """The original resolves whatever is on the branch that day (FORMATS D.9)."""
+    with pytest.raises(ConfigError, match=complaint):
+        parse_sources(options)
+
+
+def test_a_hubs_rows_are_those_of_the_pinned_commit(files: dict[str, str], tmp_path: Path) -> None:
+    tree = {"data/train-00000.parquet": Path(files[DAPO]).read_bytes()}
+    with HubServer(tree, repo_id="org/dapo") as hub:
+        access = SourceAccessDeclaration(hub_endpoint=hub.endpoint, hub_cache=tmp_path / "cache")
+        pinned = parse_sources({"sources": {DAPO: f"hf://org/dapo@{hub.commit}"}})
+        write_rows(tmp_path / "other.parquet", [_row("Moved", "x")])
+        hub.move_branch({"data/train-00000.parquet": (tmp_path / "other.parquet").read_bytes()})
+        (source,) = fetch_sources(pinned, access)
+        found = resolve({"dataset": DAPO, "_hf_placeholder": {"row": 1}}, {DAPO: source})
+        assert found is not None
+        assert found["question"] == "Short question"
+
+
+def test_the_content_of_a_local_source_identifies_it(files: dict[str, str]) -> None:
+    before = identities(parse_sources({"sources": files}), NOWHERE)
+    write_rows(Path(files[DAPO]), [_row("other", "x")])
+    assert identities(parse_sources({"sources": files}), NOWHERE) != before

@@ -1,0 +1,178 @@
+"""Claims about the JSON lines of an RL blend, from source to manifest."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import zstandard
+
+from dataprep_assets.errors import BadRecordError
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.rl.rl_jsonl import RlWork, rl_works
+from dataprep_assets_tests.pipelines.blend.pipeline import finished, pretraining, run, write_rows
+
+
+def rl_rows(count: int) -> list[dict[str, Any]]:
+    """Rows as NVIDIA's RL blend has them."""
+    return [
+        {"responses_create_params": {"input": [{"role": "user", "content": f"Frage {i}: ü"}]}, "id": i}
+        for i in range(count)
+    ]
+
+
+def rl_blend(folder: Path, options: dict[str, Any] | None = None, **changes: Any) -> BlendDeclaration:
+    """A dataset with three splits, in two shards each."""
+    write_rows(folder / "train-0.jsonl", rl_rows(11))
+    write_rows(folder / "validation.jsonl.zst", rl_rows(4))
+    write_rows(folder / "test.parquet", rl_rows(3))
+    return pretraining(
+        folder,
+        stage="rl",
+        tokenizer=None,
+        pretrain=None,
+        rl=options or {"transforms": ["nemotron_rl"]},
+        **{"blend": {"datasets": [{"name": "a", "path": str(folder)}]}, "num_shards": 2} | changes,
+    )
+
+
+def works(blend: BlendDeclaration, root: Path) -> list[RlWork]:
+    """The works of a finished blend."""
+    store = LocalArtifacts(root)
+    plan = load_blend_plan(blend, store)
+    return rl_works(blend, store, plan, plan.partitions)
+
+
+def test_every_row_is_a_line_of_its_split_in_order(tmp_path: Path) -> None:
+    directory, _, _ = finished(rl_blend(tmp_path / "s"), tmp_path / "out", 2)
+    manifest = json.loads((directory / "manifest.json").read_bytes())
+    for split, count in (("train", 11), ("val", 4), ("test", 3)):
+        lines = b"".join(Path(path).read_bytes() for path in manifest[split])
+        wanted = [{"messages": row["responses_create_params"]["input"]} for row in rl_rows(count)]
+        assert lines == b"".join(orjson.dumps(row) + b"\n" for row in wanted)
+    assert "ü".encode() in lines
+
+
+def test_the_manifest_lists_every_shard_of_every_split(tmp_path: Path) -> None:
+    """The original lists the first shard alone (FORMATS D.9)."""
+    directory, receipt, plan = finished(rl_blend(tmp_path / "s", num_shards=3), tmp_path / "out")
+    manifest = json.loads((directory / "manifest.json").read_bytes())
+    assert {split: len(manifest[split]) for split in ("train", "val", "test")} == {"train": 3, "val": 3, "test": 3}
+    assert manifest["records"] == {"train": 11, "val": 4, "test": 3}
+    assert manifest["run_hash"] == plan.run_hash == receipt.facts["run_hash"]
+    assert {p.rpartition("-")[0] for p in plan.partitions} == {"a__train", "a__val", "a__test"}
+
+
+def test_an_empty_shard_is_not_listed(tmp_path: Path) -> None:
+    directory, receipt, _ = finished(rl_blend(tmp_path / "s", num_shards=4), tmp_path / "out")
+    manifest = json.loads((directory / "manifest.json").read_bytes())
+    assert len(manifest["test"]) == 3
+    assert len(receipt.facts["empty"]) == 1
+
+
+def test_the_digest_is_of_the_file_as_written(tmp_path: Path) -> None:
+    """The original digests the uncompressed lines even for zstd (FORMATS D.5)."""
+    blend = rl_blend(tmp_path / "s", {"transforms": ["nemotron_rl"], "compression": "zstd"})
+    finished(blend, tmp_path / "out")
+    plain = rl_blend(tmp_path / "s", num_shards=2)
+    finished(plain, tmp_path / "plain")
+    for work, other in zip(works(blend, tmp_path / "out"), works(plain, tmp_path / "plain"), strict=True):
+        path = work.store.directory(work.artifact) / "records.jsonl.zst"
+        data = path.read_bytes()
+        record = work.store.require(work.artifact).file("records.jsonl.zst")
+        assert (record.bytes, record.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+        lines = (other.store.directory(other.artifact) / "records.jsonl").read_bytes()
+        assert zstandard.ZstdDecompressor().stream_reader(data).read() == lines
+
+
+def test_what_a_transform_leaves_out_is_counted_under_its_name(tmp_path: Path) -> None:
+    rows = [{"a": 1}, {"b": 2}, {"a": 3, "b": 4}, {}]
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    blend = rl_blend(
+        tmp_path / "s",
+        {"transforms": [{"select": ["a"]}]},
+        num_shards=1,
+        blend={"train": [{"name": "a", "path": str(path)}]},
+    )
+    _, receipt, _ = finished(blend, tmp_path / "out")
+    assert receipt.ledger is not None
+    assert (receipt.ledger.rows_in, receipt.ledger.documents) == (4, 2)
+    assert receipt.ledger.dropped == {"left_out_by_select": 2}
+
+
+def test_bad_rows_stop_or_are_quarantined(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.jsonl", [{"a": 1}, b"{broken\n", b"\n", b"[1]\n", {"a": 2}])
+    changes = {"num_shards": 1, "blend": {"train": [{"name": "a", "path": str(path)}]}}
+    options = {"transforms": ["passthrough"]}
+    outcome, _ = run(rl_blend(tmp_path / "s", options, **changes), tmp_path / "out")
+    (error,) = outcome.failed.values()
+    assert isinstance(error, BadRecordError)
+    assert "row 2, byte 9: bad_json" in str(error)
+    blend = rl_blend(tmp_path / "s", options, bad_records={"policy": "drop", "budget": 0.5}, **changes)
+    _, receipt, _ = finished(blend, tmp_path / "out")
+    assert receipt.ledger is not None
+    assert receipt.ledger.dropped == {"bad_json": 1, "not_an_object": 1}
+    (work,) = works(blend, tmp_path / "out")
+    lines = (work.store.directory(work.artifact) / "quarantine.jsonl").read_bytes().splitlines()
+    assert [json.loads(line)["row"] for line in lines] == [2, 4]
+    tight = rl_blend(tmp_path / "s", options, bad_records={"policy": "drop", "budget": 0.1}, **changes)
+    outcome, _ = run(tight, tmp_path / "out")
+    assert "2 of 4 rows" in str(next(iter(outcome.failed.values())))
+
+
+def test_a_function_that_raises_names_the_row_and_repeats_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_raising.py").write_text("def f(record):\n    raise ValueError(record['secret'])\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = write_rows(tmp_path / "a.jsonl", [{"secret": "John Doe"}])
+    blend = rl_blend(
+        tmp_path / "s",
+        {"transforms": ["my_raising:f"]},
+        num_shards=1,
+        blend={"train": [{"name": "a", "path": str(path)}]},
+    )
+    outcome, _ = run(blend, tmp_path / "out")
+    (error,) = outcome.failed.values()
+    assert "a.jsonl: row 1: my_raising:f raised ValueError" in str(error)
+    assert "John" not in str(error)
+
+
+def test_placeholders_are_resolved_in_a_run(tmp_path: Path) -> None:
+    source = write_rows(
+        tmp_path / "math.jsonl", [{"prompt": [{"content": "1+1?"}], "reward_model": {"ground_truth": "2"}}]
+    )
+    name = "nano_v3_sft_profiled_skywork_no_omni"
+    placeholder = {"dataset": name, "_hf_placeholder": {"row": 0, "question_template": "Solve {question}"}}
+    lost = {"dataset": name, "_hf_placeholder": {"row": 5, "question_template": "Solve {question}"}}
+    path = write_rows(tmp_path / "a.jsonl", [placeholder, {"id": 1}, lost])
+    blend = rl_blend(
+        tmp_path / "s",
+        {"transforms": [{"resolve_hf_placeholders": {"sources": {name: str(source)}}}]},
+        num_shards=1,
+        blend={"train": [{"name": "a", "path": str(path)}]},
+    )
+    directory, receipt, _ = finished(blend, tmp_path / "out")
+    (file,) = json.loads((directory / "manifest.json").read_bytes())["train"]
+    first, second = map(json.loads, Path(file).read_bytes().splitlines())
+    assert first["responses_create_params"]["input"][0]["content"] == "Solve 1+1?"
+    assert (first["expected_answer"], second) == ("2", {"id": 1})
+    assert receipt.ledger is not None
+    assert receipt.ledger.dropped == {"left_out_by_resolve_hf_placeholders": 1}
+
+
+def test_a_changed_function_makes_the_data_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_versioned.py").write_text("def f(record):\n    return {'v': 1}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    blend = rl_blend(tmp_path / "s", {"transforms": ["my_versioned:f"]})
+    _, receipt, _ = finished(blend, tmp_path / "out")
+    assert not run(blend, tmp_path / "out")[0].built
+    (tmp_path / "my_versioned.py").write_text("def f(record):\n    return {'v': 22}\n")
+    directory, again, _ = finished(blend, tmp_path / "out")
+    assert again.partition != receipt.partition
+    (first, *_) = json.loads((directory / "manifest.json").read_bytes())["train"]
+    assert Path(first).read_bytes().startswith(b'{"v":22}\n')

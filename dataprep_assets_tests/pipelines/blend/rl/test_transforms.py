@@ -1,0 +1,94 @@
+"""Claims about transforms of RL records."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
+from dataprep_assets.pipelines.blend.rl.transforms import compose, fingerprint
+
+NOWHERE = SourceAccessDeclaration()
+PARAMS = {"input": [{"role": "user", "content": "hi"}], "tools": [{"name": "search"}]}
+
+
+def _through(record: dict[str, Any], *declared: Any) -> dict[str, Any] | None:
+    made: dict[str, Any] | None = record
+    for _, transform in compose(declared):
+        if made is None:
+            return None
+        made = transform(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("declared", "record", "wanted"),
+    [
+        ("sft", {"input": "a", "output": "b", "more": 1}, {"input": "a", "output": "b"}),
+        (
+            {"sft": {"input": "q", "output": "r", "system": "s"}},
+            {"q": "a", "r": "b", "s": "c"},
+            {"input": "a", "output": "b", "system": "c"},
+        ),
+        ({"sft": {"system": "s"}}, {"input": "a", "output": "b"}, {"input": "a", "output": "b"}),
+        ("openai_chat", {"messages": [1], "x": 2}, {"messages": [1]}),
+        ({"openai_chat": {"messages": "turns"}}, {"turns": [1]}, {"messages": [1]}),
+        ("sharegpt", {"conversations": [1], "x": 2}, {"conversations": [1]}),
+        ("nemotron_rl", {"responses_create_params": PARAMS}, {"messages": PARAMS["input"], "tools": PARAMS["tools"]}),
+        ("nemotron_rl", {"responses_create_params": {"input": [1], "tools": []}}, {"messages": [1]}),
+        ("nemotron_rl", {"responses_create_params": None}, None),
+        ("passthrough", {"any": "thing"}, {"any": "thing"}),
+        ({"select": ["a", "b"]}, {"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 2}),
+        ({"rename": {"new": "old"}}, {"old": 1, "x": 2}, {"new": 1}),
+    ],
+)
+def test_the_vocabulary_of_the_original(declared: Any, record: dict[str, Any], wanted: Any) -> None:
+    assert _through(record, declared) == wanted
+
+
+def test_transforms_follow_each_other() -> None:
+    steps = ["nemotron_rl", {"rename": {"conversation": "messages"}}]
+    assert _through({"responses_create_params": PARAMS}, *steps) == {"conversation": PARAMS["input"]}
+
+
+@pytest.mark.parametrize(
+    ("declared", "complaint"),
+    [
+        ("nemotron", "is none of"),
+        ({"sft": {"inputs": "x"}}, "inputs"),
+        ({"select": []}, "without fields"),
+        ("rename", "without fields"),
+        ({"select": ["a"], "sft": {}}, "one transform an entry"),
+        ("no_such_module:f", "cannot be imported"),
+        ("json:no_such_function", "cannot be imported"),
+        ("math:pi", "is no function"),
+        ("resolve_hf_placeholders", "needs `sources`"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_any_data_is_read(declared: Any, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        fingerprint([declared], NOWHERE)
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "my_rl_functions.py"
+    path.write_text("def shout(record, times=1):\n    return {'text': record['text'].upper() * times}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "my_rl_functions", raising=False)
+    return path
+
+
+def test_any_function_is_a_transform(own: Path) -> None:
+    assert _through({"text": "a"}, "my_rl_functions:shout") == {"text": "A"}
+    assert _through({"text": "a"}, {"my_rl_functions:shout": {"times": 2}}) == {"text": "AA"}
+
+
+def test_the_source_of_a_function_is_part_of_what_identifies_it(own: Path) -> None:
+    before = fingerprint(["my_rl_functions:shout"], NOWHERE)
+    assert fingerprint(["my_rl_functions:shout"], NOWHERE) == before
+    own.write_text(own.read_text().replace("upper", "lower"))
+    assert fingerprint(["my_rl_functions:shout"], NOWHERE) != before
+    assert fingerprint([{"my_rl_functions:shout": {"times": 2}}], NOWHERE) != before

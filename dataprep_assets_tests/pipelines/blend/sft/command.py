@@ -1,0 +1,33 @@
+"""A shard of chat data over the files of a folder, as a command to kill.
+
+`python -m dataprep_assets_tests.pipelines.blend.sft.command SOURCES TOKENIZER ROOT WORKERS`.
+"""
+
+import sys
+from pathlib import Path
+
+from dataprep_assets.pipelines.blend.sft.packed_sft import SftWork, build_packed_sft
+from dataprep_assets.pipelines.blend.sft.spool import chat_plan
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.certificate import refused_outright
+from dataprep_assets.tokenization.chat.template import ChatTemplate
+from dataprep_assets_tests.pipelines.blend.sft.conversations import source, work
+
+
+def shard_of(sources: Path, tokenizer: Path, root: Path) -> SftWork:
+    """One shard of all files of the folder, encoded by the reference engine, which needs no certificate."""
+    bundle = TokenizerBundle.load(tokenizer)
+    refused = refused_outright(bundle, "text", "tokenizers", "a test")
+    plan = chat_plan(bundle, refused, ChatTemplate.load("nano3"), pack_size=1024)
+    return work(root, [source(path, i) for i, path in enumerate(sorted(sources.iterdir()))], plan)
+
+
+def main(arguments: list[str]) -> int:
+    """The command; its exit code is 1 when the shard failed."""
+    sources, tokenizer, root, workers = arguments
+    shard = shard_of(Path(sources), Path(tokenizer), Path(root))
+    return int(any(result.error for result in build_packed_sft([shard], workers=int(workers))))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

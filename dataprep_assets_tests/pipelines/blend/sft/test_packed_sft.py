@@ -1,0 +1,354 @@
+"""Packed chat shards: the trainer reads what was said, the books balance, and no defect of the original is here."""
+
+import json
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError
+from dataprep_assets.pipelines.blend.sft.packed_sft import ORIGINS, PACKED, QUARANTINE, PackPlan, build_packed_sft
+from dataprep_assets.pipelines.blend.sft.spool import sample_texts
+from dataprep_assets.sources.rows import RowRange, split_rows
+from dataprep_assets.tokenization.chat.messages import ConversationFields
+from dataprep_assets.tokenization.chat.template import ChatTemplate
+from dataprep_assets_tests.pipelines.blend.sft.conversations import (
+    build,
+    build_rows,
+    consumed,
+    conversation,
+    plan,
+    source,
+    trained_texts,
+    work,
+    write_rows,
+)
+from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
+
+END = "<|im_end|>"
+ROWS = [conversation(seed) for seed in range(120)]
+USER = {"role": "user", "content": "Why?"}
+
+
+def said(*contents: str) -> dict[str, Any]:
+    return {"messages": [{"role": ("user", "assistant")[i % 2], "content": c} for i, c in enumerate(contents)]}
+
+
+def answers(row: dict[str, Any]) -> list[str]:
+    """What the assistant says in a row, as nano3 writes it behind its generation prompt."""
+    texts = []
+    for message in row["messages"]:
+        if message["role"] == "assistant":
+            reasoning = message.get("reasoning_content", "").strip()
+            calls = "".join(
+                f"\n<tool_call>\n<function={call['function']['name']}>\n"
+                + "".join(
+                    f"<parameter={k}>\n{v}\n</parameter>\n"
+                    for k, v in json.loads(call["function"]["arguments"]).items()
+                )
+                + "</function>\n</tool_call>"
+                for call in message.get("tool_calls", [])
+            )
+            texts.append((f"{reasoning}\n</think>\n" if reasoning else "") + message["content"] + calls + END)
+    return texts
+
+
+@pytest.mark.parametrize("algorithm", ["first_fit_shuffle", "first_fit_decreasing", "concatenative", "best_fit"])
+def test_labels_under_the_mask_are_exactly_the_answers_and_their_stop_tokens(algorithm: str, tmp_path: Path) -> None:
+    shard = build_rows(tmp_path, ROWS, packing={"algorithm": algorithm})
+    assert Counter(trained_texts(shard.rows)) == Counter(text for row in ROWS for text in answers(row))
+
+
+def test_the_trainer_never_predicts_across_sequences(tmp_path: Path) -> None:
+    shard = build_rows(tmp_path, ROWS)
+    rows = shard.rows
+    first = rows[0]["input_ids"][0]
+    assert len(rows) > 3
+    for tokens, labels, mask in consumed(rows):
+        assert tokens[0] == first  # each begins as every rendering does
+        assert len(tokens) == len(labels) == len(mask)
+        assert sum(mask) > 0
+    for row in rows:
+        assert len(row["input_ids"]) <= 1024
+        assert all(row["loss_mask"][start - 1] == 0 for start in [*row["seq_start_id"][1:], len(row["input_ids"])])
+
+
+def test_the_receipt_says_what_is_in_the_file(tmp_path: Path) -> None:
+    shard = build_rows(tmp_path, ROWS)
+    facts, ledger, rows = shard.receipt.facts, shard.receipt.ledger, shard.rows
+    assert ledger is not None
+    tokens = sum(len(r["input_ids"]) for r in rows)
+    assert (facts["bins"], facts["sequences"]) == (len(rows), sum(len(r["seq_start_id"]) for r in rows))
+    assert facts["tokens"] == ledger.tokens == tokens
+    assert facts["trained_tokens"] == sum(sum(r["loss_mask"]) for r in rows)
+    assert facts["fill"] == pytest.approx(tokens / (1024 * len(rows)), abs=1e-6)
+    assert (ledger.rows_in, ledger.documents, dict(ledger.dropped)) == (120, 120, {})
+    assert (ledger.min_id, ledger.max_id) == (
+        min(min(r["input_ids"]) for r in rows),
+        max(max(r["input_ids"]) for r in rows),
+    )
+    assert facts["template_digest"] == ChatTemplate.load("nano3").digest
+    assert sorted(shard.origins) == sorted(
+        [0, n, turn] for n, row in enumerate(ROWS, 1) for turn in range(_sequences(row))
+    )
+
+
+def _sequences(row: dict[str, Any]) -> int:
+    roles = [m["role"] for m in row["messages"]]
+    return roles.count("user") if any("reasoning_content" in m for m in row["messages"]) else 1
+
+
+def test_sizes_of_workers_and_places_change_no_byte(tmp_path: Path) -> None:
+    paths = [write_rows(tmp_path / f"{i}.jsonl.zst", ROWS[i * 30 : i * 30 + 30]) for i in range(4)]
+    files = [source(path, i) for i, path in enumerate(paths)]
+    one = build(work(tmp_path / "one", files, plan()), workers=1)
+    copies = [Path(shutil.copy(path, tmp_path / f"copy-{path.name}")) for path in paths]
+    moved = [source(path, i, label=f.label) for i, (path, f) in enumerate(zip(copies, files, strict=True))]
+    three = build(work(tmp_path / "three", moved, plan()), workers=3)
+    assert one.receipt.key == three.receipt.key
+    for name in (PACKED, ORIGINS):
+        assert (one.directory / name).read_bytes() == (three.directory / name).read_bytes()
+
+
+def test_a_second_run_is_a_no_op(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", ROWS)
+    todo = work(tmp_path / "out", [source(path)], plan())
+    build(todo)
+    before = (tmp_path / "out/d/packed_sft/chat-00000" / PACKED).stat()
+    (again,) = build_packed_sft([todo], workers=2)
+    assert again.reused
+    assert (tmp_path / "out/d/packed_sft/chat-00000" / PACKED).stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_truncated_output_is_noticed_and_rebuilt_to_the_same_bytes(tmp_path: Path) -> None:
+    """The original believes any file that exists (FORMATS D.6)."""
+    path = write_rows(tmp_path / "rows.jsonl", ROWS)
+    todo = work(tmp_path / "out", [source(path)], plan())
+    packed = build(todo).directory / PACKED
+    whole = packed.read_bytes()
+    packed.write_bytes(whole[:3])
+    (again,) = build_packed_sft([todo], workers=1)
+    assert (again.error, again.reused) == (None, False)
+    assert packed.read_bytes() == whole
+
+
+def test_a_template_edited_under_its_name_changes_the_key(tmp_path: Path) -> None:
+    """The original's plan holds the template's name or path only (FORMATS D.3)."""
+    rows = source(write_rows(tmp_path / "rows.jsonl", ROWS[:8]))
+    mine = tmp_path / "mine.jinja"
+    mine.write_text(ChatTemplate.load("nano3").text)
+    before = work(tmp_path / "out", [rows], plan(str(mine)))
+    assert before.key == work(tmp_path / "out", [rows], plan("nano3")).key
+    build(before)
+    mine.write_text(mine.read_text().replace("system\\n'", "system\\nNEW '"))
+    after = work(tmp_path / "out", [rows], plan(str(mine)))
+    assert after.key != before.key
+    (result,) = build_packed_sft([after], workers=1)
+    assert not result.reused
+
+
+def test_the_key_changes_with_what_decides_bytes_and_with_nothing_else(tmp_path: Path) -> None:
+    rows = source(write_rows(tmp_path / "rows.jsonl", ROWS[:8]))
+    base = work(tmp_path / "a", [rows], plan())
+    same = [work(tmp_path / "b", [replace(rows, path=tmp_path / "else", size=1)], plan(sample_rate=0.5))]
+    other_tokenizer = write_chat_tokenizer(tmp_path / "tokenizer", normalized=True)
+    changed = [
+        work(tmp_path / "a", [rows], plan(pack_size=1023)),
+        work(tmp_path / "a", [rows], plan(max_doc_tokens=100)),
+        work(tmp_path / "a", [rows], plan(turns="always")),
+        work(tmp_path / "a", [rows], plan(too_long="drop")),
+        work(tmp_path / "a", [rows], plan(fields=ConversationFields(used_in_filter=("x",)))),
+        work(tmp_path / "a", [rows], plan(), seed=43),
+        work(tmp_path / "a", [rows], plan(), algorithm="concatenative"),
+        work(tmp_path / "a", [rows], replace(plan(), tokenizer_digest=other_tokenizer.digest)),
+        work(tmp_path / "a", [replace(rows, sha256="0" * 64)], plan()),
+        work(tmp_path / "a", [replace(rows, rows=RowRange(1, 5))], plan()),
+    ]
+    assert {w.key for w in same} == {base.key}
+    assert len({w.key for w in changed} | {base.key}) == len(changed) + 1
+
+
+def test_shards_that_share_a_file_hold_each_row_once(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", ROWS)
+    works = [
+        work(tmp_path / "out", [source(path, rows=rows)], plan(), shard=f"chat-{i:05d}")
+        for i, rows in enumerate(split_rows(len(ROWS), 7))
+    ]
+    results = list(build_packed_sft(works, workers=2))
+    assert [r.error for r in results] == [None] * 7
+    texts = [t for w in works for t in trained_texts(pq.read_table(w.store.directory(w.artifact) / PACKED).to_pylist())]
+    assert Counter(texts) == Counter(text for row in ROWS for text in answers(row))
+
+
+BAD: list[tuple[Any, str]] = [
+    (b"{nope", "bad_json"),
+    (b"[]", "not_an_object"),
+    ({"id": 1}, "no_messages"),
+    ({"messages": [{"role": "bot", "content": "x"}]}, "unknown_role"),
+    ({"messages": [USER, {"role": "assistant", "content": 3}]}, "content_not_a_string"),
+    ({"messages": [{"role": "user", "content": [{"type": "image", "image": "x"}]}]}, "not_text"),
+    ({"messages": [USER, {"role": "assistant", "content": ""}]}, "empty_assistant"),
+    ({"messages": [USER, {"role": "assistant", "content": "<tool_call>"}]}, "tool_call_text_without_tools"),
+]
+
+
+def test_bad_rows_are_dropped_counted_and_quarantined_and_the_ledger_balances(tmp_path: Path) -> None:
+    rows = [ROWS[0], *(row for row, _ in BAD), {"messages": [USER]}, ROWS[1]]
+    shard = build_rows(tmp_path, rows)
+    ledger = shard.receipt.ledger
+    assert ledger is not None
+    assert dict(ledger.dropped) == Counter([reason for _, reason in BAD] + ["empty_after_masking"])
+    assert ledger.rows_in == len(rows) == ledger.documents + sum(ledger.dropped.values())
+    lines = [json.loads(line) for line in (shard.directory / QUARANTINE).read_bytes().splitlines()]
+    assert {line["row"]: line["reason"] for line in lines} == {
+        **{n: reason for n, (_, reason) in enumerate(BAD, 2)},
+        len(BAD) + 2: "empty_after_masking",
+    }
+    data = (tmp_path / "rows.jsonl").read_bytes()
+    assert all(data[line["byte"] :].startswith(data.splitlines()[line["row"] - 1]) for line in lines)
+
+
+@pytest.mark.parametrize(("row", "reason"), BAD)
+def test_under_the_policy_fail_the_first_bad_row_is_named(row: Any, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(BadRecordError, match=rf"rows.jsonl: row 2, byte \d+.*{reason}"):
+        build_rows(tmp_path, [ROWS[0], row], bad_rows="fail")
+
+
+def test_no_text_of_a_conversation_is_in_a_message(tmp_path: Path) -> None:
+    row = {"messages": [{"role": "user", "content": "SECRET"}, {"role": "SECRET", "content": "SECRET"}]}
+    with pytest.raises(BadRecordError) as caught:
+        build_rows(tmp_path, [row], bad_rows="fail")
+    with pytest.raises(BadRecordError) as budget:
+        build_rows(tmp_path, [row], budget=0.5)
+    assert "SECRET" not in str(caught.value) + str(budget.value)
+    assert "message 1: unknown_role" in str(caught.value)
+
+
+def test_more_bad_rows_than_the_budget_fail_the_shard_and_leave_what_was_there(tmp_path: Path) -> None:
+    good = build_rows(tmp_path, ROWS[:4], budget=0.1)
+    whole = (good.directory / PACKED).read_bytes()
+    with pytest.raises(
+        BadRecordError, match=r"1 of 5 rows would be dropped {'no_messages': 1}.*rows.jsonl, row 5, byte"
+    ):
+        build_rows(tmp_path, [*ROWS[:4], {}], budget=0.1)
+    assert (good.directory / PACKED).read_bytes() == whole
+
+
+def test_choices_are_no_defects(tmp_path: Path) -> None:
+    """Rows filtered out by the declaration neither fail nor count against the budget."""
+    rows = [{**ROWS[0], "used_in": "a"}, {**ROWS[1], "used_in": "b"}, ROWS[2]]
+    fields = ConversationFields(used_in_filter=("a",))
+    shard = build_rows(tmp_path, rows, bad_rows="fail", budget=0.0, fields=fields)
+    assert shard.receipt.ledger is not None
+    assert dict(shard.receipt.ledger.dropped) == {"not_used_in": 2}
+
+
+def test_a_prefix_that_does_not_hold_names_row_and_message(tmp_path: Path) -> None:
+    template = ChatTemplate.load("nano3").text + "{% if messages | length > 4 %}{{ raise_exception('no') }}{% endif %}"
+    with pytest.raises(BadRecordError, match=r"row 2, byte \d+, message 4: template_refused"):
+        build_rows(tmp_path, [said("a", "b"), said("a", "b", "c", "d", "e")], template=template, bad_rows="fail")
+
+
+def test_a_template_without_the_prefix_property_is_refused_before_anything_runs() -> None:
+    with pytest.raises(ConfigError, match=r"template_mismatch \(message 1\).*`turns: always`"):
+        plan(AHEAD)
+    plan(AHEAD, turns="always")
+
+
+AHEAD = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ 'LAST' if loop.last and m.role == 'assistant' }}"
+    "{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_long_sequences_are_cut_and_counted(tmp_path: Path) -> None:
+    rows = [said("a", "b " * 300), said("c", "d"), said("e " * 300, "f"), said("g", "h " * 5)]
+    shard = build_rows(tmp_path, rows, pack_size=64, max_doc_tokens=100)
+    facts = shard.receipt.facts
+    assert (facts["truncated"], facts["truncated_to_pack_size"]) == (2, 2)
+    assert max(len(r["input_ids"]) for r in shard.rows) == 64
+    assert shard.receipt.ledger is not None
+    assert dict(shard.receipt.ledger.dropped) == {"empty_after_masking": 1}  # its answer was beyond the cut
+    assert sorted(t.endswith(END) for t in trained_texts(shard.rows)) == [False, True, True]
+
+
+def test_long_sequences_may_be_dropped_instead(tmp_path: Path) -> None:
+    rows = [said("a", "b " * 300), said("c", "d")]
+    shard = build_rows(tmp_path, rows, pack_size=64, too_long="drop", bad_rows="fail", budget=0.0)
+    assert shard.receipt.ledger is not None
+    assert dict(shard.receipt.ledger.dropped) == {"longer_than_pack_size": 1}
+    assert trained_texts(shard.rows) == [f"d{END}"]
+
+
+def test_one_long_turn_of_a_conversation_is_no_reason_to_drop_the_others(tmp_path: Path) -> None:
+    row = said("a", "b", "c", "d " * 200)
+    row["messages"][1]["reasoning_content"] = "hm"
+    shard = build_rows(tmp_path, [row], pack_size=64, too_long="drop")
+    assert shard.receipt.ledger is not None
+    assert (shard.receipt.ledger.documents, dict(shard.receipt.ledger.dropped)) == (1, {})
+    assert shard.receipt.facts["sequences_dropped"] == {"longer_than_pack_size": 1}
+    assert shard.origins == [[0, 1, 0]]
+
+
+def test_a_shard_of_nothing_is_declared_empty_and_has_no_file(tmp_path: Path) -> None:
+    shard = build_rows(tmp_path, [{}, {"messages": [USER]}])
+    assert shard.receipt.facts["empty"] is True
+    assert not (shard.directory / PACKED).exists()
+    (again,) = build_packed_sft([shard.work], workers=1)
+    assert again.reused
+    assert build(work(tmp_path / "none", [], plan())).receipt.facts["empty"] is True
+
+
+def test_parquet_rows_are_conversations_too(tmp_path: Path) -> None:
+    rows = [{"messages": r["messages"], "tools": json.dumps(r.get("tools"))} for r in ROWS]
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    shard = build(work(tmp_path / "out", [source(path)], plan()))
+    assert Counter(trained_texts(shard.rows)) == Counter(text for row in ROWS for text in answers(row))
+
+
+def test_a_file_that_is_not_the_declared_one_is_refused(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", ROWS[:3])
+    declared = source(path)
+    write_rows(path, ROWS[:4])
+    with pytest.raises(CorruptSourceError, match=r"rows\.jsonl: sha256 of the bytes read"):
+        build(work(tmp_path / "out", [declared], plan()))
+
+
+def test_one_bad_shard_does_not_stop_the_others(tmp_path: Path) -> None:
+    good = source(write_rows(tmp_path / "good.jsonl", ROWS[:9]))
+    bad = source(write_rows(tmp_path / "bad.jsonl", [{}]))
+    works = [
+        work(tmp_path / "out", [good if i != 1 else bad, replace(good, ordinal=1)], plan(), shard=f"chat-{i:05d}")
+        for i in range(3)
+    ]
+    results = {r.partition: r for r in build_packed_sft(works, workers=2)}
+    assert isinstance(results["chat-00001"].error, BadRecordError)
+    assert [results[f"chat-0000{i}"].receipt is not None for i in range(3)] == [True, False, True]
+
+
+def test_packing_settings_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ConfigError, match="packing algorithm 'magic'"):
+        PackPlan(algorithm="magic")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="row_group_bins 0"):
+        PackPlan(row_group_bins=0)
+    with pytest.raises(ConfigError, match="pack_size: 1"):
+        plan(pack_size=1)
+
+
+def test_texts_to_certify_with_are_what_people_wrote_in_the_first_rows(tmp_path: Path) -> None:
+    sources = [source(write_rows(tmp_path / f"{i}.jsonl", [{}, *ROWS[i * 9 : i * 9 + 9]]), i) for i in range(2)]
+    texts = list(sample_texts(sources, ConversationFields(), rows=5))
+    written = [
+        m[f]
+        for row in ROWS[:4] + ROWS[9:13]
+        for m in row["messages"]
+        for f in ("content", "reasoning_content")
+        if f in m
+    ]
+    assert [t for t in texts if t] == [t for t in written if t]

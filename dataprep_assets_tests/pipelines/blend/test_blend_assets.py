@@ -1,0 +1,383 @@
+"""Training blends as Dagster makes them: partitions in order, tables, what is done again, what fails alone."""
+
+import json
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+from xml.etree import ElementTree
+
+import dagster as dg
+import orjson
+import pytest
+
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.blend_plan_asset import register_in_order
+from dataprep_assets.pipelines.blend.component import TrainingBlend
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan import BlendPlan, plan_blend
+from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
+from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
+from dataprep_assets_tests.sample.make_sample_blends import plain_chat, task
+from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
+from resources import StorageResource, resources_of
+
+REFERENCE = {"engine_certificate.fast_engine_accepted"}
+"""What fails, as a report, where the reference engine is declared: no certification makes these tests slow."""
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass
+class Blend:
+    """One declared blend, its storage and its Dagster instance."""
+
+    declaration: BlendDeclaration
+    root: Path
+    instance: dg.DagsterInstance
+
+    @property
+    def component(self) -> TrainingBlend:
+        return TrainingBlend(self.declaration)
+
+    @property
+    def store(self) -> LocalArtifacts:
+        return LocalArtifacts(self.root)
+
+    @property
+    def plan(self) -> BlendPlan:
+        return self.component.assets.plan(self.store)
+
+    @property
+    def definitions(self) -> dg.Definitions:
+        """The component's definitions, bound to the storage, with a job of the checks alone."""
+        built = self.component.build_defs(None)  # type: ignore[arg-type]
+        checks = dg.define_asset_job("checks", selection=dg.AssetSelection.all_asset_checks())
+        resources = resources_of(StorageResource(root=str(self.root)))
+        return dg.Definitions.merge(built, dg.Definitions(resources=resources, jobs=[checks]))
+
+    def directory(self, name: str, partition: str | None = None) -> Path:
+        """Where an artifact lies."""
+        return self.store.directory(self.declaration.artifact(name, partition))
+
+    @property
+    def run_directory(self) -> Path:
+        """Where the finished blend lies."""
+        return self.directory("runs", self.plan.run_hash)
+
+    def run_all(self) -> list[dg.ExecuteInProcessResult]:
+        """Every step of the component, as `dataprep run` does them; stops after one that failed."""
+        job = self.definitions.resolve_implicit_global_asset_job_def()
+        outcomes = []
+        for step in self.component.steps(self.store):
+            outcomes.append(
+                job.execute_in_process(
+                    asset_selection=list(step.keys),
+                    tags=dict(step.tags),
+                    instance=self.instance,
+                    raise_on_error=False,
+                    run_config=QUIET,
+                )
+            )
+            if not outcomes[-1].success:
+                break
+        return outcomes
+
+    def check(self) -> dict[str, dg.AssetCheckEvaluation]:
+        """Run all checks alone, on what there is now: `<asset>.<check>` → its evaluation."""
+        job = self.definitions.resolve_job_def("checks")
+        outcome = job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=QUIET)
+        return evaluations([outcome])
+
+    def metadata(self, asset: str, partition: str | None = None) -> Mapping[str, Any]:
+        """What the UI shows of the last materialization."""
+        (record,) = self.instance.fetch_materializations(
+            dg.AssetRecordsFilter(
+                asset_key=self.component.assets.key(asset), asset_partitions=[partition] if partition else None
+            ),
+            limit=1,
+        ).records
+        assert record.asset_materialization is not None
+        return {name: shown.value for name, shown in record.asset_materialization.metadata.items()}
+
+
+def evaluations(outcomes: list[dg.ExecuteInProcessResult]) -> dict[str, dg.AssetCheckEvaluation]:
+    return {
+        f"{e.asset_key.path[-1]}.{e.check_name}": e
+        for outcome in outcomes
+        for e in outcome.get_asset_check_evaluations()
+    }
+
+
+def failed(found: Mapping[str, dg.AssetCheckEvaluation]) -> set[str]:
+    return {name for name, evaluation in found.items() if not evaluation.passed}
+
+
+def rows(value: Any) -> list[dict[str, Any]]:
+    """The rows of a table of the UI."""
+    return [dict(record.data) for record in value.records]
+
+
+@contextmanager
+def blend(declaration: BlendDeclaration, root: Path) -> Iterator[Blend]:
+    """A blend on an instance of its own in memory."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Blend(declaration, root, instance)
+
+
+def chats(folder: Path, **changes: Any) -> BlendDeclaration:
+    """An SFT blend of two sources of plain conversations."""
+    if not folder.exists():
+        for name, count in (("first", 24), ("second", 24)):
+            write_rows(folder / f"{name}.jsonl", [plain_chat(Random(f"{name} {n}"), n) for n in range(count)])
+        write_chat_tokenizer(folder / "tokenizer")
+    return BlendDeclaration.model_validate(
+        {
+            "dataset": "small_sft",
+            "stage": "sft",
+            "blend": {"datasets": [{"name": n, "path": str(folder / f"{n}.jsonl")} for n in ("first", "second")]},
+            "tokenizer": {"path": folder / "tokenizer", "engine": "tokenizers"},
+            "sft": {"pack_size": 256},
+            "num_shards": 3,
+            "tolerance": 0.2,
+            **changes,
+        }
+    )
+
+
+def tasks(folder: Path, **changes: Any) -> BlendDeclaration:
+    """An RL blend of one source with a validation split."""
+    if not folder.exists():
+        for split, count in (("train", 20), ("validation", 6)):
+            write_rows(folder / f"{split}.jsonl", [task(Random(f"{split} {n}"), n) for n in range(count)])
+    return BlendDeclaration.model_validate(
+        {
+            "dataset": "small_rl",
+            "stage": "rl",
+            "blend": {"datasets": [{"name": "knots", "path": str(folder)}]},
+            "rl": {"transforms": ["nemotron_rl"]},
+            "num_shards": 2,
+            **changes,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blend]:
+    home = tmp_path_factory.mktemp("pretrain")
+    declaration = pretraining(small_sources(home / "sources"), held_out={"valid": 1}, workers=1)
+    with blend(declaration, home / "artifacts") as made:
+        outcomes = made.run_all()
+        assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
+        assert failed(evaluations(outcomes)) == REFERENCE
+        yield made
+
+
+def test_the_shards_are_partitions_in_the_order_of_the_plan(finished: Blend) -> None:
+    wanted = [f"{name}-{index:05d}" for name in ("code", "web") for index in range(3)]
+    assert finished.plan.partitions == wanted
+    assert list(finished.instance.get_dynamic_partitions("small_blend_shards")) == wanted
+    for asset in ("blend_snapshot", "indexed_bins"):
+        assert finished.instance.get_materialized_partitions(finished.component.assets.key(asset)) == set(wanted)
+
+
+def test_new_shards_of_a_dataset_are_registered_before_those_of_the_next() -> None:
+    definition = dg.DynamicPartitionsDefinition(name="shards")
+    with dg.DagsterInstance.ephemeral() as instance:
+        for wanted in (["a-0", "b-0", "b-1"], ["a-0", "a-1", "b-0", "b-1"], ["a-0", "b-0"], ["b-0", "a-0", "c-0"], []):
+            register_in_order(instance, definition, wanted)
+            assert list(instance.get_dynamic_partitions("shards")) == wanted
+
+
+def test_the_three_tables_and_both_shares_are_shown(finished: Blend) -> None:
+    plan = rows(finished.metadata("blend_plan")["plan_table"])
+    assert [(r["dataset_name"], r["weight"], r["num_shards"], r["status"]) for r in plan] == [
+        ("code", 3.0, 3, "planned"),
+        ("web", 1.0, 3, "planned"),
+    ]
+    assert {"path", "size", "split", "subset", "dtype", "min_doc_chars", "max_doc_tokens", "max_rows", "sample"} <= set(
+        plan[0]
+    )
+    preview = rows(finished.metadata("blend_preview")["preview"])
+    assert [(r["name"], r["rows"], r["requested"]) for r in preview] == [("code", 90, 0.75), ("web", 60, 0.25)]
+    shown = finished.metadata("blend")
+    progress = rows(shown["progress_table"])
+    assert [(r["dataset_name"], r["total_shards"], r["downloaded"], r["processed"], r["status"]) for r in progress] == [
+        ("code", 3, 3, 3, "completed"),
+        ("web", 3, 3, 3, "completed"),
+    ]
+    assert sum(r["total_sequences"] for r in progress) == 150
+    stages = {r["stage"]: r for r in rows(shown["stage_table"])}
+    assert {name: (r["tasks"], r["queue_in"], r["queue_out"]) for name, r in stages.items()} == {
+        "blend_plan": (1, 0, 0),
+        "blend_preview": (1, 0, 0),
+        "blend_snapshot": (6, 0, 0),
+        "engine_certificate": (1, 0, 0),
+        "indexed_bins": (6, 0, 0),
+        "blend": (1, 0, 0),
+    }
+    assert (stages["indexed_bins"]["rows"], stages["blend"]["rows"]) == (150, 150)
+    assert stages["indexed_bins"]["tokens"] == stages["blend"]["tokens"] == sum(r["total_tokens"] for r in progress)
+    receipts = finished.store.receipts(
+        [finished.declaration.artifact("indexed_bins", p) for p in finished.plan.partitions]
+    )
+    assert stages["indexed_bins"]["bytes"] == sum(r.total_bytes for r in receipts if r)
+    assert stages["indexed_bins"]["cpu_seconds"] == round(sum(r.measured["cpu_seconds"] for r in receipts if r), 1)
+    assert all(r["first"] and r["first"] <= r["last"] for r in stages.values())
+    assert {(r["split"], r["name"], round(r["realised"], 6)) for r in rows(shown["realised"])} == {
+        ("train", "code", 0.75),
+        ("train", "web", 0.25),
+        ("valid", "code", 0.75),
+        ("valid", "web", 0.25),
+    }
+    assert shown["realised_train_code"] == pytest.approx(0.75)
+    for asset, entry in (("blend", "requested_and_realised"), ("blend_preview", "requested_and_realisable")):
+        alt, _, picture = finished.metadata(asset)[entry].removesuffix(")").partition("](data:image/svg+xml;base64,")
+        assert alt.startswith("![requested and realis")
+        drawn = b64decode(picture).decode()
+        assert {"train code", "train web", "0.7500"} <= {e.text for e in ElementTree.fromstring(drawn).iter()}
+    assert f"--per-split-data-args-path {finished.run_directory}/blend.json" in shown["train_on_it"]
+
+
+def test_a_second_run_makes_nothing_again(finished: Blend) -> None:
+    before = {p: p.stat().st_mtime_ns for p in finished.root.rglob("*") if p.is_file() and ".findings" not in p.parts}
+    component = finished.component
+    assert list(component.stale(finished.store)) == []
+    assert component.product == ("runs", finished.plan.run_hash)
+    assert all(outcome.success for outcome in finished.run_all())
+    assert before == {
+        p: p.stat().st_mtime_ns for p in finished.root.rglob("*") if p.is_file() and ".findings" not in p.parts
+    }
+    assert finished.metadata("blend")["up_to_date"] is True
+
+
+def test_a_source_that_grew_makes_its_own_shards_again_and_no_other(tmp_path: Path) -> None:
+    sources = small_sources(tmp_path / "sources")
+    with blend(pretraining(sources, workers=1), tmp_path / "artifacts") as made:
+        made.run_all()
+        first = made.run_directory
+        web = made.directory("indexed_bins", "web-00000")
+        stamp = (web / "receipt.json").stat().st_mtime_ns
+        write_rows(sources / "code" / "part-3.jsonl", texts("code", 10, 90))
+        assert list(made.component.stale(made.store)) == ["small_blend/blend_plan"]
+        outcomes = made.run_all()
+        assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
+        assert failed(evaluations(outcomes)) == REFERENCE
+        assert made.run_directory != first
+        assert (web / "receipt.json").stat().st_mtime_ns == stamp
+        assert made.metadata("indexed_bins", "web-00000")["up_to_date"] is True
+        assert made.metadata("indexed_bins", "code-00000")["up_to_date"] is False
+
+
+def test_a_source_that_rounds_to_zero_stops_the_run_before_anything_is_tokenized(tmp_path: Path) -> None:
+    declaration = pretraining(small_sources(tmp_path / "sources"), train_tokens=100)
+    with blend(declaration, tmp_path / "artifacts") as made:
+        (outcome,) = made.run_all()
+        assert not outcome.success
+        found = evaluations([outcome])
+        assert failed(found) == {"blend_preview.nothing_rounds_to_zero"}
+        assert "web: a share of 0.250000 is 0 samples" in str(found["blend_preview.nothing_rounds_to_zero"].description)
+        assert rows(made.metadata("blend_preview")["preview"])[1]["samples"] == 0
+        made_of = {p.name for p in (made.root / "small_blend").iterdir() if not p.name.startswith(".")}
+        assert made_of == {"blend_plan", "blend_preview"}
+
+
+def test_a_failed_shard_is_named_the_others_are_kept_and_the_blend_is_refused(tmp_path: Path) -> None:
+    sources = small_sources(tmp_path / "sources")
+    write_rows(sources / "web" / "train-00000.parquet", [{"text": "one"}, {"text": None}, {"text": "three"}])
+    with blend(pretraining(sources, num_shards=1, workers=1), tmp_path / "artifacts") as made:
+        outcomes = made.run_all()
+        assert not outcomes[-1].success
+        assert "web-00000" in failure_of(outcomes[-1])
+        key = made.component.assets.key("indexed_bins")
+        assert made.instance.get_materialized_partitions(key) == {"code-00000"}
+        job = made.definitions.resolve_implicit_global_asset_job_def()
+        last = job.execute_in_process(
+            asset_selection=[made.component.assets.key("blend")],
+            instance=made.instance,
+            raise_on_error=False,
+            run_config=QUIET,
+        )
+        assert "1 of 2 shards are missing or failed: web-00000" in failure_of(last)
+        assert not made.run_directory.exists()
+
+
+def test_packed_sft_shows_its_mask_unless_it_is_sensitive(tmp_path: Path) -> None:
+    for sensitive in (False, True):
+        declaration = chats(tmp_path / "sources", sensitive=sensitive, workers=1)
+        with blend(declaration, tmp_path / f"artifacts {sensitive}") as made:
+            outcomes = made.run_all()
+            assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
+            found = evaluations(outcomes)
+            assert failed(found) == REFERENCE
+            shown = rows(found["packed_sft.decoded_mask"].metadata["table"].value)
+            assert all(("text" in row) != sensitive for row in shown)
+            assert sensitive or all("⟦" in row["text"] and "<|im_end|>⟧" in row["text"] for row in shown)
+            everything = str([(e.description, e.metadata) for e in found.values()])
+            assert ("FICTION" in everything) != sensitive
+            assert made.metadata("packed_sft", "first-00000")["stop_token"] == "<|im_end|>"
+            assert f"packed_train_data_path={made.run_directory}/splits/train/" in made.metadata("blend")["train_on_it"]
+
+
+def test_rl_lists_every_shard_of_every_split(tmp_path: Path) -> None:
+    with blend(tasks(tmp_path / "sources", workers=1), tmp_path / "artifacts") as made:
+        outcomes = made.run_all()
+        assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
+        found = evaluations(outcomes)
+        assert failed(found) == set()
+        assert found["blend.realised_as_requested"].passed
+        manifest = json.loads((made.run_directory / "manifest.json").read_bytes())
+        assert {split: len(manifest[split]) for split in ("train", "val", "test")} == {"train": 2, "val": 2, "test": 0}
+        lines = [line for path in manifest["train"] for line in Path(path).read_bytes().splitlines()]
+        assert len(lines) == 20
+        assert all(set(json.loads(line)) == {"messages"} for line in lines)
+
+
+def fetched(made: Blend) -> list[list[str]]:
+    """The steps that make shards, as `dataprep run` launches them: the partitions of each."""
+    partitions = made.plan.partitions
+    bounds = [tuple(step.tags.values()) for step in made.component.steps(made.store) if step.tags]
+    return [partitions[partitions.index(first) : partitions.index(last) + 1] for first, last in bounds]
+
+
+@pytest.mark.parametrize("mode", ["batch", "streaming"])
+def test_batch_has_every_source_before_a_shard_and_streaming_those_of_its_shards(tmp_path: Path, mode: str) -> None:
+    files = {
+        f"train-{i:05d}.jsonl": b"".join(orjson.dumps(task(Random(n), n)) + b"\n" for n in range(5)) for i in range(6)
+    }
+    with HubServer(files, repo_id="org/tasks") as hub:
+        access = {"hub_endpoint": hub.endpoint, "hub_cache": tmp_path / "cache"}
+        entry = {"name": "knots", "path": "hf://org/tasks", "split": "train"}
+        settings = {"blend": {"datasets": [entry]}, "sources": access, "num_shards": 6, "workers": 1}
+        declaration = tasks(tmp_path / "unused", execution_mode=mode, **settings)
+        with blend(declaration, tmp_path / "artifacts") as made:
+            here: list[tuple[int, int]] = []
+            job = made.definitions.resolve_implicit_global_asset_job_def()
+            for step in made.component.steps(made.store):
+                outcome = job.execute_in_process(
+                    asset_selection=list(step.keys), tags=dict(step.tags), instance=made.instance, run_config=QUIET
+                )
+                assert outcome.success
+                order = [event.asset_key.path[-1] for event in outcome.get_asset_materialization_events()]
+                half = len(order) // 2
+                assert not step.tags or order == ["blend_snapshot"] * half + ["rl_jsonl"] * half
+                sources = len(list((tmp_path / "cache").glob("datasets--*/snapshots/*/*.jsonl")))
+                here.append((sources, len(list((made.root / "small_rl" / "rl_jsonl").glob("*/receipt.json")))))
+            # the plan knows of all, the preview looked at the smallest; then the shards, then the run
+            steps = {"batch": [(6, 6)], "streaming": [(4, 4), (6, 6)]}[mode]
+            assert here == [(1, 0), *steps, (6, 6)]
+            assert list(made.component.stale(made.store)) == []
+            assert [len(part) for part in fetched(made)] == ([6] if mode == "batch" else [4, 2])
+            other = declaration.model_copy(update={"execution_mode": "auto"})
+            assert plan_blend(other, made.plan).run_hash == made.plan.run_hash
+            assert list(TrainingBlend(other).stale(made.store)) == []
+            assert [len(part) for part in fetched(Blend(other, made.root, made.instance))] == [4, 2]
+
+
+def test_local_sources_are_one_run_unless_streaming_is_declared(finished: Blend) -> None:
+    assert fetched(finished) == [finished.plan.partitions]
+    streaming = finished.declaration.model_copy(update={"execution_mode": "streaming"})
+    assert [len(part) for part in fetched(Blend(streaming, finished.root, finished.instance))] == [4, 2]

@@ -1,0 +1,185 @@
+"""Each sample blend through Dagster: killed with -9 again and again it ends in the bytes of an undisturbed run, and the
+trainers' own readers take those."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import dataprep_assets
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.commit import STAGING
+from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.sources.rows import read_rows
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets_tests.faults.armed import armed, passed
+from dataprep_assets_tests.pipelines.blend.blend_project import STAGES, sample_blend
+from dataprep_assets_tests.pipelines.blend.sft.conversations import consumed, trained_texts
+from dataprep_assets_tests.pipelines.blend.sft.test_packed_sft import answers
+from dataprep_assets_tests.pipelines.blend.test_blend_assets import blend
+from dataprep_assets_tests.pipelines.blend.test_megatron import _TRAIN, _prefixes, _theirs
+from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
+from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
+from dataprep_assets_tests.sample.make_sample_blends import sample_rows
+from dataprep_assets_tests.servers import free_port
+
+pytestmark = pytest.mark.slow
+
+DEFS = Path(dataprep_assets.__file__).parent / "defs"
+MOMENTS = (0.2, 0.35, 0.2)
+"""Where in its writes each run is killed, as a share of those of an undisturbed run; each goes on where the last was
+cut, so the kills fall into the first half, the middle and the end of the work."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run in a process of its own: how it ended, and how many writes its own process made below the root."""
+
+    code: int
+    points: int
+    errors: str
+
+
+def run(home: Path, stage: str, root: Path, at: int = 0) -> Run:
+    """Materialize a sample blend; killed at the write `at` (0: never)."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dataprep_assets_tests.pipelines.blend.blend_project", stage, root],
+        env=armed(home, root, at=at),
+        capture_output=True,
+        timeout=600,
+        text=True,
+        check=False,
+    )
+    return Run(done.returncode, len(passed(home, "parent")), done.stderr[-3000:])
+
+
+def artifacts(root: Path) -> dict[str, bytes]:
+    """Every file of every artifact, without the place of the run, which `blend.json` and its like name."""
+    return {n: d.replace(str(root).encode(), b"ROOT") for n, d in products(root).items()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Run]]:
+    """The root and the run of every stage."""
+    homes = [tmp_path_factory.mktemp(stage) for stage in STAGES]
+    with ThreadPoolExecutor(2) as threads:
+        runs = list(threads.map(lambda stage, home: run(home / "run", stage, home / "root"), STAGES, homes))
+    assert [made.code for made in runs] == [0, 0, 0], [made.errors for made in runs]
+    return {stage: (home / "root", made) for stage, home, made in zip(STAGES, homes, runs, strict=True)}
+
+
+def run_directory(stage: str, root: Path) -> Path:
+    store, declaration = LocalArtifacts(root), sample_blend(stage)
+    plan = load_blend_plan(declaration, store)
+    return store.directory(declaration.artifact("runs", plan.run_hash))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_blend_killed_three_times_ends_in_the_bytes_of_an_undisturbed_one(
+    undisturbed: dict[str, tuple[Path, Run]], tmp_path: Path, stage: str
+) -> None:
+    wanted, whole = undisturbed[stage]
+    root = tmp_path / "root"
+    for number, share in enumerate(MOMENTS):
+        killed = run(tmp_path / f"killed {number}", stage, root, int(whole.points * share))
+        assert killed.code == -signal.SIGKILL, f"run {number} was not killed: {killed.errors}"
+        assert not run_directory_there(stage, root)
+    finished = stamps(root)
+    with blend(sample_blend(stage), root) as again:
+        outcomes = again.run_all()
+        assert outcomes[-1].success, failure_of(outcomes[-1])
+    assert finished
+    assert finished.items() <= stamps(root).items()  # what the killed runs finished was not made again
+    assert artifacts(root) == artifacts(wanted)
+    assert rooted(receipts(root), root) == rooted(receipts(wanted), wanted)
+    assert debris(root, after_a_kill=True) == []
+
+
+def stamps(root: Path) -> dict[Path, int]:
+    """When the receipt of each finished artifact was written."""
+    return {path: path.stat().st_mtime_ns for path in root.rglob("receipt.json") if STAGING not in path.parts}
+
+
+def run_directory_there(stage: str, root: Path) -> bool:
+    """Whether a finished run can be seen, which a killed one must not leave."""
+    return any((root / f"sample_blend_{stage}" / "runs").glob("*/receipt.json"))
+
+
+def rooted(found: dict[str, dict[str, Any]], root: Path) -> Any:
+    """Receipts without the digests of the files that name the place of the run."""
+    placed = {name: value for name, value in found.items() if "/runs/" not in name}
+    return json.loads(json.dumps(placed).replace(str(root), "ROOT"))
+
+
+def test_megatron_trains_on_the_blend_json_of_the_run(undisturbed: dict[str, tuple[Path, Run]], tmp_path: Path) -> None:
+    theirs = _theirs()
+    directory = run_directory("pretrain", undisturbed["pretrain"][0])
+    bundle = TokenizerBundle.load(DEFS / "sample_corpus" / "tokenizer")
+    eos = bundle.token("<|endoftext|>", key="separator").id
+    stored = Counter()
+    for prefix in _prefixes(directory):
+        dataset = theirs.IndexedDataset(prefix)
+        for at in range(len(dataset)):
+            ids = dataset[at].tolist()
+            assert ids[-1] == eos
+            stored[bundle.decode(ids[:-1])] += 1
+    texts = Counter(
+        row.get("text", row.get("body"))
+        for name, rows in sample_rows()
+        if "sample_blend_pretrain" in name
+        for row in rows
+    )
+    assert stored == texts
+    command = [sys.executable, "-c", _TRAIN, str(directory), str(eos), str(tmp_path / "cache"), str(free_port())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["type"] == "BlendedDataset"
+    assert found["counts"]["tales"] / 400 == pytest.approx(0.75, abs=0.01)
+    assert all(found["lengths"])
+
+
+def test_the_bridges_rule_trains_on_exactly_what_the_assistant_says(undisturbed: dict[str, tuple[Path, Run]]) -> None:
+    directory = run_directory("sft", undisturbed["sft"][0])
+    bundle = TokenizerBundle.load(DEFS / "sample_blend_sft" / "tokenizer")
+    said = Counter(
+        text for name, rows in sample_rows() if "sample_blend_sft" in name for row in rows for text in answers(row)
+    )
+    shards = sorted((undisturbed["sft"][0] / "sample_blend_sft" / "packed_sft").glob("*/*.parquet"))
+    every = [row for path in shards for row in pq.read_table(path).to_pylist()]
+    assert Counter(trained_texts(every, bundle)) == said
+    for split in ("train", "valid"):
+        rows = [
+            row for path in sorted((directory / "splits" / split).iterdir()) for row in pq.read_table(path).to_pylist()
+        ]
+        assert rows
+        assert not Counter(trained_texts(rows, bundle)) - said
+        assert all(len(row["input_ids"]) - len(row["seq_start_id"]) <= 512 for row in rows)
+        assert all(any(mask) for _, _, mask in consumed(rows))
+
+
+def test_the_manifest_of_an_rl_run_lists_every_task_once(undisturbed: dict[str, tuple[Path, Run]]) -> None:
+    directory = run_directory("rl", undisturbed["rl"][0])
+    manifest = json.loads((directory / "manifest.json").read_bytes())
+    wanted = {"train": Counter[str](), "val": Counter[str]()}
+    for name, rows in sample_rows():
+        if "sample_blend_rl" in name:
+            split = "val" if "validation" in name else "train"
+            wanted[split].update(json.dumps(row["responses_create_params"]["input"], sort_keys=True) for row in rows)
+    for split, counted in wanted.items():
+        found: Counter[str] = Counter()
+        for listed in manifest[split]:
+            path = Path(listed)
+            compression = "zstd" if path.suffix == ".zst" else None
+            for block in read_rows(path, format="jsonl", compression=compression, label=path.name):
+                found.update(json.dumps(row["messages"], sort_keys=True) for row in block.rows)
+        assert found == counted
+    assert manifest["test"] == []

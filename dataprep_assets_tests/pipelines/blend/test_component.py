@@ -1,0 +1,199 @@
+"""The YAML of a training blend: what loads, what a mistake is told, what ships."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+from dagster.components.scaffold.scaffold import ScaffoldRequest
+
+import dataprep_assets
+from dataprep_assets.definitions import defs
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.orchestration.component import declared
+from dataprep_assets.orchestration.scaffold import TrainingBlendScaffolder
+from dataprep_assets.pipelines.blend.component import TrainingBlend, streamed_shards
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.rl.transforms import declared_sources
+
+SHIPPED = Path(dataprep_assets.__file__).parent / "defs"
+STAGES = {"pretrain": "indexed_bins", "sft": "packed_sft", "rl": "rl_jsonl"}
+
+
+def attributes(**changes: Any) -> dict[str, Any]:
+    return {
+        "dataset": "mixed",
+        "stage": "pretrain",
+        "blend": {"datasets": [{"name": "code", "path": "code"}]},
+        "tokenizer": {"path": "tokenizer"},
+        **changes,
+    }
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    return {"datasets": [{"name": "code", "path": "code", **changes}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "told"),
+    [
+        ({"blend": {"datasets": []}}, "blend.inline", "`datasets` is empty"),
+        ({"blend": {"datasets": [{"name": "a", "path": "x"}], "train": []}}, "blend.inline", "a blend has one mode"),
+        ({"blend": {"datasets": [{"name": "a", "path": "x"}] * 2}}, "blend.inline", "names ['a'] twice"),
+        ({"blend": entry(weight=-1)}, "blend.inline.datasets.0.weight", "greater than or equal to 0"),
+        ({"blend": entry(weight=0)}, "blend.inline", "every weight is 0"),
+        ({"blend": entry(wieght=1)}, "blend.inline.datasets.0.wieght", "Extra inputs are not permitted"),
+        ({"stage": "dpo"}, "stage", "'pretrain', 'sft' or 'rl'"),
+        ({"stage": "rl"}, "attributes", "`tokenizer` belongs to the stages"),
+        ({"stage": "rl", "tokenizer": None, "train_tokens": 9}, "attributes", "`train_tokens` belongs to the stages"),
+        ({"sft": {"pack_size": 64}}, "attributes", "options of another stage"),
+        ({"pretrain": {"dtype": "uint32"}}, "pretrain.dtype", "'auto', 'int32' or 'uint16'"),
+        ({"num_shards": 0}, "num_shards", "greater than or equal to 1"),
+        ({"sample": {"count": 1, "percent": 5}}, "sample", "exactly one of `count`"),
+        ({"tolerance": 2}, "tolerance", "less than or equal to 1"),
+    ],
+)
+def test_a_wrong_declaration_names_file_key_and_what_is_allowed(
+    change: dict[str, Any], key: str, told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        declared(BlendDeclaration, attributes(**change), tmp_path / "defs.yaml")
+    message = str(raised.value)
+    assert message.startswith(f"{tmp_path / 'defs.yaml'}: ")
+    assert key == "attributes" or f"{key}: " in message
+    assert told in message
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"datasets": [{"name": "a", "path": "x", "weight": 1, "weight": 2}]}', "the key 'weight' is there twice"),
+        ('{"datasets": [{"name": "a", "path": "x", "weight": NaN}]}', "NaN is no number"),
+        ('{"datasets": [{"name": "a"}]}', "datasets[0].path"),
+        ("[]", "blend.json"),
+        ("{", "not the JSON of a blend"),
+    ],
+)
+def test_a_wrong_blend_file_is_told_by_its_name(text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "blend.json").write_text(text)
+    made = declared(BlendDeclaration, attributes(blend="blend.json"), tmp_path / "defs.yaml")
+    with pytest.raises(ConfigError) as raised:
+        made.data_blend()
+    assert str(tmp_path / "blend.json") in str(raised.value)
+    assert told in str(raised.value)
+
+
+def test_a_blend_is_the_same_inline_and_in_its_file(tmp_path: Path) -> None:
+    (tmp_path / "blend.json").write_text(json.dumps(entry(weight=2)))
+    inline, in_file = (
+        declared(BlendDeclaration, attributes(blend=b), tmp_path / "defs.yaml").data_blend()
+        for b in (entry(weight=2), "blend.json")
+    )
+    assert inline == in_file
+    assert inline.units()[0].dataset.path == str(tmp_path / "code")
+
+
+def test_every_path_is_relative_to_the_folder_of_the_yaml(tmp_path: Path) -> None:
+    """Wherever `dataprep` is started: `data/code` is beside the declaration that says so."""
+    home = tmp_path / "defs" / "mixed"
+    paths = [
+        "data/code",
+        "data/*.jsonl",
+        "../shared/a.parquet",
+        "/absolute/b",
+        "hf://org/d@main",
+        "s3://b/p",
+        "gs://b/p",
+    ]
+    blend = {"train": [{"name": f"d{i}", "path": path} for i, path in enumerate(paths)]}
+    sources = {"hub_cache": "hub", "object_cache": "objects"}
+    made = declared(BlendDeclaration, attributes(blend=blend, sources=sources, storage="out"), home / "defs.yaml")
+    found = [unit.dataset.path for unit in made.data_blend().units()]
+    local = [f"{home}/data/code", f"{home}/data/*.jsonl", f"{tmp_path}/defs/shared/a.parquet", "/absolute/b"]
+    assert found == [*local, "hf://org/d@main", "s3://b/p", "gs://b/p"]
+    assert made.required_tokenizer.path == home / "tokenizer"
+    assert (made.sources.hub_cache, made.sources.object_cache) == (home / "hub", home / "objects")
+    assert made.storage == str(home / "out")
+
+
+def test_placeholder_sources_are_relative_to_the_folder_of_the_yaml(tmp_path: Path) -> None:
+    sources = {"a": "data/a.parquet", "b": {"path": "data/b", "split": "math"}, "c": f"hf://org/c@{'0' * 40}"}
+    transforms = ["nemotron_rl", {"resolve_hf_placeholders": {"sources": sources}}, {"select": ["messages"]}]
+    yaml_path = tmp_path / "mixed" / "defs.yaml"
+    rl = attributes(stage="rl", rl={"transforms": transforms})
+    rl.pop("tokenizer")
+    made = declared(BlendDeclaration, rl, yaml_path).rl_options.transforms
+    found = {name: source.path for name, source in declared_sources(made).items()}
+    assert found == {"a": f"{tmp_path}/mixed/data/a.parquet", "b": f"{tmp_path}/mixed/data/b", "c": sources["c"]}
+    assert (made[0], made[2]) == (transforms[0], transforms[2])
+
+
+@pytest.mark.parametrize(
+    ("template", "found"),
+    [("chat.jinja", "{folder}/chat.jinja"), ("nano3", "nano3"), ("{{ messages }}", "{{ messages }}")],
+)
+def test_a_template_file_is_beside_the_yaml_even_before_it_is_there(template: str, found: str, tmp_path: Path) -> None:
+    sft = attributes(stage="sft", sft={"chat_template": template})
+    made = declared(BlendDeclaration, sft, tmp_path / "defs.yaml")
+    assert made.sft_options.chat_template == found.replace("{folder}", str(tmp_path))
+
+
+# --- what ships
+
+
+def shipped(name: str) -> BlendDeclaration:
+    path = SHIPPED / name / "defs.yaml"
+    return declared(BlendDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
+
+
+@pytest.mark.parametrize("family", ["sample_blend", "nano3"])
+def test_the_shipped_blends_load_as_assets_with_their_checks(family: str) -> None:
+    graph = defs().resolve_asset_graph()
+    for stage, shards in STAGES.items():
+        name = f"{family}_{stage}"
+        keys = {k for k in graph.get_all_asset_keys() if k.path[0] == name}
+        expected = {"blend_plan", "blend_preview", "blend_snapshot", shards, "blend"}
+        assert {k.path[-1] for k in keys} == expected | ({"engine_certificate"} if stage != "rl" else set())
+        for key in keys:
+            assert graph.get(key).group_name == name
+            assert graph.get(key).description
+            assert [c for c in graph.asset_check_keys if c.asset_key == key]
+
+
+def test_the_nano3_blends_are_the_originals_with_what_can_be_pinned_pinned() -> None:
+    sizes = {stage: len(shipped(f"nano3_{stage}").data_blend().units()) for stage in STAGES}
+    assert sizes == {"pretrain": 26, "sft": 14, "rl": 1}
+    for stage in ("pretrain", "sft"):
+        tokenizer = shipped(f"nano3_{stage}").required_tokenizer
+        assert tokenizer.repo == "nvidia/NVIDIA-Nemotron-Nano-9B-v2"
+        assert len(tokenizer.revision or "") == 40
+    rl = shipped("nano3_rl")
+    sources = declared_sources(rl.rl_options.transforms)
+    assert {source.kind for source in sources.values()} == {"dapo", "skywork"}
+    assert all("@" in source.path for source in sources.values())
+    assert "@" in rl.data_blend().units()[0].dataset.path
+
+
+def test_before_anything_was_made_the_plan_is_stale_and_has_no_run(tmp_path: Path) -> None:
+    component = TrainingBlend(shipped("sample_blend_rl"))
+    assert list(component.stale(LocalArtifacts(tmp_path))) == ["sample_blend_rl/blend_plan"]
+    assert component.product == ("blend_plan", None)
+
+
+def test_a_blend_that_streams_keeps_its_workers_busy_and_its_runs_few() -> None:
+    blend = shipped("nano3_pretrain").model_copy(update={"workers": 8})
+    assert streamed_shards(blend, 40) == streamed_shards(blend, 2048) == 32
+    assert streamed_shards(blend, 26 * 128) == 52
+
+
+def test_the_scaffold_is_a_declaration_that_loads(tmp_path: Path) -> None:
+    request = ScaffoldRequest[Any](
+        type_name="", target_path=tmp_path / "my_blend", scaffold_format="yaml", project_root=tmp_path, params=None
+    )
+    TrainingBlendScaffolder().scaffold(request)
+    path = tmp_path / "my_blend" / "defs.yaml"
+    made = declared(BlendDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
+    assert made.dataset == "my_blend"
+    assert made.data_blend().units()[0].name == "code"

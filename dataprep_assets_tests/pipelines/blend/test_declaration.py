@@ -1,0 +1,121 @@
+"""Claims about the blend's JSON and the declaration around it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, DataBlend
+
+ONE = {"name": "a", "path": "a.jsonl"}
+
+
+def _load(folder: Path, value: Any) -> DataBlend:
+    path = folder / "blend.json"
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return DataBlend.load(path)
+
+
+def test_it_has_the_defaults_of_the_original(tmp_path: Path) -> None:
+    (unit,) = _load(tmp_path, {"datasets": [ONE]}).units()
+    dataset = unit.dataset
+    assert (unit.name, unit.split, dataset.weight, dataset.split, dataset.subset) == ("a", None, 1.0, None, None)
+    assert dataset.text_field == "text"
+    assert dataset.path == str(tmp_path / "a.jsonl")  # beside the JSON, wherever the run is started
+
+
+def test_fields_of_chat_data_belong_to_an_entry(tmp_path: Path) -> None:
+    """The original ignores them silently (FORMATS D.1)."""
+    blend = _load(tmp_path, {"datasets": [{**ONE, "messages_field": "turns", "tools_field": "functions"}]})
+    assert blend.units()[0].dataset.messages_field == "turns"
+
+
+def test_splits_of_a_blend_are_units_of_their_own(tmp_path: Path) -> None:
+    blend = _load(tmp_path, {"train": [ONE], "valid": [ONE], "test": [{"name": "b", "path": "hf://o/b"}]})
+    assert [(u.name, u.home) for u in blend.units()] == [
+        ("a__train", "train"),
+        ("a__valid", "valid"),
+        ("b__test", "test"),
+    ]
+    assert blend.per_split
+
+
+def test_weight_zero_leaves_a_dataset_out(tmp_path: Path) -> None:
+    assert [u.name for u in _load(tmp_path, {"datasets": [ONE, {**ONE, "name": "b", "weight": 0}]}).units()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        ({}, "give `datasets`"),
+        ({"datasets": []}, "`datasets` is empty"),
+        ({"datasets": [ONE], "train": []}, "together"),
+        ({"datasets": [ONE], "train": [ONE]}, "together"),
+        ({"train": [ONE], "valid": []}, "`valid` is empty"),
+        ({"datasets": [ONE, ONE]}, r"names \['a'\] twice"),
+        ({"datasets": [{**ONE, "weight": -1}]}, r"datasets\[0\]\.weight.*-1"),
+        ({"datasets": [{**ONE, "weight": 0}]}, "every weight is 0"),
+        ({"datasets": [{**ONE, "wieght": 1}]}, r"datasets\[0\]\.wieght"),
+        ({"datasets": [{"name": "a"}]}, r"datasets\[0\]\.path"),
+        ({"datasets": [{**ONE, "name": "../a"}]}, r"datasets\[0\]\.name"),
+        ({"dataset": [ONE]}, "dataset"),
+        ('{"datasets": [{"name": "a", "path": "p", "weight": NaN}]}', "NaN"),
+        ('{"datasets": [{"name": "a", "path": "p", "weight": Infinity}]}', "Infinity"),
+        ('{"datasets": [{"name": "a", "path": "p", "path": "q"}]}', "'path' is there twice"),
+        ("[]", "blend"),
+        ("{", "not the JSON of a blend"),
+    ],
+)
+def test_what_the_original_lets_pass_is_refused_by_file_and_key(tmp_path: Path, value: Any, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        _load(tmp_path, value)
+    assert "blend.json" in str(caught.value)
+
+
+def _declare(**changes: Any) -> BlendDeclaration:
+    base = {"dataset": "d", "stage": "pretrain", "blend": {"datasets": [ONE]}, "tokenizer": {"path": "t"}}
+    return BlendDeclaration.model_validate(base | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"sft": {}}, "options of another stage"),
+        ({"tokenizer": None}, "tokenizer"),
+        ({"stage": "rl"}, "not to `rl`"),
+        ({"sample": {}}, "exactly one of"),
+        ({"sample": {"count": 1, "percent": 1}}, "exactly one of"),
+        ({"blend": {"train": [ONE]}, "held_out": {"valid": 1}}, "give one of them"),
+        ({"blend": {"datasets": [{**ONE, "weight": float("nan")}]}}, "weight"),
+        ({"pretrain": {"dtype": "uint32"}}, "dtype"),
+        ({"tolerance": 2}, "tolerance"),
+        ({"shards": 3}, "shards"),
+    ],
+)
+def test_a_declaration_that_cannot_work_is_refused(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        _declare(**changes)
+
+
+def test_paths_are_relative_to_the_yaml(tmp_path: Path) -> None:
+    inline = _declare().located(tmp_path)
+    assert inline.data_blend().units()[0].dataset.path == str(tmp_path / "a.jsonl")
+    assert inline.required_tokenizer.path == tmp_path / "t"
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b.json").write_text(json.dumps({"datasets": [ONE, {"name": "h", "path": "hf://o/h"}]}))
+    by_path = _declare(blend="sub/b.json").located(tmp_path)
+    assert [u.dataset.path for u in by_path.data_blend().units()] == [str(tmp_path / "sub" / "a.jsonl"), "hf://o/h"]
+
+
+def test_a_blend_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.json"):
+        _declare(blend="nowhere.json").located(tmp_path).data_blend()
+
+
+def test_held_out_and_a_file_with_splits_are_refused_together(tmp_path: Path) -> None:
+    (tmp_path / "b.json").write_text(json.dumps({"train": [ONE]}))
+    with pytest.raises(ConfigError, match="lists its splits itself"):
+        _declare(blend="b.json", held_out={"valid": 1}).located(tmp_path).data_blend()

@@ -1,0 +1,119 @@
+"""The same blend gives the same bytes: for any number of workers, for any place, and after any kill."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.status import stale
+from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.faults.armed import Role, armed, passed
+from dataprep_assets_tests.pipelines.blend.pipeline import finished, pretraining, run, small_sources, write_rows
+from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, receipts
+
+
+def _reinforcement(folder: Path) -> BlendDeclaration:
+    rows = [{"responses_create_params": {"input": [{"role": "user", "content": f"q{i}"}]}, "id": i} for i in range(40)]
+    write_rows(folder / "train-0.jsonl", rows)
+    write_rows(folder / "test-0.parquet", rows[:9])
+    return pretraining(
+        folder,
+        stage="rl",
+        tokenizer=None,
+        pretrain=None,
+        rl={"transforms": ["nemotron_rl"], "compression": "zstd"},
+        blend={"datasets": [{"name": "a", "path": str(folder)}]},
+    )
+
+
+STAGES = {"pretrain": lambda folder: pretraining(small_sources(folder)), "rl": _reinforcement}
+
+
+def _rooted(files: dict[str, bytes], root: Path) -> dict[str, bytes]:
+    """Without the place of the run, which `blend.json` and its like name."""
+    return {name: data.replace(str(root).encode(), b"ROOT") for name, data in files.items()}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_number_of_workers_changes_no_byte(tmp_path: Path, stage: str) -> None:
+    blend = STAGES[stage](tmp_path / "s")
+    roots = [tmp_path / f"out{workers}" for workers in (1, 2, 5)]
+    for workers, root in zip((1, 2, 5), roots, strict=True):
+        finished(blend, root, workers)
+    files = [_rooted(data_files(root), root) for root in roots]
+    assert files[0] == files[1] == files[2]
+
+
+def test_a_source_that_moved_changes_no_shard(tmp_path: Path) -> None:
+    first = pretraining(small_sources(tmp_path / "s"))
+    finished(first, tmp_path / "out")
+    before = data_files(tmp_path / "out" / "small_blend" / "indexed_bins")
+    shutil.move(tmp_path / "s", tmp_path / "moved")
+    outcome, _ = run(pretraining(tmp_path / "moved"), tmp_path / "out")
+    assert not [name for name in outcome.built if name.startswith(("indexed_bins", "blend_snapshot"))]
+    assert data_files(tmp_path / "out" / "small_blend" / "indexed_bins") == before
+
+
+def test_a_blend_on_a_hub_has_the_bytes_of_the_same_local_one_at_its_pinned_commit(tmp_path: Path) -> None:
+    sources = small_sources(tmp_path / "s")
+    tree = {p.relative_to(sources / "code").as_posix(): p.read_bytes() for p in (sources / "code").iterdir()}
+    local = {"datasets": [{"name": "code", "path": str(sources / "code")}]}
+    finished(pretraining(sources, blend=local), tmp_path / "local")
+    with HubServer(tree, repo_id="org/code") as hub:
+        remote = pretraining(
+            sources,
+            blend={"datasets": [{"name": "code", "path": "hf://org/code"}]},
+            sources={"hub_endpoint": hub.endpoint, "hub_cache": str(tmp_path / "cache")},
+        )
+        _, _, plan = finished(remote, tmp_path / "remote")
+        bins = [data_files(tmp_path / where / "small_blend" / "indexed_bins") for where in ("local", "remote")]
+        assert bins[0] == bins[1]
+        commit = hub.commit
+        hub.move_branch({"part-2.jsonl": b'{"text": "moved"}\n'})
+        assert list(stale(remote, LocalArtifacts(tmp_path / "remote"))) == []
+        again, _ = run(remote, tmp_path / "remote")  # lists the hub again, and finds that it moved
+    assert (plan.units[0].commit, again.built[0]) == (commit, "blend_plan")
+
+
+def _killed(home: Path, root: Path, declaration: Path, role: Role, at: int) -> tuple[int, int]:
+    """The exit code of a run that kills itself at a write point, and the points it passed."""
+    command = [sys.executable, "-m", "dataprep_assets_tests.pipelines.blend.pipeline", str(declaration), str(root), "1"]
+    done = subprocess.run(command, env=armed(home, root, role, at), capture_output=True, timeout=600, check=False)
+    return done.returncode, len(passed(home, role))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ["parent", "worker"])
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, stage: str, role: Role) -> None:
+    blend = STAGES[stage](tmp_path / "s")
+    declaration = tmp_path / "blend.json"
+    declaration.write_text(blend.model_dump_json())
+    whole = tmp_path / "whole"
+    code, points = _killed(tmp_path / "undisturbed", whole, declaration, role, 0)
+    assert code == 0
+    wanted = _rooted(data_files(whole), whole)
+    assert points > 20
+    for number in range(5):
+        at = 1 + number * (points - 1) // 4
+        root = tmp_path / f"root{number}"
+        code, _ = _killed(tmp_path / f"kill{number}", root, declaration, role, at)
+        assert code == (-signal.SIGKILL if role == "parent" else 1), at
+        outcome, _ = run(blend, root)
+        assert not outcome.failed
+        assert _rooted(data_files(root), root) == wanted
+        again, _ = run(blend, root)
+        assert not again.built
+        assert debris(root) == []
+
+
+def test_receipts_differ_only_in_what_was_measured(tmp_path: Path) -> None:
+    blend = pretraining(small_sources(tmp_path / "s"), trainer_root="/mnt")
+    finished(blend, tmp_path / "a", 1)
+    finished(blend, tmp_path / "b", 2)
+    assert receipts(tmp_path / "a") == receipts(tmp_path / "b")

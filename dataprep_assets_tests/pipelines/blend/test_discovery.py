@@ -1,0 +1,249 @@
+"""Claims about finding the files of a blend's datasets."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import ConfigError, SourceError
+from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.pipelines.blend.declaration import BlendDataset, SourceAccessDeclaration, Unit
+from dataprep_assets.pipelines.blend.discovery import Discovered, discover, discover_splits, matching, open_place
+from dataprep_assets_tests.fakes.gcs_server import GcsServer
+from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.pipelines.blend.pipeline import texts, write_rows
+
+NOWHERE = SourceAccessDeclaration()
+
+
+def _unit(path: Path | str, **changes: Any) -> Unit:
+    dataset = BlendDataset.model_validate({"name": "d", "path": str(path), **changes})
+    return Unit(name="d", dataset=dataset, split=None)
+
+
+def _found(path: Path | str, sources: SourceAccessDeclaration = NOWHERE, **changes: Any) -> Discovered:
+    return discover(_unit(path, **changes), sources)
+
+
+def _names(found: Discovered) -> list[str]:
+    return [entry.relpath for entry in found.entries]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in (
+        "train/part-10.jsonl",
+        "train/part-2.jsonl.zst",
+        "train-extra/a.json.gz",
+        "training/b.parquet",
+        "test/c.json",
+        "en/validation-00000.parquet",
+    ):
+        write_rows(tmp_path / name, texts("d", 3))
+    (tmp_path / "README.md").write_text("# no data")
+    (tmp_path / "dataset_infos.json").write_text("{}")
+    return tmp_path
+
+
+def test_a_folder_is_all_its_data_files_in_natural_order(tree: Path) -> None:
+    assert _names(_found(tree)) == [
+        "en/validation-00000.parquet",
+        "test/c.json",
+        "train-extra/a.json.gz",
+        "train/part-2.jsonl.zst",
+        "train/part-10.jsonl",
+        "training/b.parquet",
+    ]
+
+
+def test_compressed_json_is_what_it_is(tree: Path) -> None:
+    """The original takes a `.jsonl.zst` for Parquet and fails (FORMATS D.2)."""
+    kinds = {entry.relpath: (entry.format, entry.compression) for entry in _found(tree).entries}
+    assert kinds["train/part-2.jsonl.zst"] == ("jsonl", "zstd")
+    assert kinds["train-extra/a.json.gz"] == ("json", "gzip")
+    assert kinds["training/b.parquet"] == ("parquet", None)
+
+
+def test_a_split_or_subset_is_a_whole_part_of_a_path(tree: Path) -> None:
+    """The original takes the files of `train-extra/` for the split `train` too (FORMATS D.2)."""
+    assert _names(_found(tree, split="train")) == ["train/part-2.jsonl.zst", "train/part-10.jsonl"]
+    assert _names(_found(tree, subset="en", split="validation")) == ["en/validation-00000.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "name", "meant"),
+    [
+        # a folder of that name, and one whose name goes on
+        (["X/a.parquet", "X-Synthetic/a.parquet"], "X", ["X/a.parquet"]),
+        (["v1/X/en/a.parquet", "X-Synthetic/a.parquet"], "X", ["v1/X/en/a.parquet"]),
+        # files of that name, with the numbers that Hugging Face and others give shards
+        (
+            ["train-00000-of-00010.parquet", "train-00009-of-00010.parquet", "train-hard-00000-of-00001.parquet"],
+            "train",
+            ["train-00000-of-00010.parquet", "train-00009-of-00010.parquet"],
+        ),
+        (
+            ["data/X.jsonl.zst", "data/X-more.jsonl", "data/X.00001.json"],
+            "X",
+            ["data/X.jsonl.zst", "data/X.00001.json"],
+        ),
+        (["train/a.parquet", "train-00000.parquet", "train-extra/a.parquet"], "train", None),
+        # nothing of that name: parts that begin with it
+        (
+            ["X-Synthetic/a.parquet", "X.part_00.jsonl", "XY/a.parquet"],
+            "X",
+            ["X-Synthetic/a.parquet", "X.part_00.jsonl"],
+        ),
+        (["pretrain-1.jsonl", "train_2.jsonl", "data/trainer.json"], "train", []),
+        # a name may have the separators itself
+        (["X-Synthetic/a.parquet", "X/a.parquet"], "X-Synthetic", ["X-Synthetic/a.parquet"]),
+        (["cpp.part_00.jsonl", "cpp.part_01.jsonl"], "cpp.part_00", ["cpp.part_00.jsonl"]),
+    ],
+)
+def test_whole_parts_go_before_beginnings_of_parts(paths: list[str], name: str, meant: list[str] | None) -> None:
+    assert matching(paths, name) == (paths[:2] if meant is None else meant)
+
+
+def test_globs_and_single_files(tree: Path) -> None:
+    assert _names(_found(f"{tree}/train/*.jsonl")) == ["part-10.jsonl"]
+    assert _names(_found(f"{tree}/**/part-*")) == ["train/part-2.jsonl.zst", "train/part-10.jsonl"]
+    assert _names(_found(f"{tree}/test/c.json")) == ["c.json"]
+    assert _names(_found(f"{tree}/test/c.json", split="train")) == ["c.json"]
+
+
+@pytest.mark.parametrize(
+    ("path", "changes", "complaint"),
+    [
+        ("", {"split": "dev"}, r"d\.split: no file of .* 'dev'"),
+        ("/*.csv", {}, "holds no data file"),
+        ("/nowhere.jsonl", {}, "No such file"),
+        ("/nowhere", {}, "not a folder"),
+    ],
+)
+def test_nothing_to_read_is_an_error(tree: Path, path: str, changes: dict[str, str], complaint: str) -> None:
+    with pytest.raises(SourceError, match=complaint):
+        _found(f"{tree}{path}", **changes)
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"),
+    [
+        ("gs://b/p", "object_cache"),
+        ("az://b/p", "az://b/p"),
+        ("hf://org", "hf://organization/name"),
+        ("s3://b/p", "object_cache"),
+    ],
+)
+def test_what_cannot_be_reached_is_named(path: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        _found(path)
+
+
+def test_content_identifies_files_and_time_does_not(tree: Path) -> None:
+    """`touch` changes the plan of the original and repeats all work (FORMATS D.3)."""
+    before = _found(tree).identities
+    for path in tree.rglob("*.*"):
+        os.utime(path, (1, 1))
+    assert _found(tree).identities == before
+    (tree / "test" / "c.json").write_text('{"text": "x"}\n')
+    assert _found(tree).identities != before
+    assert _found(tree).entries[1].sha256 == sha256_file(tree / "test" / "c.json")
+
+
+def test_the_splits_of_rl_data_are_told_by_its_paths(tree: Path) -> None:
+    (tree / "training" / "b.parquet").unlink()
+    found = discover_splits(_unit(tree), NOWHERE)
+    assert {split: _names(d) for split, d in found.items()} == {
+        "train": ["train-extra/a.json.gz", "train/part-2.jsonl.zst", "train/part-10.jsonl"],
+        "val": ["en/validation-00000.parquet"],
+        "test": ["test/c.json"],
+    }
+    assert found["val"].unit.name == "d__val"
+
+
+def test_a_file_of_no_split_or_of_two_is_an_error(tree: Path) -> None:
+    with pytest.raises(SourceError, match=r"training/b\.parquet belongs to none"):
+        discover_splits(_unit(tree), NOWHERE)
+    (tree / "training" / "b.parquet").rename(tree / "train" / "test.parquet")
+    with pytest.raises(SourceError, match="two splits"):
+        discover_splits(_unit(tree), NOWHERE)
+
+
+def test_data_without_splits_is_for_training(tmp_path: Path) -> None:
+    write_rows(tmp_path / "a.jsonl", texts("d", 1))
+    assert list(discover_splits(_unit(tmp_path), NOWHERE)) == ["train"]
+
+
+def test_a_hub_is_pinned_to_its_commit(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    files = {p.relative_to(tree).as_posix(): p.read_bytes() for p in tree.rglob("*") if p.is_file()}
+    with HubServer(files, repo_id="org/d") as hub:
+        sources = SourceAccessDeclaration(hub_endpoint=hub.endpoint, hub_cache=tmp_path_factory.mktemp("cache"))
+        found = _found("hf://org/d", sources, split="test")
+        assert (_names(found), found.commit) == (["test/c.json"], hub.commit)
+        assert found.entries[0].sha256 or found.entries[0].etag
+        old = hub.commit
+        hub.move_branch({**files, "test/c.json": b'{"text": "moved"}\n'})
+        assert _found("hf://org/d", sources, split="test").identities != found.identities
+        assert _found(f"hf://org/d@{old}", sources, split="test").identities == found.identities
+
+
+def _is_fetched(found: Discovered, sources: SourceAccessDeclaration, tree: Path) -> None:
+    """What was found arrives as it is in the tree; nothing is here before."""
+    access = open_place(found.unit.dataset, sources).access
+    assert access.mirrored
+    assert access.bytes_to_fetch(found.entries) == sum(entry.size_bytes for entry in found.entries)
+    access.fetch(found.entries)
+    assert access.bytes_to_fetch(found.entries) == 0
+    for entry in found.entries:
+        (original,) = (p for p in tree.rglob(Path(entry.relpath).name) if p.as_posix().endswith(entry.relpath))
+        assert sha256_file(access.path(entry)) == sha256_file(original)
+
+
+def test_a_bucket_is_listed_and_fetched(tree: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: Any) -> None:
+    boto3 = pytest.importorskip("boto3")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    with moto_server() as url:
+        client = boto3.client("s3", endpoint_url=url, region_name="us-east-1")
+        client.create_bucket(Bucket="data")
+        for path in (p for p in tree.rglob("*") if p.is_file()):
+            client.upload_file(str(path), "data", f"d/{path.relative_to(tree).as_posix()}")
+        sources = SourceAccessDeclaration(
+            object_cache=tmp_path_factory.mktemp("cache"), s3_endpoint=url, s3_region="us-east-1"
+        )
+        assert _names(_found("s3://data/d", sources, split="test")) == ["test/c.json"]
+        assert _names(_found("s3://data/d/train/*.zst", sources)) == ["part-2.jsonl.zst"]
+        _is_fetched(_found("s3://data/d", sources, subset="train"), sources, tree)
+        (single,) = _found("s3://data/d/test/c.json", sources).entries
+        assert (single.relpath, single.etag is not None, single.path) == ("c.json", True, "s3://data/d/test/c.json")
+
+
+@pytest.mark.parametrize("scheme", ["gs", "gcs"])
+def test_a_google_bucket_is_listed_and_fetched(
+    tree: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    pytest.importorskip("google.cloud.storage")
+    with GcsServer() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
+        monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "project")
+        for path in (p for p in tree.rglob("*") if p.is_file()):
+            server.store(f"d/{path.relative_to(tree).as_posix()}", path.read_bytes())
+        # where the S3 sources of the same blend are says nothing of these
+        sources = SourceAccessDeclaration(
+            object_cache=tmp_path_factory.mktemp("cache"), s3_endpoint="http://127.0.0.1:9", s3_region="us-east-1"
+        )
+        url = f"{scheme}://{server.bucket}/d"
+        assert _names(_found(url, sources)) == _names(_found(tree))
+        assert _names(_found(url, sources, split="test")) == ["test/c.json"]
+        assert _names(_found(f"{url}/train/*.zst", sources)) == ["part-2.jsonl.zst"]
+        assert _names(_found(f"{url}/**/part-*", sources)) == ["train/part-2.jsonl.zst", "train/part-10.jsonl"]
+        _is_fetched(_found(url, sources, subset="train"), sources, tree)
+        (single,) = _found(f"{url}/test/c.json", sources).entries
+        generation = str(server.objects["d/test/c.json"].generation)
+        assert (single.relpath, single.etag) == ("c.json", generation)
+        assert single.path == f"gs://{server.bucket}/d/test/c.json"
+        before = _found(url, sources).identities
+        server.store("d/test/c.json", b'{"text": "replaced"}\n')
+        assert _found(url, sources).identities != before

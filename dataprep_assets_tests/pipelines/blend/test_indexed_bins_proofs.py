@@ -1,0 +1,186 @@
+"""Every proof on a shard of bin and idx passes on a good one, and fails on each defect that it is there for."""
+
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dataprep_assets.formats import document_ends, megatron
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend import indexed_bins_proofs as proofs
+from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_works
+from dataprep_assets.pipelines.corpus.token_bins import ShardWork
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets_tests.pipelines.blend.pipeline import SEPARATOR, finished, pretraining, texts, write_rows
+from dataprep_assets_tests.pipelines.corpus.shards import bundle
+
+EOS = bundle().token(SEPARATOR, key="separator").id
+OPTIONS: dict[str, Any] = {"separator": SEPARATOR, "min_doc_chars": 30, "max_doc_tokens": 60}
+
+
+def _work(folder: Path, **options: Any) -> ShardWork:
+    path = write_rows(folder / "a.jsonl", [*texts("a", 20), {"text": "short"}])
+    blend = pretraining(
+        folder, num_shards=1, pretrain=OPTIONS | options, blend={"datasets": [{"name": "a", "path": str(path)}]}
+    )
+    _, _, plan = finished(blend, folder / "out")
+    return indexed_bins_works(blend, LocalArtifacts(folder / "out"), plan, plan.partitions)[0]
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> ShardWork:
+    return _work(tmp_path)
+
+
+def _own(path: Path) -> Path:
+    """The file as an inode of its own: a finished run has hard links to it."""
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data)
+    return path
+
+
+def _findings(work: ShardWork) -> dict[str, Finding]:
+    return proofs.prove_indexed_bins(work)
+
+
+def _receipt(work: ShardWork) -> Receipt:
+    return work.store.require(work.artifact)
+
+
+@pytest.mark.parametrize("options", [{}, {"add_eos": False}, {"max_doc_tokens": None}, {"dtype": "int32"}])
+def test_a_good_shard_passes_every_proof(tmp_path: Path, options: dict[str, Any]) -> None:
+    found = _findings(_work(tmp_path, **options))
+    assert set(found) == set(proofs.INDEXED_BINS_PROOFS)
+    assert {name: f.summary for name, f in found.items() if not f.passed} == {}
+    assert found["round_trip"].facts["documents_compared"] == 16
+
+
+def test_a_range_of_rows_round_trips(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.parquet", texts("a", 30))
+    blend = pretraining(tmp_path, num_shards=3, blend={"datasets": [{"name": "a", "path": str(path)}]})
+    _, _, plan = finished(blend, tmp_path / "out")
+    for one in indexed_bins_works(blend, LocalArtifacts(tmp_path / "out"), plan, plan.partitions):
+        assert all(f.passed for f in _findings(one).values())
+
+
+def test_a_missing_shard_fails_them_all(work: ShardWork) -> None:
+    (work.directory / "receipt.json").unlink()
+    assert not any(f.passed for f in _findings(work).values())
+
+
+def _truncated_bin(work: ShardWork) -> None:
+    path = _own(work.directory / "tokens.bin")
+    os.truncate(path, path.stat().st_size - 2)
+
+
+def _old_idx(work: ShardWork) -> None:
+    path = _own(work.directory / "tokens.idx")
+    path.unlink()
+    ends = document_ends.open_ends(work.directory / "document_ends.bin")
+    megatron.write_idx(path, np.asarray(ends)[:-1], dtype=work.plan.dtype)
+
+
+def _wrong_code(work: ShardWork) -> None:
+    path = _own(work.directory / "tokens.idx")
+    path.write_bytes(path.read_bytes()[:17] + b"\x04" + path.read_bytes()[18:])
+
+
+def _no_leading_zero(work: ShardWork) -> None:
+    path = _own(work.directory / "tokens.idx")
+    data = path.read_bytes()
+    count = struct.unpack("<Q", data[18:26])[0]
+    at = 34 + 12 * count
+    path.write_bytes(data[:26] + struct.pack("<Q", count) + data[34:at] + data[at + 8 :])
+
+
+def _no_idx(work: ShardWork) -> None:
+    (work.directory / "tokens.idx").unlink()
+
+
+@pytest.mark.parametrize("damage", [_truncated_bin, _old_idx, _wrong_code, _no_leading_zero, _no_idx])
+def test_an_index_that_is_not_the_streams_is_found(work: ShardWork, damage: Callable[[ShardWork], None]) -> None:
+    """A cut bin opens in Megatron, and with `mmap=False` gives uninitialised memory (FORMATS D.7)."""
+    damage(work)
+    found = _findings(work)
+    assert not found["index_matches_stream"].passed
+    assert not found["files_intact"].passed
+
+
+def _ids(work: ShardWork) -> np.memmap[Any, Any]:
+    return np.memmap(_own(work.directory / "tokens.bin"), dtype="<u2", mode="r+")
+
+
+def test_a_sequence_of_no_tokens_is_found(work: ShardWork) -> None:
+    ends = np.asarray(document_ends.open_ends(work.directory / "document_ends.bin")).copy()
+    ends[3] = ends[2]
+    for name in ("document_ends.bin", "tokens.idx"):
+        (work.directory / name).unlink()
+    document_ends.write(work.directory / "document_ends.bin", ends)
+    megatron.write_idx(work.directory / "tokens.idx", ends, dtype=work.plan.dtype)
+    finding = _findings(work)["index_matches_stream"]
+    assert not finding.passed
+    assert "1 sequences have no token" in finding.summary
+
+
+def test_a_lost_and_a_doubled_separator_are_found(work: ShardWork) -> None:
+    ends = np.asarray(document_ends.open_ends(work.directory / "document_ends.bin"))
+    ids = _ids(work)
+    at = int(ends[4]) - 1
+    ids[at] = 7
+    ids.flush()
+    assert "do not end with id" in _findings(work)["documents_end_right"].summary
+    ids[at], ids[at - 1] = EOS, EOS
+    ids.flush()
+    finding = _findings(work)["documents_end_right"]
+    assert not finding.passed
+    assert "added twice" in finding.summary
+
+
+def test_another_id_is_found_by_the_round_trip(work: ShardWork) -> None:
+    ids = _ids(work)
+    for end in np.asarray(document_ends.open_ends(work.directory / "document_ends.bin")).tolist():
+        ids[end - 2] = 9
+    ids.flush()
+    finding = _findings(work)["round_trip"]
+    assert not finding.passed
+    assert "a.jsonl: row" in finding.summary
+    assert "word" not in finding.summary
+
+
+def test_an_id_beyond_the_vocabulary_is_found(work: ShardWork) -> None:
+    ids = _ids(work)
+    ids[3] = TokenizerBundle.load(work.plan.tokenizer).vocab_size
+    ids.flush()
+    assert not _findings(work)["ids_in_vocabulary"].passed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows_in": 22},
+        {"documents": 19},
+        {"separators": 3},
+        {"tokens": 5},
+        {"dropped": {"below_min_doc_chars": 2}},
+        {"rows_in": 22, "dropped": {"below_min_doc_chars": 1, "bad_json": 1}},
+    ],
+)
+def test_books_that_do_not_balance_are_found(work: ShardWork, change: dict[str, Any]) -> None:
+    receipt = _receipt(work)
+    assert receipt.ledger is not None
+    assert proofs.ledger_balances(work.directory, receipt).passed
+    broken = replace(receipt, ledger=replace(receipt.ledger, **change))
+    assert not proofs.ledger_balances(work.directory, broken).passed
+
+
+def test_a_source_that_changed_does_not_round_trip(work: ShardWork, tmp_path: Path) -> None:
+    write_rows(tmp_path / "a.jsonl", texts("b", 21))
+    assert not _findings(work)["round_trip"].passed

@@ -1,0 +1,145 @@
+"""Small shards of given lines, encoded and sealed by the real tasks in this process."""
+
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from dataprep_assets.formats import document_ends, flat_bins
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.commit import staging
+from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.token_bins import ENDS, QUARANTINE, TOKENS, ShardWork, encode_into, seal
+from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.certificate import Certificate, certify
+from dataprep_assets.tokenization.engines import ReferenceEngine, SpecialTokens, fast_engine
+from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE
+
+SEPARATOR = "<|endoftext|>"
+
+
+@lru_cache
+def bundle(folder: Path = SAMPLE / "tokenizer") -> TokenizerBundle:
+    """A tokenizer, by default the sample's."""
+    return TokenizerBundle.load(folder)
+
+
+@lru_cache
+def certificate(mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer") -> Certificate:
+    """What the fast engine earns on the adversarial set alone."""
+    return certify(bundle(folder), mode, fast_engine("fastokens", bundle(folder), mode), [])
+
+
+def stream_plan(mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer", **changes: Any) -> StreamPlan:
+    """The plan of the sample corpus, with changes."""
+    plan = StreamPlan(
+        tokenizer=folder,
+        tokenizer_digest=bundle(folder).digest,
+        certificate=certificate(mode, folder).to_json(),
+        special_tokens=mode,
+        separator_id=bundle(folder).token(SEPARATOR, key="separator").id,
+        bos_id=None,
+        dtype=flat_bins.dtype_for_vocab(bundle(folder).vocab_size),
+        text_field="text",
+        bad_records="fail",
+        sample_rate=0.0,
+    )
+    return replace(plan, **changes)
+
+
+def write_lines(path: Path, lines: Iterable[str | bytes]) -> Path:
+    """A zstd file of JSON lines: texts become records, bytes are taken as they are."""
+    raw = [
+        line if isinstance(line, bytes) else json.dumps({"text": line}, ensure_ascii=False).encode() for line in lines
+    ]
+    path.write_bytes(zstandard.compress(b"".join(line + b"\n" for line in raw)))
+    return path
+
+
+def source(path: Path, ordinal: int = 0, *, sha256: str | None = None) -> SourcePart:
+    """A file as the snapshot would describe it; its format is told by its name."""
+    compression = {".zst": "zstd", ".gz": "gzip"}.get(path.suffix)
+    return SourcePart(
+        label=f"train/{path.name}",
+        path=path,
+        format="parquet" if path.suffix == ".parquet" else "jsonl",
+        compression=compression,
+        sha256=sha256 or sha256_file(path),
+        ordinal=ordinal,
+    )
+
+
+def shard_work(root: Path, plan: StreamPlan, files: Sequence[SourcePart], budget: float = 1.0) -> ShardWork:
+    """The work of `train-00000`."""
+    return ShardWork(
+        artifact=Artifact(dataset="d", name="token_bins", partition="train-00000"),
+        store=LocalArtifacts(root),
+        files=tuple(files),
+        plan=plan,
+        budget=budget,
+        sizes=tuple(f.path.stat().st_size for f in files),
+    )
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A finished shard."""
+
+    directory: Path
+    receipt: Receipt
+
+    @property
+    def ledger(self) -> Ledger:
+        """The shard's books."""
+        assert self.receipt.ledger is not None
+        return self.receipt.ledger
+
+    @property
+    def ids(self) -> NDArray[Any]:
+        """The whole stream."""
+        return flat_bins.open_tokens(self.directory / TOKENS, self.receipt.facts["dtype"])
+
+    @property
+    def documents(self) -> list[list[int]]:
+        """Ids of each document, its separator included."""
+        ends = np.asarray(document_ends.open_ends(self.directory / ENDS)).tolist()
+        return [self.ids[start:end].tolist() for start, end in zip([0, *ends], ends, strict=False)]
+
+    @property
+    def quarantine(self) -> list[dict[str, Any]]:
+        """The dropped rows' positions."""
+        path = self.directory / QUARANTINE
+        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+def build(work: ShardWork) -> Shard:
+    """Encode every file and seal the shard."""
+    with staging(work.directory, work.key) as staged:
+        parts = {file.ordinal: encode_into(work.plan, file, staged) for file in work.files}
+        return Shard(work.directory, seal(work, staged, parts))
+
+
+def build_lines(root: Path, lines: Iterable[str | bytes], mode: SpecialTokens = "text", **changes: Any) -> Shard:
+    """The shard of one file of lines, every drop allowed."""
+    path = write_lines(root / "lines.jsonl.zst", lines)
+    return build(shard_work(root / "out", stream_plan(mode, **changes), [source(path)]))
+
+
+def reference_ids(
+    texts: Sequence[str], mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer"
+) -> list[list[int]]:
+    """Ids of each text by the reference engine, without separator."""
+    ids, offsets = ReferenceEngine(bundle(folder), mode).encode(texts)
+    bounds = offsets.tolist()
+    return [ids[a:b].tolist() for a, b in itertools.pairwise(bounds)]

@@ -1,0 +1,213 @@
+"""Bad rows under both policies, damaged files, and documents that break other pipelines, through the real tasks."""
+
+import json
+import re
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from dataprep_assets.errors import BadRecordError, CorruptSourceError
+from dataprep_assets.integrity.receipt import damage
+from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
+from dataprep_assets.tokenization.engines import SpecialTokens
+from dataprep_assets_tests.pipelines.corpus.shards import (
+    SEPARATOR,
+    build,
+    build_lines,
+    bundle,
+    reference_ids,
+    shard_work,
+    source,
+    stream_plan,
+    write_lines,
+)
+from dataprep_assets_tests.sources.test_records import BAD, BLANK, GOOD
+
+END = bundle().token(SEPARATOR, key="separator").id
+
+
+@pytest.mark.parametrize(("line", "reason"), BAD.values(), ids=BAD)
+def test_policy_fail_names_file_row_and_byte(tmp_path: Path, line: bytes, reason: str) -> None:
+    with pytest.raises(BadRecordError, match=rf"train/lines.jsonl.zst: row 3, byte 28: {reason}"):
+        build_lines(tmp_path, [b'{"text": "a"}', b'{"text": "b"}', line, b'{"text": "c"}'])
+
+
+def test_policy_drop_counts_by_reason_quarantines_positions_and_balances(tmp_path: Path) -> None:
+    lines = [line for line, _ in (*GOOD.values(), *BAD.values())] + list(BLANK.values())
+    shard = build_lines(tmp_path, lines, bad_records="drop")
+    ledger = shard.ledger
+    assert ledger.dropped == Counter(reason for _, reason in BAD.values())
+    assert (ledger.rows_in, ledger.documents, ledger.blank_lines) == (len(GOOD) + len(BAD), len(GOOD), len(BLANK))
+    assert ledger.separators == ledger.documents == len(shard.documents)
+    raw = b"".join(line + b"\n" for line in lines)
+    positions = shard.quarantine
+    assert [(q["row"], q["reason"]) for q in positions] == [
+        (len(GOOD) + i, reason) for i, (_, reason) in enumerate(BAD.values(), 1)
+    ]
+    assert all(q["file"] == "train/lines.jsonl.zst" for q in positions)
+    assert all(raw[q["byte"] :].startswith(lines[q["row"] - 1]) for q in positions)
+    assert shard.documents == [[*ids, END] for ids in reference_ids([text for _, text in GOOD.values()])]
+    assert damage(shard.directory, shard.receipt) == []
+
+
+@pytest.mark.shared
+def test_badjson_is_refused_under_fail_and_drops_balance(shared: Path, tmp_path: Path) -> None:
+    file = source(shared / "data" / "corpus" / "badjson.jsonl.zst")
+    with pytest.raises(BadRecordError, match=r"train/badjson.jsonl.zst: row 2, byte 19: bad_json"):
+        build(shard_work(tmp_path, stream_plan(), [file]))
+    ledger = build(shard_work(tmp_path, stream_plan(bad_records="drop"), [file])).ledger
+    assert sum(ledger.dropped.values()) + ledger.documents == ledger.rows_in == 69 - ledger.blank_lines
+
+
+def test_drops_beyond_the_budget_fail_the_shard_and_name_the_first_and_the_worst_file(tmp_path: Path) -> None:
+    one = write_lines(tmp_path / "one.jsonl.zst", ["a"] * 50 + [b"broken"])
+    two = write_lines(tmp_path / "two.jsonl.zst", ["b"] * 47 + [b"[]", b"{}"])
+    files = [source(one, 0), source(two, 1)]
+    plan = stream_plan(bad_records="drop")
+    assert build(shard_work(tmp_path / "enough", plan, files, budget=0.03)).ledger.rows_in == 100
+    message = r"3 of 100 .*budget of 2\.0000%.*first is train/one.jsonl.zst, row 51.*worst file is .*/two\.jsonl.* 2"
+    with pytest.raises(BadRecordError, match=message):
+        build(shard_work(tmp_path / "not enough", plan, files, budget=0.02))
+    assert not (tmp_path / "not enough" / "d" / "token_bins" / "train-00000").exists()
+
+
+def test_a_file_cut_at_a_frame_boundary_is_caught_by_the_snapshots_digest(tmp_path: Path) -> None:
+    frame = zstandard.compress(b'{"text": "a"}\n')
+    path = tmp_path / "f.jsonl.zst"
+    path.write_bytes(frame * 3)
+    file = source(path)
+    assert build(shard_work(tmp_path / "whole", stream_plan(), [file])).ledger.documents == 3
+    path.write_bytes(frame * 2)
+    with pytest.raises(CorruptSourceError, match=f"train/f.jsonl.zst: sha256 .* its snapshot says {file.sha256}"):
+        build(shard_work(tmp_path / "cut", stream_plan(), [file]))
+
+
+def test_a_flipped_byte_in_a_source_never_becomes_a_shard(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "f.jsonl.zst", [f"some text of row {i}" for i in range(20)])
+    whole, file = path.read_bytes(), source(path)
+    for position in range(0, len(whole), 3):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x04]) + whole[position + 1 :])
+        with pytest.raises(CorruptSourceError, match=r"train/f.jsonl.zst"):
+            build(shard_work(tmp_path / "out", stream_plan(), [file]))
+
+
+def test_a_failed_shard_is_reported_beside_the_good_ones_and_leaves_nothing_of_itself(tmp_path: Path) -> None:
+    good, bad = (
+        write_lines(tmp_path / "good.jsonl.zst", ["a"]),
+        write_lines(tmp_path / "bad.jsonl.zst", ["a", b"broken"]),
+    )
+    works = [
+        shard_work(tmp_path / name, stream_plan(), [source(path)]) for name, path in (("bad", bad), ("good", good))
+    ]
+    (failed,) = build_token_bins(works[:1], workers=1)
+    assert isinstance(failed.error, BadRecordError)
+    assert "train/bad.jsonl.zst: row 2, byte 14: bad_json" in str(failed.error)
+    assert not works[0].directory.exists()
+    (built,) = build_token_bins(works[1:], workers=1)
+    assert built.receipt is not None
+
+
+# Documents
+
+
+@pytest.mark.parametrize(
+    "texts", [["", "a", "b"], ["a", "b", ""], ["a", "", "", "b"], [""], ["", ""], [" ", "\n", "\t\r\n"]], ids=repr
+)
+@pytest.mark.parametrize("bos", [None, 7])
+def test_empty_and_blank_documents_are_documents(tmp_path: Path, texts: list[str], bos: int | None) -> None:
+    shard = build_lines(tmp_path, texts, bos_id=bos)
+    before = [] if bos is None else [bos]
+    assert shard.documents == [[*before, *ids, END] for ids in reference_ids(texts)]
+    assert shard.ledger.empty_documents == texts.count("")
+    assert shard.ledger.separators == len(texts)
+
+
+@pytest.mark.parametrize("lines", [[], [b""], [b"", b"  ", b"\r"]], ids=repr)
+def test_a_shard_of_no_documents_is_a_whole_artifact(tmp_path: Path, lines: list[bytes]) -> None:
+    shard = build_lines(tmp_path, lines)
+    assert (shard.ids.size, shard.documents, shard.ledger.tokens, shard.ledger.min_id) == (0, [], 0, None)
+    assert damage(shard.directory, shard.receipt) == []
+
+
+def test_empty_files_between_full_ones_shift_nothing(tmp_path: Path) -> None:
+    contents = [[], ["a b"], [], ["c"], []]
+    files = [source(write_lines(tmp_path / f"{i}.jsonl.zst", lines), i) for i, lines in enumerate(contents)]
+    shard = build(shard_work(tmp_path / "out", stream_plan(), files))
+    assert shard.documents == [[*ids, END] for ids in reference_ids(["a b", "c"])]
+
+
+def test_a_literal_separator_is_text_by_default_and_an_id_on_request(tmp_path: Path) -> None:
+    texts = [f"a{SEPARATOR}b", f"{SEPARATOR}", "plain", f"x{SEPARATOR}{SEPARATOR}", SEPARATOR[:-1]]
+    modes: tuple[tuple[SpecialTokens, int], ...] = (("text", 0), ("match", 4))
+    for mode, separators in modes:
+        (folder := tmp_path / mode).mkdir()
+        shard = build_lines(folder, texts, mode)
+        assert shard.documents == [[*ids, END] for ids in reference_ids(texts, mode)]
+        assert (shard.ledger.special_literals, shard.ledger.literal_separators) == (3, separators)
+        assert int(np.count_nonzero(shard.ids == END)) == len(texts) + separators
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("unit", "millions"),
+    [("word and another ", 16), ("abcdefghij", 16), (" ", 4)],
+    ids=["with spaces", "without a space", "spaces alone"],
+)
+def test_a_document_of_sixteen_million_characters_takes_linear_time_and_the_right_ids(
+    tmp_path: Path, unit: str, millions: int
+) -> None:
+    text = unit * (millions * 1_000_000 // len(unit))
+    started = time.monotonic()
+    shard = build_lines(tmp_path, ["before", text, "after"], sample_rate=1.0)
+    assert time.monotonic() - started < 120  # quadratic time would be hours
+    first, last = reference_ids(["before", "after"])
+    assert shard.ids[: len(first) + 1].tolist() == [*first, END]
+    assert shard.ids[-len(last) - 1 :].tolist() == [*last, END]
+    long = shard.ids[len(first) + 1 : -len(last) - 2]
+    (prefix,) = reference_ids([text[:100_000]])
+    assert long[: len(prefix) - 100].tolist() == prefix[:-100]  # merges at a cut may differ, not before it
+    assert shard.ledger.text_characters == len(text) + 11
+    end = bundle().decode(long[-1000:])
+    assert text.endswith(end)
+    assert len(end) >= 1000
+
+
+# Parquet
+
+
+def test_parquet_nulls_follow_the_policy(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"text": ["a", None, "", "b"]}), path)
+    with pytest.raises(BadRecordError, match=r"train/f.parquet: row 2, no byte position: null_text"):
+        build(shard_work(tmp_path / "fail", stream_plan(), [source(path)]))
+    shard = build(shard_work(tmp_path / "drop", stream_plan(bad_records="drop"), [source(path)]))
+    assert shard.documents == [[*ids, END] for ids in reference_ids(["a", "", "b"])]
+    assert shard.quarantine == [{"file": "train/f.parquet", "row": 2, "byte": -1, "reason": "null_text"}]
+
+
+def test_parquet_and_json_lines_of_the_same_texts_give_the_same_stream(tmp_path: Path) -> None:
+    texts = [f"document {i} é中\n" for i in range(5000)]
+    pq.write_table(pa.table({"body": texts}), tmp_path / "f.parquet")
+    (tmp_path / "f.jsonl").write_text("".join(json.dumps({"body": t}) + "\n" for t in texts))
+    streams = [
+        build(
+            shard_work(tmp_path / suffix, stream_plan(text_field="body"), [source(tmp_path / f"f.{suffix}")])
+        ).ids.tobytes()
+        for suffix in ("parquet", "jsonl")
+    ]
+    assert streams[0] == streams[1]
+
+
+def test_a_wrong_parquet_column_names_those_there_are(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"content": ["a"]}), path)
+    with pytest.raises(
+        CorruptSourceError, match=re.escape("train/f.parquet: no string column 'text'; columns are {'content'")
+    ):
+        build(shard_work(tmp_path, stream_plan(), [source(path)]))

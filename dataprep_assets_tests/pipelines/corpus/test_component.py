@@ -1,0 +1,226 @@
+"""The YAML that users write: what loads, and what a mistake is told."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dataprep_assets.definitions import PROJECT_ROOT, defs
+from dataprep_assets.errors import ConfigError, TokenizerError
+from dataprep_assets.orchestration.component import declared
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets_tests.project import sample_attributes
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "told"),
+    [
+        ({"dtype": "int16"}, "dtype", "'auto', 'uint16' or 'uint32'"),
+        ({"source": {"kind": "ftp", "path": "x"}}, "source", "'local', 'hub', 'hf_cache'"),
+        ({"source": {"kind": "hub", "repo": "no-slash", "revision": "main"}}, "source.hub.repo", "no-slash"),
+        ({"source": {"kind": "hub", "repo": "a/b"}}, "source.hub.revision", "required"),
+        ({"splits": {}}, "splits", "at least 1"),
+        ({"splits": {"train split": ["**"]}}, "splits", "'train split'"),
+        ({"splits": {"train": []}}, "splits", "no globs"),
+        ({"shards": {"count": 2, "target_bytes": 5}}, "shards", "not both"),
+        ({"shards": {"count": 0}}, "shards.count", "greater than or equal to 1"),
+        ({"bad_records": {"policy": "ignore"}}, "bad_records.policy", "'fail' or 'drop'"),
+        ({"bad_records": {"budget": 2}}, "bad_records.budget", "less than or equal to 1"),
+        ({"views": ["tfds"]}, "views.0", "'nanogpt', 'megatron', 'datatrove', 'olmo', 'mds' or 'hf_parquet'"),
+        ({"tokenizer": {}}, "tokenizer", "exactly one of `path`"),
+        ({"tokenizer": {"repo": "Qwen/Qwen3-0.6B"}}, "tokenizer", "pin the commit"),
+        ({"document": {"special_tokens": "yes"}}, "document.special_tokens", "'text' or 'match'"),
+        ({"tokeniser": {}}, "tokeniser", "Extra inputs are not permitted"),
+        ({"dataset": "has space"}, "dataset", "has space"),
+        ({"workers": 0}, "workers", "greater than or equal to 1"),
+    ],
+)
+def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
+    change: dict[str, object], key: str, told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        declared(CorpusDeclaration, sample_attributes(**change), tmp_path / "defs.yaml")
+    message = str(raised.value)
+    assert f"{tmp_path / 'defs.yaml'}: {key}" in message
+    assert told in message
+    assert "(got " in message
+
+
+def test_relative_paths_are_relative_to_the_yaml(tmp_path: Path) -> None:
+    corpus = declared(
+        CorpusDeclaration,
+        sample_attributes(source={"kind": "local", "path": "./data"}, tokenizer={"path": "../tok"}),
+        tmp_path / "d" / "defs.yaml",
+    )
+    assert corpus.source.path == tmp_path / "d" / "data"  # type: ignore[union-attr]
+    assert corpus.tokenizer.path == tmp_path / "tok"
+
+
+def test_auto_separator_refuses_a_chat_turn_token(shared: Path, tmp_path: Path) -> None:
+    from dataprep_assets.pipelines.corpus.engine_certificate import meta_of
+
+    corpus = declared(
+        CorpusDeclaration,
+        sample_attributes(tokenizer={"path": str(shared / "tokenizers" / "qwen3")}, document={}),
+        tmp_path / "defs.yaml",
+    )
+    with pytest.raises(TokenizerError, match=r"document\.separator.*<\|im_end\|>.*<\|endoftext\|>"):
+        meta_of(corpus)
+
+
+def test_the_shipped_definitions_load_with_their_groups() -> None:
+    loaded = defs()
+    groups = {spec.group_name for spec in loaded.resolve_all_asset_specs()}
+    assert {"sample_corpus", "slimpajama_627b_qwen3"} <= groups
+    for spec in loaded.resolve_all_asset_specs():
+        assert spec.description
+        assert spec.kinds
+
+
+def test_the_graph_runs_from_manifest_to_views() -> None:
+    graph = defs().resolve_asset_graph()
+    names = {
+        key.to_user_string(): {p.to_user_string() for p in graph.get(key).parent_keys}
+        for key in graph.get_all_asset_keys()
+    }
+    assert names["sample_corpus/train/snapshot"] == {"sample_corpus/manifest"}
+    assert names["sample_corpus/train/token_bins"] == {
+        "sample_corpus/train/snapshot",
+        "sample_corpus/engine_certificate",
+    }
+    assert names["sample_corpus/train/combined_bins"] == {"sample_corpus/train/token_bins"}
+    assert names["sample_corpus/nanogpt_bins"] == {f"sample_corpus/{s}/combined_bins" for s in ("train", "val", "test")}
+
+
+def test_workspace_and_dg_name_the_same_code_location() -> None:
+    import tomllib
+
+    project = tomllib.loads((PROJECT_ROOT / "pyproject.toml").read_text())["tool"]["dg"]["project"]
+    (location,) = yaml.safe_load((PROJECT_ROOT / "workspace.yaml").read_text())["load_from"]
+    assert location["python_module"]["location_name"] == project["code_location_name"]
+    assert location["python_module"]["module_name"] == project["code_location_target_module"]
+
+
+def dg(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The real `dg` on a project folder; `-P` and PYTHONPATH make it import that folder's code."""
+    import os
+
+    command = [str(Path(sys.executable).parent / "dg"), *arguments]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(folder),
+        "DAGSTER_HOME": "",
+        "COLUMNS": "200",
+        "DAGSTER_DISABLE_TELEMETRY": "yes",
+        "DATAPREP_ROOT": str(folder / "artifacts"),
+        "VIRTUAL_ENV": str(Path(sys.executable).parent.parent),
+    }
+    environment.pop("DAGSTER_HOME")
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+
+
+@pytest.mark.slow
+def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) -> None:
+    made = dg(cloned, "scaffold", "defs", "dataprep_assets.components.TokenizedCorpus", "my_corpus")
+    assert made.returncode == 0, made.stderr
+    written = cloned / "dataprep_assets" / "defs" / "my_corpus" / "defs.yaml"
+    assert "# a commit cannot move under you" in written.read_text().replace("a branch works; ", "# ")
+    attributes = yaml.safe_load(written.read_text())["attributes"]
+    assert declared(CorpusDeclaration, attributes, written).dataset == "my_corpus"
+    checked = dg(cloned, "check", "yaml")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.slow
+def test_dg_names_the_line_of_a_wrong_key(cloned: Path) -> None:
+    path = cloned / "dataprep_assets" / "defs" / "sample_corpus" / "defs.yaml"
+    path.write_text(path.read_text().replace("sample_rate: 0.05", "sample_rat: 0.05"))
+    # `dg check yaml` looks at one file of each component type only (dagster-dg-core 1.13.27); `check defs` at all
+    checked = dg(cloned, "check", "defs")
+    assert checked.returncode != 0
+    told = checked.stdout + checked.stderr
+    assert "attributes.sample_rat" in told
+    assert "sample_corpus/defs.yaml:" in told
+    assert "input_value=0.05" in told
+
+
+@pytest.mark.slow
+def test_dg_launch_materializes_a_declared_corpus(cloned: Path) -> None:
+    home = cloned / "home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    (cloned / ".env").write_text(f"DAGSTER_HOME={home}\n")
+    for assets, partition in (
+        ('key:"sample_corpus/manifest" or key:"sample_corpus/engine_certificate"', None),
+        ('key:"sample_corpus/val/snapshot" or key:"sample_corpus/val/token_bins"', "val-00000"),
+        ('key:"sample_corpus/val/combined_bins"', None),
+    ):
+        arguments = ["launch", "--assets", assets, *(["--partition", partition] if partition else [])]
+        launched = dg(cloned, *arguments)
+        assert launched.returncode == 0, launched.stdout[-3000:] + launched.stderr[-3000:]
+    assert (cloned / "artifacts" / "sample_corpus" / "combined_bins" / "val" / "val.bin").stat().st_size > 0
+
+
+@pytest.mark.slow
+@pytest.mark.shared
+def test_real_text_declared_in_yaml_alone_goes_through_dg_launch_and_passes_every_check(
+    cloned: Path, shared: Path
+) -> None:
+    import dagster as dagster_api
+    import numpy as np
+    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+    from tokenizers import Tokenizer
+
+    from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import source_texts
+
+    home = cloned / "home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    (cloned / ".env").write_text(f"DAGSTER_HOME={home}\n")
+    folder = cloned / "dataprep_assets" / "defs" / "real_text"
+    folder.mkdir()
+    declaration = sample_attributes(
+        dataset="real_text",
+        source={"kind": "local", "path": str(shared / "data" / "corpus")},
+        splits={"train": ["train/**"], "val": ["validation/**"], "test": ["test/**"]},
+        tokenizer={"path": str(shared / "tokenizers" / "qwen3"), "name": "qwen3"},
+        shards={"count": 1},
+    )
+    text = yaml.safe_dump({"type": "dataprep_assets.components.TokenizedCorpus", "attributes": declaration})
+    (folder / "defs.yaml").write_text(text)
+    launches: list[tuple[list[str], str | None]] = [
+        (["manifest", "engine_certificate"], None),
+        *(([f"{split}/snapshot", f"{split}/token_bins"], f"{split}-00000") for split in ("train", "val", "test")),
+        (
+            [f"{split}/combined_bins" for split in ("train", "val", "test")]
+            + ["nanogpt_bins", "megatron_bins", "datatrove_bins", "olmo_bins"],
+            None,
+        ),
+    ]
+    for names, partition in launches:
+        selection = " or ".join(f'key:"real_text/{name}"' for name in names)
+        launched = dg(cloned, "launch", "--assets", selection, *(["--partition", partition] if partition else []))
+        assert launched.returncode == 0, launched.stdout[-3000:] + launched.stderr[-3000:]
+    from dataprep_assets.pipelines.corpus.corpus_asset import CorpusAssets
+    from dataprep_assets.pipelines.corpus.corpus_checks import corpus_checks
+
+    dataset = CorpusAssets(declared(CorpusDeclaration, declaration, folder / "defs.yaml"))
+    keys = [key for checks in corpus_checks(dataset) for key in checks.check_keys]
+    with dagster_api.DagsterInstance.from_config(str(home)) as instance:
+        records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+    passed = [k for k, record in records.items() if record.status == AssetCheckExecutionRecordStatus.SUCCEEDED]
+    assert set(passed) == set(keys)
+    reference = Tokenizer.from_file(str(shared / "tokenizers" / "qwen3" / "tokenizer.json"))
+    reference.encode_special_tokens = True
+    for split, source in (("val", "validation"), ("test", "test")):
+        expected: list[int] = []
+        for encoding in reference.encode_batch(
+            source_texts(shared / "data" / "corpus" / source), add_special_tokens=False
+        ):
+            expected += [*encoding.ids, 151643]
+        written = np.fromfile(cloned / "artifacts" / "real_text" / "nanogpt_bins" / f"{split}.bin", "<u4")
+        assert np.array_equal(written, expected)

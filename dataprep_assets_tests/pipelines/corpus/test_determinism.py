@@ -1,0 +1,341 @@
+"""The same work gives the same bytes and receipts anywhere; a change rebuilds exactly what it touches."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from dataprep_assets.errors import BadRecordError, CorruptSourceError, IntegrityError, MissingArtifactError
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.receipt import Receipt, damage, read_receipt
+from dataprep_assets.pipelines.corpus import token_stream
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.engine_certificate import load_bundle
+from dataprep_assets.pipelines.corpus.status import stale
+from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
+from dataprep_assets_tests.pipelines.corpus.pipeline import (
+    SAMPLE,
+    Outcome,
+    data_files,
+    debris,
+    receipts,
+    run_pipeline,
+    sample_declaration,
+)
+from dataprep_assets_tests.pipelines.corpus.shards import (
+    ShardWork,
+    certificate,
+    shard_work,
+    source,
+    stream_plan,
+    write_lines,
+)
+
+pytestmark = pytest.mark.slow
+
+SHARDS = ["token_bins/test-00000", *(f"token_bins/train-0000{i}" for i in range(3)), "token_bins/val-00000"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The root of a finished run with one worker."""
+    root = tmp_path_factory.mktemp("built")
+    run_pipeline(sample_declaration(), root)
+    return root
+
+
+def copy_in_another_order(target: Path) -> Path:
+    """The sample's data created last file first, so that directories list otherwise."""
+    files = sorted((p for p in (SAMPLE / "data").rglob("*") if p.is_file()), reverse=True)
+    for number, path in enumerate(files):
+        place = target / path.relative_to(SAMPLE / "data")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        for filler in range(number % 3):  # other entries in the directory, gone again
+            (place.parent / f"filler{filler}").touch()
+        shutil.copy(path, place)
+        for filler in range(number % 3):
+            (place.parent / f"filler{filler}").unlink()
+    return target
+
+
+@pytest.mark.parametrize("workers", [2, 7])
+def test_worker_count_paths_and_listing_order_change_no_byte_and_no_receipt(
+    built: Path, tmp_path: Path, workers: int
+) -> None:
+    data = copy_in_another_order(tmp_path / "elsewhere" / "data")
+    tokenizer = Path(shutil.copytree(SAMPLE / "tokenizer", tmp_path / "elsewhere" / "tokenizer"))
+    root = tmp_path / "another" / "root"
+    run_pipeline(sample_declaration(data, tokenizer), root, workers)
+    assert data_files(root) == data_files(built)
+    assert receipts(root) == receipts(built)
+    assert str(tmp_path) not in "".join(p.read_text() for p in root.rglob("*.json*"))
+    assert debris(root) == []
+
+
+def test_a_worker_count_changed_half_way_changes_no_byte(built: Path, tmp_path: Path) -> None:
+    corpus = sample_declaration()
+    works = prepared_works(corpus, built, tmp_path)
+    outcomes = build_token_bins(works, workers=2)
+    next(outcomes), next(outcomes), next(outcomes)
+    outcomes.close()
+    for count in (7, 1):
+        finished = list(build_token_bins(works, workers=count))
+    assert all(result.reused for result in finished)
+    assert {k: v for k, v in data_files(built).items() if "/token_bins/" in k} == data_files(tmp_path)
+    assert debris(tmp_path) == []
+
+
+def prepared_works(corpus: CorpusDeclaration, built: Path, root: Path) -> list[ShardWork]:
+    from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
+    from dataprep_assets.pipelines.corpus.engine_certificate import stream_plan as declared_plan
+    from dataprep_assets.pipelines.corpus.manifest import load_manifest
+    from dataprep_assets.pipelines.corpus.shard_work import shard_works
+
+    store = LocalArtifacts(built)
+    manifest = load_manifest(corpus, store)
+    plan = declared_plan(corpus, load_certificate(corpus, store))
+    works = shard_works(corpus, store, manifest, plan, manifest.plan)
+    return [replace(work, store=LocalArtifacts(root)) for work in works]
+
+
+# Keys
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> ShardWork:
+    return shard_work(tmp_path, stream_plan(), [source(write_lines(tmp_path / "f.jsonl.zst", ["a", "b"]))])
+
+
+def test_a_key_changes_with_all_that_decides_a_byte(work: ShardWork, monkeypatch: pytest.MonkeyPatch) -> None:
+    (file,) = work.files
+    changes: dict[str, Any] = {
+        "tokenizer_digest": "0" * 64,
+        "special_tokens": "match",
+        "separator_id": 5,
+        "bos_id": 5,
+        "dtype": "uint32",
+        "text_field": "body",
+        "bad_records": "drop",
+    }
+    keys = [work.key]
+    keys += [replace(work, plan=replace(work.plan, **{name: value})).key for name, value in changes.items()]
+    keys += [
+        replace(work, files=(replace(file, **change),)).key
+        for change in (
+            {"sha256": "0" * 64},
+            {"label": "train/g.jsonl.zst"},
+            {"format": "parquet"},
+            {"compression": None},
+        )
+    ]
+    keys += [replace(work, files=(file, file)).key, replace(work, budget=0.5).key]
+    monkeypatch.setattr(token_stream, "STREAM_VERSION", token_stream.STREAM_VERSION + 1)
+    keys.append(work.key)
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_key_does_not_change_with_places_sampling_or_the_certificate(work: ShardWork, tmp_path: Path) -> None:
+    (file,) = work.files
+    same = [
+        replace(work, store=LocalArtifacts(tmp_path / "other")),
+        replace(work, sizes=(0,)),
+        replace(work, files=(replace(file, path=tmp_path / "g"),)),
+        replace(work, plan=replace(work.plan, tokenizer=tmp_path, sample_rate=0.5)),
+        replace(work, plan=replace(work.plan, certificate=replace(certificate(), compared={}).to_json())),
+    ]
+    assert {other.key for other in same} == {work.key}
+
+
+# Changes
+
+
+class Corpus:
+    """A copy of the sample that a test may change, built once, and what later runs do."""
+
+    def __init__(self, folder: Path, built: Path) -> None:
+        self.data = Path(shutil.copytree(SAMPLE / "data", folder / "data"))
+        self.tokenizer = Path(shutil.copytree(SAMPLE / "tokenizer", folder / "tokenizer"))
+        self.root = Path(shutil.copytree(built, folder / "root"))
+        self.store = LocalArtifacts(self.root)
+
+    def declared(self, **changes: Any) -> CorpusDeclaration:
+        return sample_declaration(self.data, self.tokenizer, **changes)
+
+    def stale(self, **changes: Any) -> list[str]:
+        return [name.removeprefix("sample_corpus/") for name in stale(self.declared(**changes), self.store)]
+
+    def run(self, **changes: Any) -> Outcome:
+        return run_pipeline(self.declared(**changes), self.root, 2)
+
+    def rewrite(self, name: str, old: bytes, new: bytes) -> None:
+        """Change bytes of a source file's text."""
+        path = self.data / name
+        raw = zstandard.ZstdDecompressor().decompress(path.read_bytes())
+        assert old in raw
+        path.write_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(raw.replace(old, new, 1)))
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, built: Path) -> Corpus:
+    return Corpus(tmp_path, built)
+
+
+def shards_built(outcome: Outcome) -> list[str]:
+    return sorted(name for name in outcome.built if name.startswith("token_bins"))
+
+
+def test_nothing_changed_is_nothing_to_do(corpus: Corpus) -> None:
+    assert corpus.stale() == []
+    assert corpus.run().built == []
+
+
+def test_output_workers_verification_and_sampling_rebuild_nothing(corpus: Corpus) -> None:
+    for changes in (
+        {"workers": 5},
+        {"sample_rate": 0.5},
+        {"verify": "size"},
+        {"description": "x"},
+        {"sensitive": True},
+    ):
+        assert corpus.stale(**changes) == []
+        assert corpus.run(**changes).built == []
+
+
+def test_a_changed_source_file_rebuilds_the_shard_that_holds_it(corpus: Corpus) -> None:
+    name = "train/chunk2/example_train_0.jsonl.zst"
+    entries = [
+        json.loads(line) for line in (corpus.root / "sample_corpus/manifest/manifest.jsonl").read_bytes().splitlines()
+    ]
+    (ordinal,) = [e["ordinal"] for e in entries if e["relpath"] == name]
+    plan = json.loads((corpus.root / "sample_corpus/manifest/shard_plan.json").read_bytes())
+    (shard,) = [key for key, (first, stop) in plan.items() if first <= ordinal < stop]
+    corpus.rewrite(name, b" the ", b" teh ")
+    assert corpus.stale()
+    outcome = corpus.run()
+    assert shards_built(outcome) == [f"token_bins/{shard}"]
+    assert [n for n in outcome.built if n.startswith("snapshot")] == [f"snapshot/{shard}"]
+    assert [n for n in outcome.built if n.startswith("combined")] == ["combined_bins/train"]
+    assert corpus.stale() == []
+
+
+def test_one_flipped_bit_of_the_same_length_is_seen_and_touches_one_shard(corpus: Corpus) -> None:
+    path = corpus.data / "validation/chunk1/example_holdout_0.jsonl.zst"
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1  # in the checksum
+    path.write_bytes(raw)
+    assert corpus.stale() == ["snapshot/val-00000"]
+    outcome = corpus.run()
+    assert list(outcome.failed) == ["val-00000"]
+    assert isinstance(outcome.failed["val-00000"], CorruptSourceError)
+    assert shards_built(outcome) == []
+
+
+def test_a_changed_tokenizer_rebuilds_every_shard(corpus: Corpus) -> None:
+    path = corpus.tokenizer / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"note": "other bytes"}))
+    load_bundle.cache_clear()  # a new process would read it anew
+    assert corpus.stale() == ["engine_certificate"]
+    outcome = corpus.run()
+    assert shards_built(outcome) == SHARDS
+    assert not [n for n in outcome.built if n.startswith(("snapshot", "manifest"))]
+    load_bundle.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"document": {"separator": "<|endoftext|>", "bos": "<|endoftext|>"}}, {"dtype": "uint32"},
+        {"document": {"separator": "<|pad|>"}}, {"bad_records": {"policy": "drop"}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_changed_setting_of_the_stream_rebuilds_every_shard(corpus: Corpus, changes: dict[str, Any]) -> None:
+    assert sorted(corpus.stale(**changes)) == SHARDS
+    assert shards_built(corpus.run(**changes)) == SHARDS
+    assert corpus.stale(**changes) == []
+    assert debris(corpus.root) == []
+
+
+def test_another_view_or_shard_count_rebuilds_only_what_differs(corpus: Corpus) -> None:
+    assert corpus.run(views=["nanogpt"], olmo_sequence_length=128).built == []
+    assert corpus.run(olmo_sequence_length=128).built == ["olmo_bins"]
+    assert "token_bins/val-00000" in corpus.run(shards={"count": 2}).reused
+
+
+def test_an_added_file_of_a_split_leaves_the_other_splits_shards(corpus: Corpus) -> None:
+    shutil.copy(
+        corpus.data / "test/chunk1/example_holdout_0.jsonl.zst", corpus.data / "validation/chunk1/more.jsonl.zst"
+    )
+    assert corpus.stale() == ["manifest"]
+    outcome = corpus.run()
+    assert shards_built(outcome) == ["token_bins/val-00001"]  # its first shard holds what it held
+
+
+@pytest.mark.parametrize("damaged", ["tokens.bin", "document_ends.bin", "receipt.json"])
+def test_a_damaged_shard_alone_is_rebuilt_to_the_same_bytes(corpus: Corpus, built: Path, damaged: str) -> None:
+    path = corpus.root / "sample_corpus/token_bins/train-00001" / damaged
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+    assert corpus.stale() == ["token_bins/train-00001"]
+    assert shards_built(corpus.run()) == ["token_bins/train-00001"]
+    assert data_files(corpus.root) == data_files(built)
+
+
+@pytest.mark.parametrize("name", ["manifest.jsonl", "shard_plan.json", "receipt.json"])
+def test_a_damaged_manifest_is_stale_and_is_rebuilt(corpus: Corpus, built: Path, name: str) -> None:
+    path = corpus.root / "sample_corpus/manifest" / name
+    path.write_bytes(path.read_bytes()[:-10])
+    assert corpus.stale() == ["manifest"]
+    assert corpus.run().built == ["manifest"]
+    assert data_files(corpus.root) == data_files(built)
+
+
+def test_a_damaged_snapshot_is_stale_and_is_rebuilt(corpus: Corpus) -> None:
+    (corpus.root / "sample_corpus/snapshot/val-00000/receipt.json").write_text("{}")
+    assert corpus.stale() == ["snapshot/val-00000"]
+    assert corpus.run().built == ["snapshot/val-00000"]
+
+
+def test_a_missing_shard_is_an_error_and_not_a_shorter_file(corpus: Corpus) -> None:
+    from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins
+    from dataprep_assets.pipelines.corpus.manifest import load_manifest
+
+    shutil.rmtree(corpus.root / "sample_corpus/token_bins/train-00001")
+    declared = corpus.declared()
+    with pytest.raises(MissingArtifactError, match=r"sample_corpus/train: 1 of 3 shards are not there: train-00001"):
+        build_combined_bins(declared, corpus.store, load_manifest(declared, corpus.store), "train")
+
+
+def test_a_shard_made_with_other_settings_is_not_joined(corpus: Corpus) -> None:
+    from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins
+    from dataprep_assets.pipelines.corpus.manifest import load_manifest
+
+    other = sample_declaration(corpus.data, corpus.tokenizer, dtype="uint32")
+    works = prepared_works(other, corpus.root, corpus.root)
+    list(build_token_bins([w for w in works if w.partition == "train-00001"], workers=1))
+    declared = corpus.declared()
+    with pytest.raises(IntegrityError, match="made with different settings"):
+        build_combined_bins(declared, corpus.store, load_manifest(declared, corpus.store), "train")
+
+
+def test_a_failing_rebuild_leaves_the_old_artifact_whole(corpus: Corpus, built: Path) -> None:
+    corpus.rewrite("test/chunk1/example_holdout_0.jsonl.zst", b'{"text"', b'{"text')
+    outcome = corpus.run()
+    assert isinstance(outcome.failed["test-00000"], BadRecordError)
+    directory = corpus.root / "sample_corpus/token_bins/test-00000"
+    assert whole(directory).key == whole(built / "sample_corpus/token_bins/test-00000").key
+    combined = corpus.root / "sample_corpus/combined_bins/test"
+    assert whole(combined).key == whole(built / "sample_corpus/combined_bins/test").key
+
+
+def whole(directory: Path) -> Receipt:
+    """The receipt of an artifact without a defect."""
+    receipt = read_receipt(directory)
+    assert receipt is not None
+    assert damage(directory, receipt) == []
+    return receipt

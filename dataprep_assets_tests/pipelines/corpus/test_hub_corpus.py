@@ -1,0 +1,103 @@
+"""A corpus on a hub: mirrored, verified, tokenized; through Dagster, against a real HTTP server."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.integrity.receipt import read_receipt
+from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
+from dataprep_assets_tests.project import SAMPLE, Project, project, sample_attributes
+
+
+def tree() -> dict[str, bytes]:
+    files = {p.relative_to(SAMPLE / "data").as_posix(): p.read_bytes() for p in (SAMPLE / "data").rglob("*.zst")}
+    return {**files, "README.md": b"# data\n"}
+
+
+@pytest.fixture
+def hub() -> Iterator[HubServer]:
+    with HubServer(tree(), repo_id="org/corpus") as server:
+        yield server
+
+
+def attributes(hub: HubServer, folder: Path, **changes: object) -> dict[str, object]:
+    source = {
+        "kind": "hub",
+        "repo": "org/corpus",
+        "revision": "main",
+        "endpoint": hub.endpoint,
+        "cache_dir": str(folder / "hub"),
+    }
+    return sample_attributes(**{"source": source, "shards": {"count": 7}, "views": ["nanogpt"], **changes})
+
+
+def test_a_hub_corpus_has_the_bytes_of_the_same_local_corpus(hub: HubServer, tmp_path: Path) -> None:
+    with (
+        project(attributes(hub, tmp_path / "a"), tmp_path / "a") as remote,
+        project(sample_attributes(shards={"count": 7}, views=["nanogpt"]), tmp_path / "b") as local,
+    ):
+        remote.run_all()
+        local.run_all()
+        for split in ("train", "val", "test"):
+            name = f"{split}.bin"
+            assert (remote.directory("nanogpt_bins") / name).read_bytes() == (
+                local.directory("nanogpt_bins") / name
+            ).read_bytes()
+        entries = [
+            json.loads(line) for line in (remote.directory("manifest") / "manifest.jsonl").read_bytes().splitlines()
+        ]
+        assert {e["commit"] for e in entries} == {hub.commit}
+        assert all(
+            e["path"] == f"hf://datasets/org/corpus@{hub.commit}/{e['relpath']}" and e["sha256"] for e in entries
+        )
+        assert [e["relpath"] for e in entries if e["split"] == "train"][2:5] == [
+            "train/chunk1/example_train_2.jsonl.zst",
+            "train/chunk1/example_train_10.jsonl.zst",
+            "train/chunk2/example_train_0.jsonl.zst",
+        ]
+        offline = sample_attributes(
+            source={"kind": "hf_cache", "path": str(tmp_path / "a" / "hub" / "datasets--org--corpus")},
+            shards={"count": 7},
+            views=["nanogpt"],
+        )
+        with project(offline, tmp_path / "c") as cached:
+            cached.run_all()
+            for split in ("train", "val", "test"):
+                remote_receipt = read_receipt(remote.directory("combined_bins", split))
+                cached_receipt = read_receipt(cached.directory("combined_bins", split))
+                assert remote_receipt is not None
+                assert cached_receipt is not None
+                assert cached_receipt.content == remote_receipt.content
+
+
+def mirrored(made: Project) -> None:
+    assert made.run([made.dataset.key("manifest"), made.dataset.key("engine_certificate")]).success
+
+
+def test_a_moved_branch_changes_nothing_until_the_manifest_is_made_again(hub: HubServer, tmp_path: Path) -> None:
+    with project(attributes(hub, tmp_path), tmp_path) as made:
+        mirrored(made)
+        first = hub.commit
+        hub.move_branch(
+            {**tree(), "train/chunk1/example_train_0.jsonl.zst": tree()["test/chunk1/example_holdout_0.jsonl.zst"]}
+        )
+        assert made.tokenize("train").success
+        snapshot = made.root.parent / "hub" / "datasets--org--corpus" / "snapshots"
+        assert {p.name for p in snapshot.iterdir()} == {first}
+
+
+def test_a_file_that_the_hub_lost_is_named_and_its_shard_alone_fails(hub: HubServer, tmp_path: Path) -> None:
+    with project(attributes(hub, tmp_path), tmp_path) as made:
+        mirrored(made)
+        lost = "train/chunk2/example_train_0.jsonl.zst"
+        hub.fail(lost, "missing", first=1, times=None)
+        hub.fail(lost, "missing", method="HEAD", first=1, times=None)
+        outcome = made.tokenize("train")
+        assert not outcome.success
+        assert lost in failure_of(outcome)
+        assert len(made.instance.get_materialized_partitions(made.dataset.key("snapshot", "train"))) == 6
+        hub.heal()
+        assert made.tokenize("train").success

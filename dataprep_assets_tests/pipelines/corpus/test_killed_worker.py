@@ -1,0 +1,86 @@
+"""A tokenizing worker killed half-way: its run names the shard and reports what is finished, the next one goes on."""
+
+import os
+import signal
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.integrity.receipt import NAME
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, receipts, run_pipeline
+from dataprep_assets_tests.project import project
+
+SHARDS = 12
+
+
+def token_bins(root: Path) -> dict[str, bytes]:
+    return {name: data for name, data in data_files(root).items() if name.startswith("tiny/token_bins/")}
+
+
+class Killer(threading.Thread):
+    """Kills a worker of this process as soon as some shards are committed; `there` are those, with their times."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(daemon=True)
+        self._root = root
+        self.there: dict[str, int] = {}
+        self.killed: int | None = None
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        while self.killed is None and not self.done.wait(0.01):
+            found = {p.parent.name: p.stat().st_mtime_ns for p in self._root.glob(f"tiny/token_bins/*/{NAME}")}
+            if 3 <= len(found) < SHARDS and (workers := self._workers()):
+                self.there, self.killed = found, workers[0]
+                os.kill(workers[0], signal.SIGKILL)
+
+    @staticmethod
+    def _workers() -> list[int]:
+        found = []
+        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            with suppress(OSError):  # it has ended meanwhile
+                if b"execution.processes import serve" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(int(pid))
+        return found
+
+
+@pytest.mark.slow
+def test_a_killed_worker_fails_its_run_at_once_and_the_next_run_does_the_rest(tmp_path: Path) -> None:
+    declared = attributes(write_corpus(tmp_path / "corpus", SHARDS, documents=20_000), SHARDS, views=[])
+    with project(declared, tmp_path / "disturbed") as made:
+        key = made.dataset.key
+        assert made.run([key("manifest"), key("engine_certificate")]).success
+        killer = Killer(made.root)
+        killer.start()
+        outcome = made.tokenize("train")
+        killer.done.set()
+        killer.join()
+        assert killer.killed is not None, "no worker was caught"
+        assert not outcome.success
+        (failure,) = [
+            e.step_failure_data for e in outcome.get_step_failure_events() if e.step_key and "checks" not in e.step_key
+        ]
+        assert failure.error is not None
+        message = (failure.error.cause or failure.error).message
+        assert "train-" in message, "the shard is named"
+        assert "killed by signal 9" in message
+        assert "run it again" in message
+        reported = made.instance.get_materialized_partitions(key("token_bins", "train"))
+        assert reported < set(made.shards("train"))
+        # each of the two workers may have committed a shard of which the run had not heard yet; receipts know it
+        assert len(killer.there.keys() - reported) <= 2
+        assert made.tokenize("train").success
+        assert made.instance.get_materialized_partitions(key("token_bins", "train")) == set(made.shards("train"))
+        kept = {name: (made.directory("token_bins", name) / NAME).stat().st_mtime_ns for name in killer.there}
+        assert kept == killer.there, "what was committed is not made again"
+        run_pipeline(CorpusDeclaration.model_validate(declared), tmp_path / "quiet", workers=2)
+        assert token_bins(made.root) == token_bins(tmp_path / "quiet")
+        quiet = receipts(tmp_path / "quiet")
+        assert {k: v for k, v in receipts(made.root).items() if k in quiet and "token_bins" in k} == {
+            k: v for k, v in quiet.items() if "token_bins" in k
+        }
+        assert debris(made.root) == []

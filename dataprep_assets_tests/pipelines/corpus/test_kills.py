@@ -1,0 +1,313 @@
+"""A run killed at any write point and started again ends as if nothing had happened."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import WorkerDiedError
+from dataprep_assets.execution.processes import Task, WorkerPool
+from dataprep_assets_tests.faults.armed import Role, armed, passed
+from dataprep_assets_tests.pipelines.corpus.pipeline import (
+    SAMPLE,
+    data_files,
+    debris,
+    receipts,
+    run_pipeline,
+    sample_declaration,
+)
+
+pytestmark = pytest.mark.slow
+
+GUARD_SECONDS = 600
+"""No run over the sample corpus takes longer, unless it hangs."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One logged write point: who, its process, its number in that process, what, where below the root."""
+
+    role: Role
+    pid: int
+    number: int
+    what: str
+    path: str
+
+    @property
+    def kind(self) -> tuple[str, str, str]:
+        """Equal for points that differ only in which shard, file, split or view they are about."""
+        path = re.sub(r"-[0-9a-f]{16}", "-KEY", re.sub(r"/\d{8}\.", "/ORDINAL.", self.path))
+        path = re.sub(
+            r"(nanogpt|megatron|datatrove|olmo)_bins", "VIEW", re.sub(r"(train|val|test)(-\d{5})?", "PART", path)
+        )
+        path = re.sub(r"-KEY/(?!final$|ORDINAL).+", "-KEY/FILE", path)
+        path = re.sub(r"(manifest|engine_certificate|VIEW|(snapshot|combined_bins)/(.staging/)?PART)", "NAME", path)
+        path = path.replace("sample_corpus/.staging/", "sample_corpus/")
+        return self.role, self.what, path
+
+    @property
+    def encoded(self) -> str | None:
+        """`shard/ordinal` when this point begins to encode a file."""
+        found = re.search(r"/([a-z]+-\d{5})-[0-9a-f]{16}/(\d{8})\.tokens$", self.path)
+        return f"{found[1]}/{found[2]}" if found and self.what == "open" else None
+
+    @property
+    def finished(self) -> str | None:
+        """`shard/ordinal` when this point ends the encoding of a file."""
+        found = re.search(r"/([a-z]+-\d{5})-[0-9a-f]{16}/(\d{8})\.json$", self.path)
+        return f"{found[1]}/{found[2]}" if found and self.what == "os.rename" else None
+
+
+class Run:
+    """One run of the pipeline in a process of its own, watched, and killed where it is told."""
+
+    def __init__(
+        self,
+        home: Path,
+        root: Path,
+        *,
+        role: Role = "parent",
+        at: int = 0,
+        workers: int = 1,
+        by: signal.Signals = signal.SIGKILL,
+    ) -> None:
+        environment = armed(home, root, role, at, by)
+        self.home, self.root, self._errors = home, root, home / "stderr"
+        command = [
+            sys.executable,
+            "-m",
+            "dataprep_assets_tests.pipelines.corpus.pipeline",
+            SAMPLE / "data",
+            SAMPLE / "tokenizer",
+            root,
+            str(workers),
+        ]
+        with open(self._errors, "wb") as errors:
+            self.process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors)
+
+    def wait(self) -> int:
+        """The exit code."""
+        return self.process.wait(GUARD_SECONDS)
+
+    def finish(self) -> "Run":
+        """Wait for a run that should succeed."""
+        assert self.wait() == 0, self.errors
+        return self
+
+    @property
+    def errors(self) -> str:
+        """What it wrote to stderr."""
+        return self._errors.read_text(errors="replace")
+
+    @property
+    def points(self) -> list[Point]:
+        """The write points so far, oldest first."""
+        found = []
+        for line in passed(self.home):
+            role, pid, number, what, path = line.split(" ", 4)
+            found.append(
+                Point(
+                    "worker" if role == "worker" else "parent",
+                    int(pid),
+                    int(number),
+                    what,
+                    path.replace(f"{self.root}/", ""),
+                )
+            )
+        return found
+
+    def living(self) -> set[int]:
+        """Processes of this run that are still there."""
+        return {pid for pid in {p.pid for p in self.points} if _alive(pid)}
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """What the pipeline leaves when nothing happens; `prepared` holds its manifest, snapshots and certificate only."""
+
+    files: dict[str, bytes]
+    receipts: dict[str, dict]
+    points: list[Point]
+    prepared: Path
+    prepared_points: list[Point]
+
+    def differences(self, root: Path) -> list[str]:
+        """How a root differs from it; empty when it does not, and nothing lies about."""
+        files, found = data_files(root), receipts(root)
+        return [
+            *(f"{name}: missing or extra" for name in files.keys() ^ self.files.keys()),
+            *(f"{name}: other bytes" for name in files.keys() & self.files.keys() if files[name] != self.files[name]),
+            *(f"{name}: other receipt" for name in self.receipts if found.get(name) != self.receipts[name]),
+            *(f"{name}: debris" for name in debris(root)),
+        ]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    root = folder / "root"
+    run = Run(folder / "first", root).finish()
+    prepared = folder / "prepared"
+    for name in ("manifest", "snapshot", "engine_certificate"):
+        shutil.copytree(root / "sample_corpus" / name, prepared / "sample_corpus" / name)
+    second = Run(folder / "second", Path(shutil.copytree(prepared, folder / "again"))).finish()
+    assert debris(root) == []
+    return Undisturbed(data_files(root), receipts(root), run.points, prepared, second.points)
+
+
+def one_of_each_kind(points: Iterable[Point]) -> list[Point]:
+    """The middle point of every kind: not always the first shard's."""
+    by_kind: dict[tuple[str, str, str], list[Point]] = {}
+    for point in points:
+        by_kind.setdefault(point.kind, []).append(point)
+    return [members[len(members) // 2] for members in by_kind.values()]
+
+
+def killed_and_run_again(
+    undisturbed: Undisturbed, folder: Path, point: Point, start: Path | None, workers: int = 1
+) -> list[str]:
+    """Defects after a run killed at a point and an ordinary run; none is right. `start` is the root to begin with."""
+    root = folder / "root"
+    if start is not None:
+        shutil.copytree(start, root)
+    killed = Run(folder / "killed", root, role=point.role, at=point.number, workers=workers)
+    code = killed.wait()
+    defects = []
+    if point.role == "parent" and code != -signal.SIGKILL:
+        defects.append(f"the parent was not killed: exit code {code}: {killed.errors}")
+    if point.role == "worker" and (code != 1 or "WorkerDiedError" not in killed.errors):
+        defects.append(f"the worker's death was not told: exit code {code}: {killed.errors}")
+    elif point.role == "worker" and not re.search(r"(encode|seal):(train|val|test)-\d{5}:.*signal 9", killed.errors):
+        defects.append(f"the message does not name the shard: {killed.errors}")
+    deadline = time.monotonic() + 120
+    while killed.living() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    defects += [f"process {pid} outlived the run" for pid in killed.living()]
+    again = Run(folder / "again", root, workers=workers).finish()
+    begun = {p.encoded for p in killed.points} - {None}
+    last = {p.pid: p for p in killed.points}.values()  # logged, and perhaps not made
+    done = {p.finished for p in killed.points if p not in last} - {None}
+    redone = {p.encoded for p in again.points} & begun
+    if len(redone) > workers or redone & done:
+        defects.append(f"files encoded twice: {redone}, of which finished {redone & done}")
+    defects += undisturbed.differences(root)
+    shutil.rmtree(root)
+    return [f"killed at {point.number} {point.kind}: {defect}" for defect in defects]
+
+
+def defects_of(
+    undisturbed: Undisturbed, folder: Path, points: Sequence[Point], start: Path | None, workers: int = 1
+) -> list[str]:
+    """All defects of a matrix of points, two at a time."""
+
+    def defects(numbered: tuple[int, Point]) -> list[str]:
+        number, point = numbered
+        return killed_and_run_again(undisturbed, folder / f"{number:03d}", point, start, workers)
+
+    with ThreadPoolExecutor(2) as threads:
+        return [defect for found in threads.map(defects, enumerate(points)) for defect in found]
+
+
+def is_preparation(point: Point) -> bool:
+    return any(
+        f"sample_corpus/{name}" in point.path.replace(".staging/", "") for name in ("manifest", "snapshot", "engine")
+    )
+
+
+def test_a_parent_killed_before_the_token_bins_leaves_a_run_that_ends_the_same(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    points = one_of_each_kind(p for p in undisturbed.points if p.role == "parent" and is_preparation(p))
+    assert len(points) > 8
+    assert defects_of(undisturbed, tmp_path, points, None) == []
+
+
+def test_a_parent_killed_at_any_later_write_point_leaves_a_run_that_ends_the_same(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    points = one_of_each_kind(p for p in undisturbed.prepared_points if p.role == "parent" and not is_preparation(p))
+    assert len(points) > 12
+    assert defects_of(undisturbed, tmp_path, points, undisturbed.prepared) == []
+
+
+def test_a_worker_killed_at_any_write_point_is_named_at_once_and_costs_one_file(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    points = one_of_each_kind(p for p in undisturbed.prepared_points if p.role == "worker")
+    assert len(points) > 15
+    assert defects_of(undisturbed, tmp_path, points, undisturbed.prepared) == []
+
+
+def test_a_run_killed_while_it_replaces_older_artifacts_leaves_a_run_that_ends_the_same(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    older = tmp_path / "older"
+    shutil.copytree(undisturbed.prepared, older)
+    document = {"separator": "<|endoftext|>", "bos": "<|endoftext|>"}
+    run_pipeline(sample_declaration(document=document), older)
+    replacing = Run(tmp_path / "replacing", Path(shutil.copytree(older, tmp_path / "replaced"))).finish()
+    assert undisturbed.differences(replacing.root) == []
+    fresh = {p.kind for p in undisturbed.points}
+    points = one_of_each_kind(p for p in replacing.points if p.kind not in fresh)
+    assert {p.role for p in points} == {"parent", "worker"}
+    assert defects_of(undisturbed, tmp_path, points, older) == []
+
+
+@pytest.mark.parametrize("at", [5, 8, 40])
+def test_with_two_workers_a_killed_one_costs_at_most_the_files_at_work(
+    undisturbed: Undisturbed, tmp_path: Path, at: int
+) -> None:
+    point = Point("worker", 0, at, "", "")
+    assert killed_and_run_again(undisturbed, tmp_path, point, undisturbed.prepared, workers=2) == []
+
+
+def test_twenty_interruptions_leave_no_debris_and_the_same_bytes(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(undisturbed.prepared, tmp_path / "root"))
+    for number in range(20):
+        # the first ten at the first write, before a file can be finished, then ever further into what is left
+        at = max(1, 7 * (number - 10))
+        run = Run(tmp_path / f"{number:02d}", root, workers=2, at=at, by=signal.SIGINT)
+        assert run.wait() != 0, f"run {number} was not interrupted"
+        assert "KeyboardInterrupt" in run.errors
+        while run.living():
+            time.sleep(0.01)
+    Run(tmp_path / "last", root, workers=2).finish()
+    assert undisturbed.differences(root) == []
+
+
+def test_a_worker_that_is_killed_ends_the_run_within_seconds() -> None:
+    with WorkerPool(2) as pool:
+        pool.submit(Task("encode:train-00000:7", time.sleep, (GUARD_SECONDS,)))
+        pool.submit(Task("encode:train-00000:8", time.sleep, (GUARD_SECONDS,)))
+        pids = pool.pids
+        assert len(pids) == 2
+        time.sleep(0.5)
+        started = time.monotonic()
+        os.kill(pids[0], signal.SIGKILL)
+        with pytest.raises(WorkerDiedError, match=r"encode:train-00000:[78]: .*killed by signal 9"):
+            list(pool.events())
+        assert time.monotonic() - started < GUARD_SECONDS / 2
+    assert not any(map(_alive, pids))
+
+
+def test_a_worker_that_exits_is_told_from_one_that_is_killed() -> None:
+    with WorkerPool(1) as pool:
+        pool.submit(Task("encode:val-00000:0", os._exit, (3,)))
+        with pytest.raises(WorkerDiedError, match=r"encode:val-00000:0: .*exit code 3"):
+            list(pool.events())

@@ -1,0 +1,121 @@
+"""Manifest proofs: what the source lost, gained or changed is named, and so is a hole or an overlap of the plan."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from dataprep_assets.errors import SourceError
+from dataprep_assets.pipelines.corpus.manifest_proofs import count_matches, entries_resolve, plan_covers
+from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
+from dataprep_assets_tests.pipelines.corpus.sample_shards import INCLUDE, SAMPLE, SPLITS, Sample
+
+ONE = "train/chunk1/example_train_10.jsonl.zst"
+
+
+def resolve(entry: ManifestEntry) -> Path:
+    return SAMPLE / "data" / entry.relpath
+
+
+def relisted(sample: Sample, **changes: object) -> list[SourceFile]:
+    return [replace(f, **changes) if f.relpath == ONE else f for f in sample.listed]  # type: ignore[arg-type]
+
+
+def test_the_same_listing_in_another_order_matches(sample: Sample) -> None:
+    found = count_matches(sample.entries, sample.listed[::-1], INCLUDE, SPLITS)
+    assert found.passed
+    assert found.facts["files"] == found.facts["files_in_source"] == len(sample.listed)
+
+
+def test_a_lost_file_is_named(sample: Sample) -> None:
+    found = count_matches(sample.entries, [f for f in sample.listed if f.relpath != ONE], INCLUDE, SPLITS)
+    assert not found.passed
+    assert f"1 files of the manifest are not in the source: {ONE}" in found.summary
+
+
+def test_a_new_file_is_named_if_the_globs_want_it(sample: Sample) -> None:
+    readme = SourceFile(relpath="README.md", size_bytes=1)
+    assert count_matches(sample.entries, [*sample.listed, readme], INCLUDE, SPLITS).passed
+    new = SourceFile(relpath="train/chunk3/new.jsonl.zst", size_bytes=1)
+    found = count_matches(sample.entries, [*sample.listed, new], INCLUDE, SPLITS)
+    assert not found.passed
+    assert "1 files of the source are not in the manifest: train/chunk3/new.jsonl.zst" in found.summary
+
+
+def test_a_changed_size_digest_or_etag_is_named(sample: Sample) -> None:
+    for changes, said in (
+        ({"size_bytes": 7}, "the source 7"),
+        ({"sha256": "f" * 64}, "the source " + "f" * 64),
+    ):
+        found = count_matches(sample.entries, relisted(sample, **changes), INCLUDE, SPLITS)
+        assert not found.passed
+        assert found.summary.startswith(f"{ONE}: the manifest says")
+        assert said in found.summary
+    tagged = [replace(e, sha256=None, etag="old") for e in sample.entries]
+    assert (
+        "says etag old, the source new"
+        in count_matches(tagged, relisted(sample, sha256=None, etag="new"), INCLUDE, SPLITS).summary
+    )
+
+
+def test_an_entry_listed_twice_or_in_another_split_is_named(sample: Sample) -> None:
+    found = count_matches([*sample.entries, sample.entries[0]], sample.listed, INCLUDE, SPLITS)
+    assert f"1 files are in the manifest more than once: {sample.entries[0].relpath}" in found.summary
+    moved = [replace(e, split="val") if e.relpath == ONE else e for e in sample.entries]
+    assert (
+        "has it in split val, the globs put it in train" in count_matches(moved, sample.listed, INCLUDE, SPLITS).summary
+    )
+
+
+def test_entries_resolve_to_files_of_their_size(sample: Sample) -> None:
+    found = entries_resolve(sample.entries, resolve, seed=1)
+    assert found.passed
+    assert found.facts["sampled"] == len(sample.entries)
+    assert entries_resolve([], resolve, seed=1).passed
+
+
+def test_an_entry_that_does_not_resolve_is_named(sample: Sample, tmp_path: Path) -> None:
+    short = tmp_path / "short.zst"
+    short.write_bytes(b"x")
+
+    def unlucky(entry: ManifestEntry) -> Path:
+        if entry.ordinal == 0:
+            return tmp_path / "gone.zst"
+        if entry.ordinal == 1:
+            return short
+        if entry.ordinal == 2:
+            raise SourceError("the cache is gone")
+        return resolve(entry)
+
+    found = entries_resolve(sample.entries, unlucky, seed=1)
+    assert not found.passed
+    names = [e.relpath for e in sample.entries[:3]]
+    said = [str(row["defect"]) for row in found.table]
+    assert [s.split(":")[0] for s in said] == names
+    assert "No such file" in said[0]
+    assert "has 1 bytes" in said[1]
+    assert "the cache is gone" in said[2]
+
+
+def test_the_frozen_plan_covers_the_manifest(sample: Sample) -> None:
+    found = plan_covers(sample.entries, sample.plan)
+    assert found.passed
+    assert found.facts["shards"] == len(sample.plan)
+
+
+def test_a_hole_an_overlap_a_foreign_file_and_a_short_plan_are_named(sample: Sample) -> None:
+    first, second = list(sample.plan)[:2]
+    cut = sample.plan[second].start
+    stop = sample.plan[second].stop
+    for changes, said in (
+        ({second: range(cut + 1, stop)}, f"{second}: ordinals {cut} to {cut} before it are in no shard"),
+        ({second: range(cut - 1, stop)}, f"{second}: ordinals {cut - 1} to {cut - 1} are in an earlier"),
+        ({first: range(0)}, f"{first}: range(0, 0) holds no consecutive files"),
+        ({second: range(cut, stop + 1)}, f"{second}: 1 files are of another split: validation/"),
+    ):
+        found = plan_covers(sample.entries, sample.plan | changes)
+        assert not found.passed
+        assert said in found.summary
+    last = list(sample.plan)[-1]
+    found = plan_covers(sample.entries, {k: r for k, r in sample.plan.items() if k != last})
+    assert f"the manifest has {len(sample.entries)} files" in found.summary
+    swapped = [sample.entries[1], sample.entries[0], *sample.entries[2:]]
+    assert "is line 1 of the manifest, but has ordinal 1" in plan_covers(swapped, sample.plan).summary

@@ -1,0 +1,133 @@
+"""Runs of one dataset at the same time: on one machine, on two machines over one bucket, and beside one that is killed.
+
+Real `dataprep run` processes. Whatever the order, what is there afterwards is what one quiet run makes.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.integrity.receipt import NAME
+from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
+from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
+from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
+
+pytestmark = pytest.mark.slow
+
+DATASET = "sample_corpus"
+SECONDS = 400
+
+
+class Machine:
+    """A home of Dagster and what `dataprep` needs to know; ends what it started."""
+
+    def __init__(self, folder: Path, **variables: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        cleaned = {k: v for k, v in os.environ.items() if not k.startswith(("DATAPREP_", "DAGSTER_", "R2_", "AWS_"))}
+        self.environment = {**cleaned, "DAGSTER_HOME": str(folder / "home"), "DATAPREP_WORKERS": "2", **variables}
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """A `dataprep` of this machine, under way."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "dataprep_assets.cli", *arguments],
+            env=self.environment,
+            cwd=PROJECT_ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    """What a process printed, when it has ended; it must have ended well."""
+    out, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, out
+    return out
+
+
+def until_a_shard_is_there(root: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not list(root.glob(f"{DATASET}/token_bins/*/{NAME}")):
+        assert process.poll() is None, "the run ended before its first shard"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The artifacts of a run that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("quiet")
+    said(Machine(folder, DATAPREP_ROOT=str(folder / "artifacts")).start("run", DATASET))
+    return folder / "artifacts"
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    pytest.importorskip("dagster_aws", reason="the extra `r2` is not installed")
+    with moto_server() as url:
+        yield url
+
+
+def test_two_runs_of_one_machine_make_everything_once(quiet: Path, tmp_path: Path) -> None:
+    root = tmp_path / "artifacts"
+    machine = Machine(tmp_path, DATAPREP_ROOT=str(root))
+    rivals = [machine.start("run", DATASET) for _ in range(2)]
+    for rival in rivals:
+        said(rival)
+    assert products(root) == products(quiet)
+    assert receipts(root) == receipts(quiet)
+    assert debris(root) == []
+    assert "all as their receipts say" in said(machine.start("verify"))
+
+
+def test_a_run_killed_while_another_starts_stops_nobody(quiet: Path, tmp_path: Path) -> None:
+    root = tmp_path / "artifacts"
+    machine = Machine(tmp_path, DATAPREP_ROOT=str(root))
+    doomed = machine.start("run", DATASET)
+    until_a_shard_is_there(root, doomed)
+    other = machine.start("run", DATASET)
+    time.sleep(1.0)
+    doomed.send_signal(signal.SIGKILL)
+    doomed.communicate()
+    said(other)
+    assert products(root) == products(quiet)
+    assert receipts(root) == receipts(quiet)
+    assert debris(root, after_a_kill=True) == []
+
+
+def test_two_machines_over_one_bucket_leave_what_one_run_leaves(quiet: Path, server: str, tmp_path: Path) -> None:
+    bucket = new_bucket(server)
+    machines = [
+        Machine(
+            tmp_path / name,
+            DATAPREP_STORAGE="r2",
+            DATAPREP_BUCKET=bucket,
+            DATAPREP_ROOT="some/prefix",
+            DATAPREP_ENDPOINT_URL=server,
+            DATAPREP_CACHE=str(tmp_path / name / "cache"),
+            R2_DATASET_WRITE_ACCESS_KEY_ID=KEY_ID,
+            R2_DATASET_WRITE_SECRET_ACCESS_KEY=SECRET,
+        )
+        for name in ("first", "second")
+    ]
+    for process in [machine.start("run", DATASET) for machine in machines]:
+        said(process)
+    client = new_client(server)
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix="some/prefix/")
+    keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
+    found = {
+        key.removeprefix("some/prefix/"): client.get_object(Bucket=bucket, Key=key)["Body"].read()
+        for key in keys
+        if not key.endswith(f"/{NAME}") and "/." not in key
+    }
+    assert found == products(quiet)
+    assert {key for key in keys if "/.staging/" in key} == set(), "nothing of a publication is left over"
+    assert "all as their receipts say" in said(machines[1].start("verify"))

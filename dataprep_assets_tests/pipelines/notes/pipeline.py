@@ -1,0 +1,113 @@
+"""The whole pipeline of notes, without Dagster: a function, and a command to kill.
+
+`python -m dataprep_assets_tests.pipelines.notes.pipeline SOURCE ROOT WORKERS` runs the sample's declaration.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import dataprep_assets
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.token_bins import ShardResult
+from dataprep_assets.pipelines.notes.cohort_shards import ShardsWork, build_cohort_shards, build_shards, shards_works
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.engine_certificate import build_engine_certificate
+from dataprep_assets.pipelines.notes.packed_cohorts import (
+    CohortWork,
+    build_packed_cohort,
+    build_packed_cohorts,
+    cohort_works,
+)
+from dataprep_assets.pipelines.notes.tfds_directory import build_tfds_directory
+from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome
+
+DEFS = Path(dataprep_assets.__file__).parent / "defs"
+SAMPLE = DEFS / "sample_notes" / "data"
+W = TypeVar("W", CohortWork, ShardsWork)
+KEY = "a key for fictional data, known to everyone"
+
+
+def declaration(source: Path = SAMPLE, **changes: Any) -> NotesDeclaration:
+    """The sample's notes, with changes of top-level keys."""
+    declared: dict[str, Any] = {
+        "dataset": "sample_notes",
+        "sensitive": False,
+        "source": {"kind": "local", "path": source},
+        "cohorts": {
+            "fields": {
+                "birth_date": "birth_date",
+                "patient": {"colour": "favourite_colour"},
+                "note": {"kind": "type", "author": "author", "on": "date"},
+            }
+        },
+        "months": {"first": "2010-11", "last": "2011-02"},
+        "template": {
+            "header": "{kind}, {on}, {author}, likes {colour}\n",
+            "defaults": {"colour": "no colour"},
+        },
+        "tokenizer": {"path": DEFS / "sample_corpus" / "tokenizer", "name": "sample-bpe-4096"},
+        "document": {"separator": "<|endoftext|>"},
+        "pad": {"token": "<|pad|>"},
+        "patient_key": {"public": KEY},
+        "row_length": 256,
+        "rows_per_shard": 8,
+        "sample_rate": 0.05,
+    }
+    return NotesDeclaration.model_validate(declared | changes)
+
+
+def in_this_process(works: Iterable[W], build: Callable[[W], tuple[Receipt, bool]]) -> Iterator[ShardResult]:
+    """What `run_shards` yields, without its worker processes."""
+    for work in works:
+        month = work.month
+        try:
+            receipt, reused = build(work)
+            yield ShardResult(partition=month, receipt=receipt, reused=reused)
+        except DataprepError as error:
+            yield ShardResult(partition=month, error=error)
+
+
+def run_notes(notes: NotesDeclaration, root: Path, workers: int = 0, kept: ArtifactStore | None = None) -> Outcome:
+    """Certificate, packed cohorts, then for each format shards and directory, unless a cohort failed.
+
+    With no workers everything is done in this process, which spares a small test the start of theirs. Artifacts go to
+    the folder `root`, unless they are `kept` elsewhere.
+    """
+    outcome, store = Outcome(), kept or LocalArtifacts(root)
+    outcome.add(*build_engine_certificate(notes, store))
+    months = notes.months.expected
+    works = cohort_works(notes, store, months)
+    results = list(
+        build_packed_cohorts(works, workers=workers) if workers else in_this_process(works, build_packed_cohort)
+    )
+    for format in notes.formats:
+        if all(result.error is None for result in results):
+            shards = shards_works(notes, store, months, format)
+            results += (
+                build_shards(shards, workers=workers) if workers else in_this_process(shards, build_cohort_shards)
+            )
+    for result in results:
+        if result.receipt is not None:
+            outcome.add(result.receipt, result.reused)
+        elif result.error is not None:
+            outcome.failed[result.partition] = result.error
+    if not outcome.failed:
+        for format in notes.formats:
+            outcome.add(*build_tfds_directory(notes, store, format))
+    return outcome
+
+
+def main() -> None:
+    """See the module."""
+    source, root, workers = sys.argv[1:]
+    outcome = run_notes(declaration(Path(source)), Path(root), int(workers))
+    if outcome.failed:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

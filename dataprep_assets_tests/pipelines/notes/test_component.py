@@ -1,0 +1,156 @@
+"""The components of notes from their YAML: what loads, what is refused and with which words, what is scaffolded."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+from dagster.components.scaffold.scaffold import ScaffoldRequest
+
+import dataprep_assets
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.orchestration.component import declared
+from dataprep_assets.orchestration.scaffold import CombinedCohortsScaffolder, PackedCohortsScaffolder
+from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
+from dataprep_assets_tests.pipelines.notes.notes_project import notes_attributes
+from resources import StorageResource, resources_of
+
+DEFS = Path(dataprep_assets.__file__).parent / "defs"
+
+
+def graph_of(component: Any) -> Any:
+    """The graph of a component's assets and checks, bound to a storage."""
+    resources = dg.Definitions(resources=resources_of(StorageResource(root="/nowhere")))
+    return dg.Definitions.merge(component.build_defs(None), resources).resolve_asset_graph()
+
+
+def shipped(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((DEFS / name / "defs.yaml").read_text())["attributes"]
+    return loaded
+
+
+def test_the_shipped_definition_has_the_seeds_parameters() -> None:
+    notes = declared(NotesDeclaration, shipped("arcus_notes"), DEFS / "arcus_notes" / "defs.yaml")
+    assert notes.sensitive
+    assert len(notes.months.expected) == 24 * 12
+    assert (notes.row_length, notes.rows_per_shard, notes.layout) == (8192, 256, "prepacked")
+    assert notes.tokenizer.repo == "meta-llama/Llama-3.1-8B"
+    assert re.fullmatch(r"[0-9a-f]{40}", notes.tokenizer.revision or "")
+    assert notes.patient_key.public is None
+
+
+def test_its_tokenizer_has_the_tokens_that_it_names(shared: Path) -> None:
+    from dataprep_assets.tokenization.bundle import TokenizerBundle
+
+    notes = declared(NotesDeclaration, shipped("arcus_notes"), DEFS / "arcus_notes" / "defs.yaml")
+    bundle = TokenizerBundle.load(shared / "tokenizers" / "llama3")
+    ids = [
+        bundle.separator(notes.document.separator).id,
+        bundle.token(notes.document.bos, key="bos").id,
+        bundle.token(notes.pad.token or "", key="pad.token").id,
+    ]
+    assert ids == [128001, 128000, 128004]
+
+
+@pytest.mark.parametrize("name", ["arcus_notes", "sample_notes", "sample_replay", "sample_notes_replay_combined"])
+def test_the_shipped_definitions_load(name: str) -> None:
+    tree = dg.ComponentTree.for_project(DEFS.parents[1])
+    component = tree.load_component(Path(name))
+    assert isinstance(component, PackedCohorts | CombinedCohorts)
+    assert list(graph_of(component).asset_check_keys)
+
+
+@pytest.mark.parametrize(
+    ("engine", "written", "meant"),
+    [
+        ("format", "{kind}, {when}\n", "{kind}, {when}\n"),
+        ("format", "{kind}: ", "{kind}: "),
+        ("jinja", "{% raw %}{{ kind }}{% endraw %}\n", "{{ kind }}\n"),
+    ],
+)
+def test_a_header_comes_out_of_the_yaml_as_it_was_meant(engine: str, written: str, meant: str) -> None:
+    attributes = shipped("sample_notes") | {"template": {"header": written, "engine": engine}}
+    context = SimpleNamespace(path=DEFS / "sample_notes", resolution_context=dg.ResolutionContext.default())
+    loaded = PackedCohorts.load(NotesDeclaration.model_validate(attributes), context)  # type: ignore[arg-type]
+    assert loaded.declaration.template.header == meant
+
+
+def test_the_graph_is_certificate_rows_shards_directory_in_each_format() -> None:
+    notes = declared(NotesDeclaration, notes_attributes(formats=["tfrecord", "array_record"]), DEFS / "defs.yaml")
+    graph = graph_of(PackedCohorts(notes))
+    parents = {
+        key.path[-1]: sorted(parent.path[-1] for parent in graph.get(key).parent_keys)
+        for key in graph.materializable_asset_keys
+    }
+    assert parents == {
+        "engine_certificate": [],
+        "packed_cohorts": ["engine_certificate"],
+        "tfrecord_shards": ["packed_cohorts"],
+        "tfds_directory": ["tfrecord_shards"],
+        "array_record_shards": ["packed_cohorts"],
+        "array_record_directory": ["array_record_shards"],
+    }
+    key = dg.AssetKey(["notes", "packed_cohorts"])
+    assert list(graph.get(key).partitions_def.get_partition_keys()) == notes.months.expected
+    assert graph.get(key).tags.get("dataprep/sensitive") is None
+
+
+def test_a_sensitive_dataset_is_tagged_in_the_ui() -> None:
+    attributes = notes_attributes(sensitive=True, patient_key={"env": "SOME_KEY"})
+    graph = graph_of(PackedCohorts(declared(NotesDeclaration, attributes, DEFS / "defs.yaml")))
+    assert {graph.get(key).tags.get("dataprep/sensitive") for key in graph.materializable_asset_keys} == {"true"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"patient_key": {"env": None}}, "patient_key: .*exactly one of `env` and `public`"),
+        ({"sensitive": True}, "patient_key.public is for fictional data"),
+        ({"template": {"header": "{nobody}"}}, "names \\['nobody'\\]"),
+        ({"cohorts": {"pattern": "x"}}, "cohorts.pattern: .*named groups"),
+        ({"months": {"first": "2010-13", "last": "2011-01"}}, "months.first"),
+        ({"splits": {"train": 0.5}}, "splits: .*add up to 0.5"),
+        ({"tfds_version": "1"}, "tfds_version"),
+        ({"rows_per_shard": 0}, "rows_per_shard"),
+        ({"layout": "both"}, "layout"),
+        ({"unknown_key": 1}, "unknown_key"),
+    ],
+)
+def test_a_wrong_key_is_named(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        declared(NotesDeclaration, notes_attributes(**change), Path("/somewhere/defs.yaml"))
+
+
+SCAFFOLDS = {
+    PackedCohorts: (PackedCohortsScaffolder, NotesDeclaration),
+    CombinedCohorts: (CombinedCohortsScaffolder, ReplayDeclaration),
+}
+
+
+def scaffolded(scaffolder: Any, folder: Path) -> dict[str, Any]:
+    """The attributes that a scaffolder writes into a folder `my_notes`."""
+    request = ScaffoldRequest(
+        type_name="", target_path=folder / "my_notes", scaffold_format="yaml", project_root=folder, params=None
+    )
+    scaffolder().scaffold(request)
+    loaded: dict[str, Any] = yaml.safe_load((folder / "my_notes" / "defs.yaml").read_text())["attributes"]
+    return loaded
+
+
+@pytest.mark.parametrize("component", SCAFFOLDS)
+def test_what_is_scaffolded_is_a_declaration(component: Any, tmp_path: Path) -> None:
+    scaffolder, model = SCAFFOLDS[component]
+    found = declared(model, scaffolded(scaffolder, tmp_path), tmp_path / "my_notes" / "defs.yaml")
+    assert found.dataset == "my_notes"
+    assert list(graph_of(component(found)).asset_check_keys)
+
+
+@pytest.mark.parametrize("component", SCAFFOLDS)
+def test_every_key_is_in_the_scaffold(component: Any) -> None:
+    scaffolder, model = SCAFFOLDS[component]
+    for name in model.model_fields:
+        assert re.search(rf"^ *(# )?{name}:", scaffolder.template, re.MULTILINE), name

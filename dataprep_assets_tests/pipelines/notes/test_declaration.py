@@ -1,0 +1,117 @@
+"""What cannot work is refused when the YAML is read, and no refusal shows a secret."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, PatientKey, ReplayDeclaration
+from dataprep_assets.pipelines.notes.engine_certificate import notes_plan
+from dataprep_assets.pipelines.notes.rendering import HeaderTemplate, MissingFieldError
+from dataprep_assets_tests.pipelines.corpus.shards import certificate
+from dataprep_assets_tests.pipelines.notes.pipeline import DEFS, declaration
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"dataset": "Notes"}, "lower-case"),
+        ({"months": {"first": "2010-02", "last": "2010-01"}}, "after last"),
+        ({"months": {"first": "2010-01", "last": "2010-01", "allow_missing": ["2010-01"]}}, "every month"),
+        ({"splits": {"train": 0.9, "val": 0.2}}, "add up"),
+        ({"splits": {"Train": 1.0}}, "lower-case"),
+        ({"template": {"header": "{nobody}"}}, "declared fields"),
+        ({"template": {"header": "{kind.__class__}"}}, "only a field's name"),
+        ({"template": {"header": "{kind"}}, "template.header"),
+        ({"template": {"header": "{{ kind", "engine": "jinja"}}, "template.header"),
+        ({"template": {"header": "x", "defaults": {"nobody": ""}}}, "declared fields"),
+        ({"cohorts": {"pattern": r"\d+\.json"}}, "named groups"),
+        ({"cohorts": {"fields": {"patient_id": "$key"}}, "template": {}}, "json_object"),
+        ({"cohorts": {"fields": {"date": None}}, "template": {}}, "order: date"),
+        ({"layout": "unpacked", "targets": True}, "targets"),
+        ({"long_notes": {"overlap": 256}}, "overlap"),
+        ({"pad": {}}, "exactly one"),
+        ({"tfds_version": "1.2"}, "tfds_version"),
+        ({"formats": ["tfrecord", "tfrecord"]}, "twice"),
+        ({"unknown": 1}, "unknown"),
+    ],
+)
+def test_a_declaration_that_cannot_work_is_refused(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        declaration(**changes)
+
+
+def test_notes_are_sensitive_unless_declared_otherwise_and_then_need_a_secret_key() -> None:
+    values = declaration().model_dump()
+    del values["sensitive"]
+    with pytest.raises(ValidationError, match=r"patient_key\.env") as raised:
+        NotesDeclaration.model_validate(values)
+    assert values["patient_key"]["public"] not in str(raised.value)
+    assert NotesDeclaration.model_validate(values | {"patient_key": {"env": "NOTES_KEY"}}).sensitive
+
+
+def test_a_key_that_is_missing_or_short_is_refused_without_showing_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = PatientKey(env="NOTES_TEST_KEY")
+    monkeypatch.delenv("NOTES_TEST_KEY", raising=False)
+    with pytest.raises(ConfigError, match="NOTES_TEST_KEY is not set"):
+        key.load()
+    monkeypatch.setenv("NOTES_TEST_KEY", "secret-but-short")
+    with pytest.raises(ConfigError, match="16 characters") as raised:
+        key.load()
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("pad", "why"),
+    [
+        ({"token": "<|endoftext|>"}, "ends or begins every document"),
+        ({"id": 0}, "ordinary token"),
+        ({"id": 4096}, "not below"),
+        ({"token": "<|nothing|>"}, "not in the vocabulary"),
+    ],
+)
+def test_a_pad_id_that_documents_may_hold_is_refused_unless_declared(pad: dict[str, Any], why: str) -> None:
+    with pytest.raises(Exception, match=why):
+        notes_plan(declaration(pad=pad), certificate())
+    if why in ("ordinary token", "ends or begins every document"):
+        assert notes_plan(declaration(pad={**pad, "may_occur": True}), certificate()).shape.pad_id >= 0
+
+
+def test_plans_do_not_show_the_key() -> None:
+    assert "known to everyone" not in repr(notes_plan(declaration(), certificate()))
+    assert "known to everyone" not in repr(declaration())
+
+
+def test_formats_and_jinja_render_the_same_and_the_sandbox_holds() -> None:
+    values = {"kind": "walk {x} {{ y }}", "on": "2011"}
+    plain = HeaderTemplate("{kind} {{on}} {on}\n", engine="format", fields=values, defaults={})
+    assert plain(values) == "walk {x} {{ y }} {on} 2011\n"
+    jinja = HeaderTemplate("{{ kind }}{% if on == '2011' %}!{% endif %}\n", engine="jinja", fields=values, defaults={})
+    assert jinja(values) == "walk {x} {{ y }}!\n"
+    with pytest.raises(MissingFieldError):
+        jinja({"kind": "walk"})
+    escape = HeaderTemplate("{{ kind.__class__.__mro__ }}", engine="jinja", fields=values, defaults={})
+    with pytest.raises(Exception, match=r"^$"):
+        escape(values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"sources": [{"dataset": "a"}, {"dataset": "a"}]}, "twice"),
+        ({"sources": [{"dataset": "combined"}]}, "its own source"),
+        ({"sources": [{"dataset": "a", "weight": 1}]}, "weights"),
+        ({"mode": "weighted", "sources": [{"dataset": "a", "weight": 1}, {"dataset": "b"}]}, "weights"),
+        ({"mode": "weighted", "sources": [{"dataset": "a"}]}, "needs the weight"),
+    ],
+)
+def test_a_combination_that_cannot_work_is_refused(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        ReplayDeclaration.model_validate({"dataset": "combined", "sources": [{"dataset": "a"}], **changes})
+
+
+def test_relative_paths_are_those_of_the_yaml() -> None:
+    located = declaration(DEFS.relative_to(DEFS.parent), storage="out").located(DEFS.parent)
+    assert located.source.path == DEFS  # type: ignore[union-attr]
+    assert located.storage == str(DEFS.parent / "out")

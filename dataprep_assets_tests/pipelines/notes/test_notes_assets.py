@@ -1,0 +1,198 @@
+"""Packed notes as Dagster makes them: months are partitions, a bad one is red and alone, what is done stays done."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.integrity.receipt import read_receipt
+from dataprep_assets.integrity.verify import verify
+from dataprep_assets.orchestration.dataset import SHARDS_PER_RUN
+from dataprep_assets.pipelines.notes.packed_cohorts_asset import packed_cohorts_asset
+from dataprep_assets.pipelines.notes.status import stale
+from dataprep_assets.sources.cohorts import expected_months
+from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
+from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
+from dataprep_assets_tests.pipelines.notes.notes_project import (
+    NotesProject,
+    failures,
+    notes_attributes,
+    notes_project,
+    plain_attributes,
+    tiny_cohorts,
+)
+
+YEARS = expected_months("1998-01", "2021-12")
+COHORT = ["packed_cohorts", "tfrecord_shards"]
+
+
+@pytest.fixture(scope="module")
+def years(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NotesProject]:
+    """24 birth years of one tiny note a month, packed by as many runs as a backfill of all partitions launches."""
+    folder = tmp_path_factory.mktemp("years")
+    source = tiny_cohorts(folder / "source", YEARS)
+    with notes_project(folder, plain_attributes(source, YEARS, workers=2, verify="size")) as made:
+        assert made.run(["engine_certificate"]).success
+        policy = packed_cohorts_asset(made.dataset, made.notes).backfill_policy
+        assert policy is not None
+        assert policy.max_partitions_per_run == SHARDS_PER_RUN
+        batches = [YEARS[at : at + SHARDS_PER_RUN] for at in range(0, len(YEARS), SHARDS_PER_RUN)]
+        assert len(batches) == 6
+        for batch in batches:
+            outcome = made.run(COHORT, batch)
+            assert outcome.success, failures(outcome)
+        yield made
+
+
+@pytest.mark.slow
+def test_288_months_backfill_in_six_runs_and_every_one_is_there(years: NotesProject) -> None:
+    assert len(YEARS) == 288
+    for name in COHORT:
+        assert years.instance.get_materialized_partitions(years.dataset.key(name)) == set(YEARS)
+    assert len([run for run in years.instance.get_runs() if run.is_success]) == 7
+    outcome = years.run(["tfds_directory"])
+    assert outcome.success, failures(outcome)
+    (event,) = outcome.get_asset_materialization_events()
+    assert event.materialization.metadata["months"].value == 288
+    assert event.materialization.metadata["patients"].value == 288
+
+
+@pytest.mark.slow
+def test_twelve_years_are_one_selection_and_the_checks_speak_of_all_24(years: NotesProject) -> None:
+    first = YEARS[: 12 * 12]
+    outcome = years.run(["packed_cohorts"], [first[0], first[-1]])
+    assert outcome.success
+    found = {e.check_name: e for e in outcome.get_asset_check_evaluations()}["tokens_conserved"]
+    assert found.passed
+    assert found.metadata["cohorts_examined"].value == 144
+    assert found.metadata["cohorts_not_examined_yet"].value == 0
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NotesProject]:
+    with notes_project(tmp_path_factory.mktemp("finished"), notes_attributes()) as made:
+        made.run_all()
+        yield made
+
+
+def test_every_month_is_materialized_with_numbers_that_plot(finished: NotesProject) -> None:
+    for name, shown in (
+        ("packed_cohorts", ("patients", "rows", "fill", "documents", "tokens", "dropped", "bytes")),
+        ("tfrecord_shards", ("shards", "rows", "bytes")),
+    ):
+        key = finished.dataset.key(name)
+        assert finished.instance.get_materialized_partitions(key) == set(finished.notes.months.expected)
+        event = finished.instance.get_latest_materialization_event(key)
+        assert event is not None
+        assert event.asset_materialization is not None
+        for label in shown:
+            assert isinstance(event.asset_materialization.metadata[label].value, int | float), label
+
+
+def test_the_directory_says_how_to_train_on_it_and_its_version_is_its_content(finished: NotesProject) -> None:
+    event = finished.instance.get_latest_materialization_event(finished.dataset.key("tfds_directory"))
+    receipt = read_receipt(finished.directory("tfds_directory"))
+    assert event is not None
+    assert event.asset_materialization is not None
+    assert receipt is not None
+    assert "dataset_name=notes:1.0.0" in str(event.asset_materialization.metadata["maxtext"].value)
+    assert (event.asset_materialization.tags or {})["dagster/data_version"] == receipt.content[:32]
+
+
+def test_all_is_up_to_date_and_verifies_offline_and_a_second_run_builds_nothing(finished: NotesProject) -> None:
+    assert list(stale(finished.notes, finished.store)) == []
+    verdicts = list(verify(finished.root))
+    assert len(verdicts) == 10
+    assert [v for v in verdicts if v.defects] == []
+    outcome = finished.run(COHORT, finished.notes.months.expected)
+    assert outcome.success
+    assert all(e.materialization.metadata["up_to_date"].value for e in outcome.get_asset_materialization_events())
+
+
+def test_a_failed_cohort_is_red_and_alone_and_mending_it_builds_it_alone(tmp_path: Path) -> None:
+    months = expected_months("2010-01", "2010-06")
+    source = tiny_cohorts(tmp_path / "source", months)
+    victim = source / "2010-03.json"
+    good = victim.read_bytes()
+    victim.write_bytes(good[:-9])
+    with notes_project(tmp_path, plain_attributes(source, months)) as made:
+        assert made.run(["engine_certificate"]).success
+        outcome = made.run(COHORT, months)
+        assert not outcome.success
+        assert "1 of 6 cohorts failed" in failures(outcome)
+        assert "2010-03: the file ends in record 1" in failures(outcome)
+        key = made.dataset.key("packed_cohorts")
+        assert made.instance.get_materialized_partitions(key) == set(months) - {"2010-03"}
+        assert not made.directory("packed_cohorts", "2010-03").exists()
+        before = {m: made.directory("packed_cohorts", m).stat().st_ino for m in months if m != "2010-03"}
+        victim.write_bytes(good)
+        assert made.run(COHORT, months).success
+        assert {m: made.directory("packed_cohorts", m).stat().st_ino for m in before} == before
+        assert made.run(["tfds_directory"]).success
+
+
+def test_a_gap_in_the_months_is_refused_by_name(tmp_path: Path) -> None:
+    months = expected_months("2010-01", "2010-03")
+    source = tiny_cohorts(tmp_path / "source", months)
+    (source / "2010-02.json").unlink()
+    with notes_project(tmp_path, plain_attributes(source, months)) as made:
+        assert made.run(["engine_certificate"]).success
+        assert "2010-02" in failures(made.run(COHORT, months))
+        assert made.run(COHORT, ["2010-01", "2010-01"]).success
+        assert made.run(COHORT, ["2010-03", "2010-03"]).success
+        outcome = made.run(["tfds_directory"])
+        assert "1 of 3 months are not there: 2010-02" in failures(outcome)
+
+
+def test_a_patient_in_two_cohorts_stops_the_directory_unless_declared(tmp_path: Path) -> None:
+    months = ["2010-01", "2010-02"]
+    source = written(tmp_path / "source", {m: [patient("the same", note(f"tea of {m}"))] for m in months})
+    for policy in ("fail", "allow"):
+        folder = tmp_path / policy
+        with notes_project(folder, plain_attributes(source, months, duplicate_patients=policy)) as made:
+            assert made.run(["engine_certificate"]).success
+            assert made.run(COHORT, months).success
+            outcome = made.run(["tfds_directory"])
+            assert outcome.success == (policy == "allow")
+            if policy == "fail":
+                assert "1 patients are in several cohorts, in 2 months" in failures(outcome)
+            else:
+                found = {e.check_name: e for e in outcome.get_asset_check_evaluations()}["patients_disjoint"]
+                assert (found.passed, found.metadata["in_several_cohorts"].value) == (True, 1)
+
+
+@pytest.mark.slow
+def test_killed_within_a_run_and_run_again_the_bytes_are_the_same(tmp_path: Path) -> None:
+    months = expected_months("2010-01", "2010-12")
+    source = tiny_cohorts(tmp_path / "source", months)
+
+    def start(folder: Path) -> subprocess.Popen[bytes]:
+        folder.mkdir(exist_ok=True)
+        (folder / "spec.json").write_text(json.dumps([plain_attributes(source, months)]))
+        command = [sys.executable, "-m", "dataprep_assets_tests.pipelines.notes.notes_project", str(folder)]
+        return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def killed(folder: Path) -> bool:
+        """Whether a run was killed after its third cohort and before the directory; not, if this process was slow."""
+        process = start(folder)
+        wanted = folder / "artifacts" / "notes" / "packed_cohorts" / "2010-03" / "receipt.json"
+        while process.poll() is None and not wanted.exists():
+            time.sleep(0.01)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return wanted.exists() and not (folder / "artifacts" / "notes" / "tfds_directory").exists()
+
+    assert start(tmp_path / "undisturbed").wait(600) == 0
+    disturbed = next(folder for folder in (tmp_path / f"disturbed {n}" for n in range(10)) if killed(folder))
+    assert start(disturbed).wait(600) == 0
+    assert products(disturbed / "artifacts") == products(tmp_path / "undisturbed" / "artifacts")
+    assert receipts(disturbed / "artifacts") == receipts(tmp_path / "undisturbed" / "artifacts")
+    assert debris(disturbed / "artifacts", after_a_kill=True) == []

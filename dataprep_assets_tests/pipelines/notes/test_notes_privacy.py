@@ -1,0 +1,317 @@
+"""Nothing of a patient surfaces: canaries in every place of a record, and in what makes each step fail.
+
+Real runs of a real instance, in a process of their own; then everything that it left is searched: databases cell by
+cell, logs, receipts, metadata, what it printed. Stored rows are ids, so even data files hold no canary in the clear.
+"""
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.orchestration.component import declared
+from dataprep_assets.pipelines.notes.cohort_shards import shards_works
+from dataprep_assets.pipelines.notes.cohort_source import list_cohorts
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, PatientKey
+from dataprep_assets.pipelines.notes.engine_certificate import build_engine_certificate
+from dataprep_assets.pipelines.notes.packed_cohorts import cohort_works
+from dataprep_assets_tests.pipelines.notes.clinic import note, patient
+from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject, notes_project, plain_attributes
+
+CANARY = "CANARY"
+KEY = f"{CANARY}-key-{'0' * 32}"
+FIELDS = {
+    "birth_date": "birth",
+    "patient": {"colour": "colour"},
+    "note": {"author": "author"},
+}
+COMMON = {
+    "sensitive": True,
+    "patient_key": {"env": "NOTES_KEY"},
+    "cohorts": {"pattern": r".*(?P<year>\d{4})-(?P<month>\d{2})\.json", "fields": FIELDS},
+    "template": {"header": "{colour} {author}\n"},
+}
+
+
+def person(month: str, name: str = "id", text: str = "text", **changes: Any) -> dict[str, Any]:
+    """A patient of a month, with a canary in every value."""
+    one = note(f"{CANARY}-{text} of {month}", author=f"{CANARY}-author")
+    record = patient(f"{CANARY}-{name}-{month}", one, birth=f"{month}-03", colour=f"{CANARY}-colour", more=CANARY)
+    return {**record, **changes}
+
+
+def without(record: dict[str, Any], key: str) -> dict[str, Any]:
+    return {k: v for k, v in record.items() if k != key}
+
+
+def put(folder: Path, month: str, content: Any) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    raw = content if isinstance(content, bytes) else json.dumps(content).encode()
+    (folder / f"{CANARY}-{month}.json").write_bytes(raw)
+
+
+def whole(month: str) -> bytes:
+    return json.dumps([person(month)]).encode()
+
+
+def failing() -> dict[str, Any]:
+    """Month → a cohort that cannot be packed."""
+    cases: list[tuple[str, Any]] = []
+
+    def case(make: Any) -> None:
+        month = f"2010-{len(cases) + 1:02d}" if len(cases) < 12 else f"2011-{len(cases) - 11:02d}"
+        cases.append((month, make(month)))
+
+    case(lambda m: whole(m).replace(b'"notes": [', b'"notes": [CANARY,', 1))  # malformed JSON
+    case(lambda m: whole(m)[:-20])  # truncated
+    case(lambda m: whole(m).replace(b"-text", b"\xff-text"))  # not UTF-8
+    case(lambda m: [without(person(m), "colour")])  # missing metadata
+    case(lambda m: [person(m, colour=[CANARY])])  # metadata of another kind
+    case(lambda m: [person(m, birth="1999-12-31")])  # wrong month
+    case(lambda m: [person(m, birth=f"{CANARY} day")])  # no date
+    case(lambda m: [person(m), person(m)])  # duplicate patient
+    case(lambda m: [person(m, notes=[note(f"{CANARY} x", f"{CANARY} day", author=CANARY)])])
+    case(lambda m: [person(m, notes=[note([CANARY], author=CANARY)])])  # text of another kind
+    case(lambda m: [person(m, notes=CANARY)])
+    case(lambda m: [person(m, patient_id={CANARY: 1})])
+    case(lambda m: [person(m, colour=f"{CANARY} " * 90)])  # a header longer than a row
+    case(lambda m: {CANARY: person(m)})  # not the declared format
+    case(lambda m: [])  # no patients
+    case(lambda m: [person(m, text="encoder")])  # the encoder raises, quoting its input
+    return dict(cases)
+
+
+SITE = """
+import os, signal, sys
+from importlib.machinery import PathFinder
+
+
+class Faulty:
+    @staticmethod
+    def find_spec(name, path, target=None):
+        if name != "dataprep_assets.tokenization.engines":
+            return None
+        spec = PathFinder.find_spec(name, path)
+        load = spec.loader.exec_module
+
+        def exec_module(module):
+            load(module)
+            encode = module.ReferenceEngine.encode
+
+            def failing(self, texts):
+                for text in texts:
+                    if "CANARY-encoder" in text:
+                        raise ValueError("cannot encode " + text)
+                    if "CANARY-kill" in text:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                return encode(self, texts)
+
+            module.ReferenceEngine.encode = failing
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, Faulty)
+"""
+"""Makes the reference engine fail on some texts, as a library would: quoting them, or by taking its process along."""
+
+
+def specification(folder: Path) -> list[dict[str, Any]]:
+    """The datasets of the run, and their sources."""
+    cases = failing()
+    for month, content in cases.items():
+        put(folder / "failing", month, content)
+    good = ["2010-01", "2010-02", "2010-03"]
+    for month in good:
+        bad = [person(month, notes=CANARY, patient_id=f"{CANARY}-bad"), without(person(month, "other"), "colour")]
+        put(folder / "drops", month, [*(person(month, f"id{at}") for at in range(12)), *bad])
+        put(folder / "budget", month, [person(month), *bad])
+        put(folder / "twice", month, [person(month, patient_id=f"{CANARY}-the-same")])
+        put(folder / "template", month, [person(month)])
+        put(folder / "killed", month, [person(month, text="kill" if month == good[1] else "text")])
+        put(folder / "several", month, [person(month)])
+    (folder / "several" / f"{CANARY}-again-2010-01.json").write_bytes(b"[]")
+    drop = {
+        "bad_records": {"policy": "drop", "budget": 0.9},
+        "template": {"header": "{colour} {author}\n", "missing": "drop"},
+    }
+
+    def one(name: str, months: Sequence[str] = good, **changes: Any) -> dict[str, Any]:
+        return plain_attributes(folder / name, months, **{"dataset": name, **COMMON, **changes})
+
+    return [
+        one("failing", list(cases)),
+        one("drops", **drop, splits={"train": 0.5, "val": 0.5}, formats=["tfrecord"]),
+        one("budget", **drop | {"bad_records": {"policy": "drop", "budget": 0.01}}),
+        one("twice"),
+        one("template", template={"engine": "jinja", "header": "{{ colour.nothing.here }}"}),
+        one("killed"),
+        one("several"),
+        one("nowhere"),
+    ]
+
+
+def run_everything(made: NotesProject) -> None:
+    """In the process that is watched: all steps of all datasets, failing or not; then faults, and every check."""
+    for component in made.components:
+        job = made.definitions.resolve_implicit_global_asset_job_def()
+        for step in component.steps(made.store):
+            job.execute_in_process(
+                asset_selection=list(step.keys), tags=dict(step.tags), instance=made.instance, raise_on_error=False
+            )
+    put(made.root.parent / "drops", "2010-01", [person("2010-01", "changed")])
+    packed = made.root / "drops" / "packed_cohorts"
+    lines = next(packed.glob("2010-02/*/2010-02.jsonl"))
+    lines.write_bytes(b'{"inputs": ["CANARY"]}\n' + lines.read_bytes())
+    next(packed.glob("2010-03/*/2010-03.arrow")).write_bytes(b"CANARY")
+    for check in sorted({c.asset_key for c in made.definitions.resolve_asset_graph().asset_check_keys}):
+        if check.path[0] in ("drops", "failing", "nowhere"):
+            made.check(check)
+    lines.unlink()  # the second reading of a canary that this test itself wrote
+    for path in packed.glob("2010-03/*/2010-03.arrow"):
+        path.unlink()
+
+
+def main() -> None:
+    """`python -m dataprep_assets_tests.pipelines.notes.test_notes_privacy FOLDER`."""
+    folder = Path(sys.argv[1])
+    with notes_project(folder, *json.loads((folder / "spec.json").read_bytes()), home=folder / "dagster") as made:
+        run_everything(made)
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of the run, without its sources, and all that it printed."""
+    folder = tmp_path_factory.mktemp("hospital")
+    (folder / "spec.json").write_text(json.dumps(specification(folder), default=str))
+    site = folder / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(SITE)
+    checkout = Path(__file__).parents[3]
+    path = os.pathsep.join([str(site), str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, "NOTES_KEY": KEY}
+    done = subprocess.run(
+        [sys.executable, "-m", "dataprep_assets_tests.pipelines.notes.test_notes_privacy", str(folder)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=570,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for source in ("failing", "drops", "budget", "twice", "template", "killed", "several", "site"):
+        shutil.rmtree(folder / source)
+    (folder / "spec.json").unlink()
+    return folder, done.stdout + done.stderr
+
+
+def cells(database: Path) -> Iterator[tuple[str, bytes]]:
+    """Every value of every table, decompressed where it is compressed."""
+    with sqlite3.connect(database) as connection:
+        tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
+        for table in tables:
+            for row in connection.execute(f'select * from "{table}"'):
+                for value in row:
+                    raw = value if isinstance(value, bytes) else str(value).encode()
+                    yield table, raw
+                    try:
+                        yield table, zlib.decompress(raw)
+                    except zlib.error:
+                        continue
+
+
+@pytest.mark.slow
+def test_each_way_to_fail_was_taken(left: tuple[Path, str]) -> None:
+    printed = left[1]
+    for said in (
+        "is not JSON; mend the file",
+        "the file ends in record 1",
+        "invalid_utf8",
+        "missing_metadata",
+        "bad_metadata",
+        "wrong_birth_month",
+        "bad_birth_date",
+        "duplicate_patient",
+        "bad_date",
+        "text_not_a_string",
+        "notes_not_a_list",
+        "bad_patient_id",
+        "header_too_long",
+        "does not begin a JSON array",
+        "no note is left of 0 patients",
+        "ValueError at",
+        "more than the budget",
+        "are in several cohorts",
+        "2010-02: its worker process died",
+        "have several files each",
+        "nowhere: ",
+    ):
+        assert said in printed, said
+
+
+@pytest.mark.slow
+def test_no_canary_is_in_what_was_printed(left: tuple[Path, str]) -> None:
+    assert [line for line in left[1].splitlines() if CANARY in line] == []
+
+
+@pytest.mark.slow
+def test_no_canary_is_in_any_database(left: tuple[Path, str]) -> None:
+    databases = [p for p in left[0].rglob("*") if p.is_file() and p.read_bytes()[:15] == b"SQLite format 3"]
+    assert len(databases) >= 3
+    seen = 0
+    for database in databases:
+        for table, value in cells(database):
+            seen += 1
+            assert CANARY.encode() not in value, (database.name, table)
+    assert seen > 1000
+
+
+@pytest.mark.slow
+def test_no_canary_is_in_the_name_or_content_of_any_file(left: tuple[Path, str]) -> None:
+    files = [path for path in left[0].rglob("*") if path.is_file()]
+    assert any(path.name == "quarantine.jsonl" for path in files)
+    assert any(path.suffix == ".err" for path in files), "compute logs"
+    assert any(".findings" in path.parts for path in files)
+    for path in files:
+        if path.name.endswith(("-wal", "-shm")):  # the databases' own, read with them
+            continue
+        assert CANARY not in str(path.relative_to(left[0]))
+        assert CANARY.encode() not in path.read_bytes(), path
+
+
+def test_what_a_worker_gets_shows_nothing_in_its_repr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTES_KEY", KEY)
+    put(tmp_path / "in", "2010-01", [person("2010-01")])
+    attributes = plain_attributes(tmp_path / "in", ["2010-01", "2010-01"], **COMMON)
+    notes = declared(NotesDeclaration, attributes, tmp_path / "defs.yaml")
+    store = LocalArtifacts(tmp_path / "out")
+    build_engine_certificate(notes, store)
+    shown = [notes, *cohort_works(notes, store, ["2010-01"]), *list_cohorts(notes).values()]
+    shown += [work.plan for work in cohort_works(notes, store, ["2010-01"])]
+    shown += shards_works(notes, store, ["2010-01"])
+    shown.append(PatientKey(public=KEY))
+    assert [type(value).__name__ for value in shown if CANARY in repr(value)] == []
+
+
+def test_a_key_that_was_written_into_the_yaml_is_not_repeated_in_the_error(tmp_path: Path) -> None:
+    attributes = plain_attributes(tmp_path / "in", ["2010-01", "2010-01"], **COMMON)
+    for wrong in ({"public": KEY}, {"public": KEY, "env": "NOTES_KEY"}, {"env": "NOTES_KEY", CANARY: KEY}, KEY):
+        with pytest.raises(ConfigError) as raised:
+            declared(NotesDeclaration, {**attributes, "patient_key": wrong}, tmp_path / "defs.yaml")
+        assert KEY not in f"{raised.value} {raised.value.__cause__}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Combinations keep every byte, say where it came from, and refuse what does not belong together."""
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
+from dataprep_assets.formats import tfds
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.notes.declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay import (
+    BUILDER_DIRECTORIES,
+    GRAIN_MIXTURE,
+    build_replay,
+    interleaved,
+    weighted,
+)
+from dataprep_assets.pipelines.notes.status import stale_replay
+from dataprep_assets.pipelines.notes.tfds_directory import PROVENANCE, ShardOrigin, read_provenance
+from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
+from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
+
+SOURCES = ("finetune", "replay", "identified_notes")
+
+
+def source(folder: Path, name: str, people: int = 10, **changes: Any) -> None:
+    """Build the dataset `name` of one month below `folder / "out"`."""
+    records = [patient(f"{name}{i}", note(f"{name} number {i}, tea at {i} o'clock " * 2)) for i in range(people)]
+    declared = plain(written(folder / name, {"2010-01": records}), **({"dataset": name, "rows_per_shard": 1} | changes))
+    assert not run_notes(declared, folder / "out").failed
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("replay")
+    for name, people in zip(SOURCES, (6, 24, 12), strict=True):
+        source(folder, name, people)
+    return folder / "out"
+
+
+def combined(**changes: Any) -> ReplayDeclaration:
+    declared = {"dataset": "notes_replay_combined", "sources": [{"dataset": name} for name in SOURCES]}
+    return ReplayDeclaration.model_validate(declared | changes)
+
+
+def origins(root: Path) -> list[ShardOrigin]:
+    place = root / "notes_replay_combined" / "tfds_directory"
+    return [origin for _, origin in read_provenance(place / PROVENANCE)["train"]]
+
+
+def test_concat_is_the_sources_in_declared_order_byte_for_byte(built: Path) -> None:
+    receipt, _ = build_replay(combined(mode="concat"), LocalArtifacts(built))
+    place = built / "notes_replay_combined" / "tfds_directory"
+    where = place / "notes_replay_combined" / "1.0.0"
+    info = tfds.validate(where)
+    names = info.shard_names(info.splits[0])
+    assert names[0] == f"notes_replay_combined-train.tfrecord-00000-of-{len(names):05d}"
+    sources = [built / name / "tfds_directory" / name / "1.0.0" for name in SOURCES]
+    wanted = [path for source in sources for path in sorted(source.glob("*-of-*"))]
+    assert all(os.path.samefile(where / name, path) for name, path in zip(names, wanted, strict=True))
+    assert [origin.dataset for origin in origins(built)] == [path.parts[-3] for path in wanted]
+    assert receipt.facts["splits"]["train"]["rows"] == sum(info.splits[0].shard_lengths)
+
+
+def test_interleaving_keeps_every_shard_once_and_the_mix_in_every_first_part(built: Path) -> None:
+    build_replay(combined(mode="concat"), LocalArtifacts(built))
+    concatenated = Counter(origin.sha256 for origin in origins(built))
+    build_replay(combined(seed=3), LocalArtifacts(built))
+    found = origins(built)
+    assert Counter(origin.sha256 for origin in found) == concatenated
+    total = Counter(origin.dataset for origin in found)
+    for stop in range(1, len(found) + 1):
+        here = Counter(origin.dataset for origin in found[:stop])
+        for name in SOURCES:
+            assert abs(here[name] - total[name] * stop / len(found)) <= 1.5
+    build_replay(combined(seed=4), LocalArtifacts(built))
+    assert [o.sha256 for o in origins(built)] != [o.sha256 for o in found]
+    build_replay(combined(seed=3), LocalArtifacts(built))
+    assert origins(built) == found
+
+
+def test_weights_are_met_by_repeating_and_leaving_out_shards(built: Path) -> None:
+    weights = [{"dataset": name, "weight": w} for name, w in zip(SOURCES, (2, 1, 1), strict=True)]
+    receipt, _ = build_replay(combined(mode="weighted", sources=weights, tolerance=0.05), LocalArtifacts(built))
+    found = origins(built)
+    rows = Counter({name: sum(o.rows for o in found if o.dataset == name) for name in SOURCES})
+    for name, share in zip(SOURCES, (0.5, 0.25, 0.25), strict=True):
+        assert abs(rows[name] / rows.total() - share) <= 0.05
+        assert receipt.facts["shares"]["train"][name]["rows"] == rows[name]
+    assert max(o.repeat for o in found if o.dataset == "finetune") >= 1
+    assert len({(o.sha256, o.repeat) for o in found}) == len(found)
+    where = built / "notes_replay_combined" / "tfds_directory" / "notes_replay_combined" / "1.0.0"
+    assert tfds.validate(where).splits[0].rows == rows.total()
+
+
+def test_weights_that_whole_shards_cannot_meet_are_refused_with_the_figures(built: Path) -> None:
+    weights = [{"dataset": name, "weight": w} for name, w in zip(SOURCES, (1, 1000, 1), strict=True)]
+    with pytest.raises(ConfigError, match=r"share of 0\.0.*rows_per_shard"):
+        build_replay(combined(mode="weighted", sources=weights, tolerance=0.0001), LocalArtifacts(built))
+
+
+def test_virtual_says_how_to_mix_and_makes_no_shard(built: Path) -> None:
+    receipt, _ = build_replay(combined(mode="virtual"), LocalArtifacts(built))
+    assert [f.path for f in receipt.files] == [BUILDER_DIRECTORIES, PROVENANCE]
+    place = built / "notes_replay_combined" / "tfds_directory"
+    for path in json.loads((place / BUILDER_DIRECTORIES).read_text()):
+        assert tfds.validate(Path(path)).splits[0].rows > 0
+
+
+def test_a_virtual_mixture_of_array_records_is_what_grain_takes(tmp_path: Path) -> None:
+    pytest.importorskip("array_record")
+    for name in SOURCES[:2]:
+        source(tmp_path, name, formats=["array_record"])
+    declared = combined(
+        mode="virtual",
+        format="array_record",
+        sources=[{"dataset": "finetune", "weight": 3}, {"dataset": "replay", "weight": 1}],
+    )
+    build_replay(declared, LocalArtifacts(tmp_path / "out"))
+    place = tmp_path / "out" / "notes_replay_combined" / "array_record_directory"
+    mixture = json.loads((place / GRAIN_MIXTURE).read_text())
+    assert {name: entry["weight"] for name, entry in mixture.items()} == {"finetune": 0.75, "replay": 0.25}
+    for entry in mixture.values():
+        assert list(Path("/").glob(entry["path"].lstrip("/")))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"row_length": 64}, "row_length 64, not 32"),
+        ({"targets": True}, "columns"),
+        ({"pad": {"id": 0, "may_occur": True}}, "pad_id 0, not"),
+        ({"layout": "unpacked"}, "layout unpacked"),
+    ],
+)
+def test_sources_that_differ_are_refused_naming_what_differs(changes: dict[str, Any], why: str, tmp_path: Path) -> None:
+    source(tmp_path, "finetune")
+    source(tmp_path, "replay", **changes)
+    with pytest.raises(IntegrityError, match=why):
+        build_replay(
+            combined(sources=[{"dataset": "finetune"}, {"dataset": "replay"}]), LocalArtifacts(tmp_path / "out")
+        )
+
+
+def test_another_tokenizer_is_refused(tmp_path: Path, shared: Path) -> None:
+    source(tmp_path, "finetune")
+    other = {"path": shared / "tokenizers" / "qwen3", "engine": "fastokens"}
+    source(tmp_path, "replay", tokenizer=other, pad={"id": 4095, "may_occur": True})
+    with pytest.raises(IntegrityError, match="tokenizer"):
+        build_replay(
+            combined(sources=[{"dataset": "finetune"}, {"dataset": "replay"}]), LocalArtifacts(tmp_path / "out")
+        )
+
+
+def test_a_shard_that_two_sources_share_is_refused(tmp_path: Path) -> None:
+    people = [patient("a", note("the same tea"))]
+    for name in SOURCES[:2]:
+        assert not run_notes(
+            plain(written(tmp_path / name, {"2010-01": people}), dataset=name), tmp_path / "out"
+        ).failed
+    with pytest.raises(IntegrityError, match="finetune and replay share a shard"):
+        build_replay(
+            combined(sources=[{"dataset": "finetune"}, {"dataset": "replay"}]), LocalArtifacts(tmp_path / "out")
+        )
+
+
+def test_missing_sources_and_splits_are_named(built: Path) -> None:
+    with pytest.raises(MissingArtifactError, match="nobody/tfds_directory"):
+        build_replay(combined(sources=[{"dataset": "nobody"}]), LocalArtifacts(built))
+    with pytest.raises(ConfigError, match="no split val"):
+        build_replay(combined(splits=["train", "val"]), LocalArtifacts(built))
+
+
+def test_a_combination_is_stale_when_a_source_is_made_anew(tmp_path: Path) -> None:
+    for name in SOURCES:
+        source(tmp_path, name)
+    store = LocalArtifacts(tmp_path / "out")
+    assert list(stale_replay(combined(), store)) == ["notes_replay_combined/tfds_directory"]
+    build_replay(combined(), store)
+    assert list(stale_replay(combined(), store)) == []
+    assert build_replay(combined(), store)[1]
+    source(tmp_path, "replay", people=5)
+    assert list(stale_replay(combined(), store)) == ["notes_replay_combined/tfds_directory"]
+
+
+def shard(source: int, number: int, rows: int) -> ShardOrigin:
+    name = f"{source}.{number}"
+    return ShardOrigin(dataset=str(source), partition="p", source_shard=name, rows=rows, payload_bytes=1, sha256=name)
+
+
+def test_short_shards_count_by_their_rows() -> None:
+    sources = [[shard(0, n, 256) for n in range(4)], [shard(1, n, 64) for n in range(16)]]
+    found = interleaved(sources)
+    half = found[: len(found) // 2]
+    assert abs(sum(o.rows for o in half if o.dataset == "0") - 512) <= 256
+    taken = weighted(sources, [0.75, 0.25])
+    assert [sum(o.rows for o in s) for s in taken] == [1536, 512]

@@ -1,0 +1,182 @@
+"""The directory is what TFDS and array_record read, row for row the packed rows, and made of links."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
+from dataprep_assets.formats import array_record, example, tfds, tfrecord
+from dataprep_assets.formats.example import Column
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.notes.cohort_shards import build_cohort_shards, shards_works
+from dataprep_assets.pipelines.notes.packed_cohorts import build_packed_cohort, cohort_works
+from dataprep_assets.pipelines.notes.tfds_directory import (
+    PROVENANCE,
+    build_tfds_directory,
+    maxtext_settings,
+    read_provenance,
+)
+from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, rows, written
+from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
+
+
+def directory(notes: Any, root: Path, name: str = "tfds_directory") -> Path:
+    return LocalArtifacts(root).directory(notes.artifact(name)) / notes.dataset / notes.tfds_version
+
+
+def packed(notes: Any, root: Path, split: str = "train") -> list[dict[str, list[int]]]:
+    return [row for month in notes.months.expected for row in rows(notes, root, month, split)]
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("sample")
+    assert not run_notes(declaration(splits={"train": 0.7, "val": 0.3}), root).failed
+    return root
+
+
+NOTES = declaration(splits={"train": 0.7, "val": 0.3})
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_shards_in_order_hold_the_packed_rows_of_all_months_in_order(split: str, sample: Path) -> None:
+    where = directory(NOTES, sample)
+    info = tfds.validate(where)
+    (found,) = [s for s in info.splits if s.name == split]
+    columns = [Column(name=name, length=256) for name in NOTES.columns]
+    payloads = [r.payload for name in info.shard_names(found) for r in tfrecord.records(where / name)]
+    decoded = example.decode_rows(payloads, columns)
+    wanted = packed(NOTES, sample, split)
+    assert len(wanted) == found.rows
+    for name, column in decoded.items():
+        assert column.tolist() == [row[name] for row in wanted]
+
+
+def test_a_shard_is_the_same_file_as_the_cohorts_and_provenance_says_which(sample: Path) -> None:
+    where, store = directory(NOTES, sample), LocalArtifacts(sample)
+    provenance = read_provenance(where.parents[1] / PROVENANCE)
+    shards = {split.name: len(split.shard_lengths) for split in tfds.read_metadata(where).splits}
+    assert {split: len(entries) for split, entries in provenance.items()} == shards
+    months = []
+    for entries in provenance.values():
+        for name, origin in entries:
+            source = store.directory(NOTES.artifact("tfrecord_shards", origin.partition)) / origin.source_shard
+            assert os.path.samefile(where / name, source)
+            assert origin.dataset == "sample_notes"
+            months.append(origin.partition)
+    assert set(months) == set(NOTES.months.expected)
+    assert sorted(os.listdir(where)) == sorted(
+        ["dataset_info.json", "features.json", *(name for entries in provenance.values() for name, _ in entries)]
+    )
+
+
+def test_only_the_last_shard_of_a_cohort_is_shorter(sample: Path) -> None:
+    store = LocalArtifacts(sample)
+    for month in NOTES.months.expected:
+        receipt = store.require(NOTES.artifact("tfrecord_shards", month))
+        for split in receipt.facts["splits"].values():
+            assert all(length == 8 for length in split["shard_lengths"][:-1])
+            assert all(1 <= length <= 8 for length in split["shard_lengths"][-1:])
+
+
+def test_tfds_reads_every_row_in_file_order(sample: Path) -> None:
+    library = pytest.importorskip("tensorflow_datasets")
+    where = directory(NOTES, sample)
+    builders = [
+        library.builder_from_directory(str(where)),
+        library.builder("sample_notes:1.0.0", data_dir=str(where.parents[1])),
+    ]
+    wanted = packed(NOTES, sample)
+    for builder in builders:
+        read = builder.as_dataset(split="train", read_config=library.ReadConfig(interleave_cycle_length=1))
+        found = list(read.as_numpy_iterator())
+        assert builder.info.splits["train"].num_examples == len(wanted) == len(found)
+        for row, expected in zip(found, wanted, strict=True):
+            assert {name: values.tolist() for name, values in row.items()} == expected
+            assert {values.dtype for values in row.values()} == {np.dtype("int32")}
+
+
+def test_the_seeds_version_directory_is_read_from_the_directory_and_not_found_by_name(tmp_path: Path) -> None:
+    notes = plain(written(tmp_path / "in", {"2010-01": [patient("a", note("tea"))]}), tfds_version="1.0")
+    assert not run_notes(notes, tmp_path / "out").failed
+    where = directory(notes, tmp_path / "out")
+    assert where.name == "1.0"
+    assert json.loads((where / "dataset_info.json").read_text())["version"] == "1.0.0"
+    library = pytest.importorskip("tensorflow_datasets")
+    assert len(list(library.builder_from_directory(str(where)).as_dataset(split="train"))) == 1
+    with pytest.raises(library.core.DatasetNotFoundError):
+        library.builder("notes", data_dir=str(where.parents[1]))
+
+
+def test_array_record_holds_the_same_payloads_beside_tfrecord(tmp_path: Path) -> None:
+    pytest.importorskip("array_record")
+    notes = declaration(formats=["tfrecord", "array_record"])
+    assert not run_notes(notes, tmp_path).failed
+    places = [directory(notes, tmp_path), directory(notes, tmp_path, "array_record_directory")]
+    one, other = [tfds.validate(place) for place in places]
+    assert one.splits == other.splits
+    for first, second in zip(one.shard_names(one.splits[0]), other.shard_names(other.splits[0]), strict=True):
+        payloads = [record.payload for record in tfrecord.records(places[0] / first)]
+        assert list(array_record.records(places[1] / second)) == payloads
+    library = pytest.importorskip("tensorflow_datasets")
+    source = library.builder_from_directory(str(places[1])).as_data_source(split="train")
+    assert [row["inputs"].tolist() for row in source] == [row["inputs"] for row in packed(notes, tmp_path)]
+
+
+def test_unpacked_rows_are_one_column_of_the_readers_length(tmp_path: Path) -> None:
+    notes = declaration(layout="unpacked")
+    assert not run_notes(notes, tmp_path).failed
+    info = tfds.validate(directory(notes, tmp_path))
+    assert info.columns == (Column(name="tokens", length=257),)
+    settings = maxtext_settings(notes, LocalArtifacts(tmp_path))
+    assert settings["train_data_columns"] == "['tokens']"
+    assert settings["dataset_name"] == "sample_notes:1.0.0"
+    library = pytest.importorskip("tensorflow_datasets")
+    found = library.builder(settings["dataset_name"], data_dir=settings["dataset_path"]).as_dataset(
+        split=settings["train_split"], read_config=library.ReadConfig(interleave_cycle_length=1)
+    )
+    rows_read = [row["tokens"] for row in found.as_numpy_iterator()]
+    assert [row.tolist() for row in rows_read] == [row["tokens"] for row in packed(notes, tmp_path)]
+    # the stock pipeline makes `inputs` and `targets` of a row by cutting one token off either end
+    assert {row[:-1].size for row in rows_read} == {int(settings["max_target_length"])}
+
+
+def test_missing_months_are_named_and_nothing_is_made(tmp_path: Path) -> None:
+    notes = declaration()
+    run_notes(notes, tmp_path / "whole")
+    store = LocalArtifacts(tmp_path / "whole")
+    for name, month in (("tfrecord_shards", "2010-12"), ("packed_cohorts", "2011-02")):
+        (store.directory(notes.artifact(name, month)) / "receipt.json").unlink()
+    with pytest.raises(MissingArtifactError, match="2 of 4 months are not there: 2010-12, 2011-02"):
+        build_tfds_directory(notes, store)
+    assert store.receipt(notes.artifact("tfds_directory")) is not None
+
+
+def test_shards_older_than_the_rows_and_other_settings_are_refused(tmp_path: Path) -> None:
+    people = {month: [patient(month, note(f"tea {month}"))] for month in ("2010-01", "2010-02")}
+    source, store = written(tmp_path / "in", people), LocalArtifacts(tmp_path / "out")
+    notes = plain(source, ("2010-01", "2010-02"))
+    assert not run_notes(notes, tmp_path / "out").failed
+    written(source, {"2010-02": [patient("new", note("another tea"))]})
+    build_packed_cohort(cohort_works(notes, store, ["2010-02"])[0])
+    with pytest.raises(IntegrityError, match="2010-02: made of older rows"):
+        build_tfds_directory(notes, store)
+    build_cohort_shards(shards_works(notes, store, ["2010-02"])[0])
+    _, reused = build_tfds_directory(notes, store)
+    assert not reused
+    longer = plain(source, ("2010-01", "2010-02"), row_length=64)
+    with pytest.raises(IntegrityError, match="row_length"):
+        build_tfds_directory(longer, store)
+
+
+def test_a_split_without_rows_and_an_undeclared_format_are_refused(tmp_path: Path) -> None:
+    source = written(tmp_path / "in", {"2010-01": [patient("a", note("tea"))]})
+    notes = plain(source, splits={"train": 0.5, "val": 0.5})
+    with pytest.raises(ConfigError, match="have no row"):
+        run_notes(notes, tmp_path / "out")
+    with pytest.raises(ConfigError, match="not among the declared"):
+        build_tfds_directory(notes, LocalArtifacts(tmp_path / "out"), "array_record")

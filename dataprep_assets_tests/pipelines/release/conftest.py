@@ -1,0 +1,71 @@
+"""The sample corpus as token bins, built once a session; releases of it are made by each test."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dataprep_assets.formats import document_ends, flat_bins
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
+from dataprep_assets.pipelines.corpus.token_bins import ENDS, TOKENS
+from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
+from dataprep_assets.pipelines.release.npy_shards import ReleaseLayout, build_npy_shard, release_layout
+from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
+
+LENGTH = 64
+
+
+@dataclass(frozen=True)
+class Bins:
+    """The sample's token bins in a storage root."""
+
+    root: Path
+
+    @property
+    def store(self) -> LocalArtifacts:
+        """Where they are."""
+        return LocalArtifacts(self.root)
+
+    def declare(self, **release: Any) -> ReleaseDeclaration:
+        """A release of them."""
+        corpus = sample_declaration(views=[]).model_dump()
+        options = {"sequence_length": LENGTH, "tokens_per_shard": 64 * LENGTH, "shuffle_seed": 7, "mix": 2} | release
+        return ReleaseDeclaration.model_validate(corpus | {"release": options})
+
+    def manifest(self, declared: ReleaseDeclaration) -> Manifest:
+        """Its manifest."""
+        return load_manifest(declared, self.store)
+
+    def layout(self, declared: ReleaseDeclaration) -> ReleaseLayout:
+        """How the release is cut."""
+        return release_layout(declared, self.store, self.manifest(declared))
+
+    def build(self, declared: ReleaseDeclaration) -> ReleaseLayout:
+        """Build all its shards."""
+        layout = self.layout(declared)
+        for partition in layout.partitions:
+            build_npy_shard(declared, self.store, layout, partition)
+        return layout
+
+    def documents(self, declared: ReleaseDeclaration, split: str) -> list[NDArray[Any]]:
+        """Ids of each document of a split, in the order of the source."""
+        found = []
+        for partition in self.manifest(declared).partitions(split):
+            folder = self.store.directory(declared.artifact("token_bins", partition))
+            ids = flat_bins.open_tokens(folder / TOKENS, "uint16")
+            ends = np.asarray(document_ends.open_ends(folder / ENDS)).tolist()
+            found += [np.asarray(ids[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
+        return found
+
+
+@pytest.fixture(scope="session")
+def bins(tmp_path_factory: pytest.TempPathFactory) -> Bins:
+    """Token bins of the sample; tests must not change them."""
+    root = tmp_path_factory.mktemp("bins")
+    outcome = run_pipeline(sample_declaration(views=[]), root)
+    assert not outcome.failed
+    return Bins(root)

@@ -1,0 +1,138 @@
+"""A Dagster project over a release of npy shards, and places of each kind for it to be published to."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dataprep_assets.orchestration.component import declared
+from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.release.component import ShardRelease
+from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
+from dataprep_assets.pipelines.release.npy_shards import ReleaseLayout, release_layout
+from dataprep_assets.serving.release import Place, locate
+from dataprep_assets.stores.connect import S3Place
+from dataprep_assets_tests.fakes.places import Places
+from dataprep_assets_tests.project import Project, new_instance, sample_attributes
+from resources import StorageResource, resources_of
+
+LENGTH = 64
+
+
+def release_attributes(publish: str | None = None, /, **options: Any) -> dict[str, Any]:
+    """A release of the project's own sample data; `options` replace keys of `release`."""
+    release = {
+        "sequence_length": LENGTH,
+        "tokens_per_shard": 4096 * LENGTH,
+        "shuffle_seed": 7,
+        "expected_repeats": 0.1,
+        **({"publish": publish} if publish else {}),
+        **options,
+    }
+    attributes = sample_attributes(
+        dataset="shared", splits={"train": ["train/**"], "val": ["validation/**"]}, dtype="uint32", release=release
+    )
+    return {key: value for key, value in attributes.items() if key not in ("views", "olmo_sequence_length")}
+
+
+@dataclass
+class ReleaseProject(Project):
+    """A release's definitions, its instance and its storage."""
+
+    corpus: ReleaseDeclaration
+
+    @property
+    def component(self) -> ShardRelease:
+        """The component."""
+        return ShardRelease(self.corpus)
+
+    @property
+    def definitions(self) -> dg.Definitions:
+        """Its definitions bound to the storage."""
+        built = self.component.build_defs(None)  # type: ignore[arg-type]
+        return dg.Definitions.merge(built, dg.Definitions(resources=resources_of(self.storage)))
+
+    @property
+    def layout(self) -> ReleaseLayout:
+        """How the release is cut."""
+        return release_layout(self.corpus, self.store, load_manifest(self.corpus, self.store))
+
+    @property
+    def published(self) -> Place:
+        """Where it is published."""
+        assert self.corpus.release.publish
+        return locate(self.corpus.release.publish)
+
+    @property
+    def registered(self) -> list[str]:
+        """The partitions of npy_shards as the instance has them."""
+        return list(self.instance.get_dynamic_partitions(f"{self.corpus.dataset}_npy_shards"))
+
+    def stale(self) -> list[str]:
+        """What is missing, damaged or out of date."""
+        return list(self.component.stale(self.store))
+
+    def plan(self) -> dg.ExecuteInProcessResult:
+        """Materialize the plan of the release."""
+        return self.run([self.dataset.key("release_plan")])
+
+    def cut(self, partitions: Sequence[str] | None = None) -> dg.ExecuteInProcessResult:
+        """Materialize a range of npy shards; by default all."""
+        chosen = partitions or self.layout.partitions
+        return self.run([self.dataset.key("npy_shards")], (chosen[0], chosen[-1]))
+
+    def publish(self) -> dg.ExecuteInProcessResult:
+        """Materialize the publication."""
+        return self.run([self.dataset.key("published_shards")])
+
+    def tokenize_all(self) -> None:
+        """All that a release is cut from."""
+        key = self.dataset.key
+        assert self.run([key("manifest"), key("engine_certificate")]).success
+        for split in self.corpus.splits:
+            assert self.tokenize(split).success
+
+    def run_all(self) -> None:
+        """Everything, each run succeeding."""
+        self.tokenize_all()
+        assert self.plan().success
+        assert self.cut().success
+        if self.corpus.release.publish:
+            assert self.publish().success
+
+    def npy(self, partition: str) -> Path:
+        """The token file of a shard in the storage."""
+        return self.directory("npy_shards", partition) / f"{partition}.npy"
+
+    def inodes(self) -> dict[str, int]:
+        """The token files that are there: a rebuilt one is another."""
+        found = {partition: self.npy(partition) for partition in self.layout.partitions}
+        return {partition: path.stat().st_ino for partition, path in found.items() if path.exists()}
+
+
+@contextmanager
+def release_project(attributes: Mapping[str, Any], folder: Path) -> Iterator[ReleaseProject]:
+    """A release in a folder, on a `new_instance`; its artifacts are in `artifacts` there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    release = declared(ReleaseDeclaration, attributes, folder / "defs.yaml")
+    with new_instance() as instance:
+        root = folder / "artifacts"
+        yield ReleaseProject(release, instance, root, StorageResource(root=str(root)))
+
+
+def new_target(servers: Places, kind: str, environment: pytest.MonkeyPatch) -> str:
+    """A place to publish to, as users name it: a URL, with what reaches it in the environment."""
+    place = servers.new(kind, "remote/tokenized")
+    if isinstance(place, S3Place):
+        assert place.endpoint_url
+        assert place.access_key_id
+        assert place.secret_access_key
+        environment.setenv("DATAPREP_ENDPOINT_URL", place.endpoint_url)
+        environment.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        environment.setenv("R2_DATASET_WRITE_ACCESS_KEY_ID", place.access_key_id)
+        environment.setenv("R2_DATASET_WRITE_SECRET_ACCESS_KEY", place.secret_access_key)
+    return place.url

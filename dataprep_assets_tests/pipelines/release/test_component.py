@@ -1,0 +1,128 @@
+"""The YAML of a release: what loads, what a mistake is told, and what ships."""
+
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import dagster as dagster_api
+import pytest
+import yaml
+
+from dataprep_assets.definitions import PROJECT_ROOT, defs
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.formats import npy_shards
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.orchestration.component import declared
+from dataprep_assets.pipelines.release.component import ShardRelease
+from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration, ReleaseOptions
+from dataprep_assets_tests.pipelines.corpus.test_component import dg
+from dataprep_assets_tests.pipelines.release.release_project import release_attributes
+
+SHIPPED = PROJECT_ROOT / "dataprep_assets" / "defs"
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "told"),
+    [
+        ({"release": None}, "release", "valid dictionary"),
+        ({"release": {}}, "release.tokens_per_shard", "required"),
+        ({"release": {"tokens_per_shard": 0}}, "release.tokens_per_shard", "greater than or equal to 2"),
+        ({"release": {"tokens_per_shard": 5000}}, "release", "not a multiple of `sequence_length` 2048: no reader"),
+        ({"release": {"tokens_per_shard": 100}}, "release", "use 2048"),
+        ({"sequence_length": 1}, "release.sequence_length", "greater than or equal to 2"),
+        ({"sequence_length": "long"}, "release.sequence_length", "valid integer"),
+        ({"shuffle_seed": -1}, "release.shuffle_seed", "greater than or equal to 0"),
+        ({"mix": 0}, "release.mix", "greater than or equal to 1"),
+        ({"tail": "keep"}, "release.tail", "'drop' or 'pad'"),
+        ({"expected_repeats": 2}, "release.expected_repeats", "less than or equal to 1"),
+        ({"publish": "ftp://host/shards"}, "release.publish", "s3://bucket/prefix, gs://bucket/prefix"),
+        ({"publish": "s3://"}, "release.publish", "'s3://' is no place"),
+        ({"shards_per_run": 3}, "release.shards_per_run", "Extra inputs are not permitted"),
+        ({"views": ["tfds"]}, "views.0", "'nanogpt', 'megatron', 'datatrove', 'olmo', 'mds' or 'hf_parquet'"),
+    ],
+)
+def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
+    change: dict[str, Any], key: str, told: str, tmp_path: Path
+) -> None:
+    whole = {"release", "views"} & change.keys()
+    attributes = release_attributes() | change if whole else release_attributes(None, **change)
+    with pytest.raises(ConfigError) as raised:
+        declared(ReleaseDeclaration, attributes, tmp_path / "defs.yaml")
+    message = str(raised.value)
+    assert f"{tmp_path / 'defs.yaml'}: {key}: " in message
+    assert told in message
+    assert "(got " in message
+
+
+def test_credentials_in_the_place_are_refused_and_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds credentials") as raised:
+        declared(ReleaseDeclaration, release_attributes("s3://KEYID:hidden@bucket/x"), tmp_path / "defs.yaml")
+    assert "hidden" not in str(raised.value)
+
+
+def test_a_folder_to_publish_to_is_relative_to_the_yaml_and_a_url_stays(tmp_path: Path) -> None:
+    def target(publish: str) -> str | None:
+        return declared(ReleaseDeclaration, release_attributes(publish), tmp_path / "d" / "defs.yaml").release.publish
+
+    assert target("../public") == str(tmp_path / "public")
+    assert target("/mnt/public") == "/mnt/public"
+    assert target("s3://dataset/tokenized") == "s3://dataset/tokenized"
+
+
+def test_the_shipped_releases_load_and_ask_nothing_of_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("loading definitions opened a connection")
+
+    for name in ("R2_DATASET_ACCOUNT_ID", "DATAPREP_ENDPOINT_URL", "DATAPREP_STORAGE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    graph = defs().resolve_asset_graph()
+    for dataset in ("dclm_2t", "sample_release"):
+        names = {key.path[-1] for key in graph.get_all_asset_keys() if key.path[0] == dataset}
+        assert {"token_bins", "release_plan", "npy_shards", "published_shards"} <= names
+        assert "combined_bins" not in names
+        checks = {key.name for key in graph.asset_check_keys if key.asset_key.path[0] == dataset}
+        assert {"sample_ids_recompute", "equals_stream", "remote_equals_local", "no_orphans"} <= checks
+
+
+def test_the_graph_runs_from_token_bins_to_the_publication() -> None:
+    graph = defs().resolve_asset_graph()
+
+    def parents(name: str) -> set[str]:
+        key = dagster_api.AssetKey(f"sample_release/{name}".split("/"))
+        return {parent.to_user_string() for parent in graph.get(key).parent_keys}
+
+    assert parents("release_plan") == {f"sample_release/{split}/token_bins" for split in ("train", "val")}
+    assert parents("npy_shards") == {"sample_release/release_plan"}
+    assert parents("published_shards") == {"sample_release/npy_shards"}
+
+
+def test_dclm_2t_has_the_published_dimensions(tmp_path: Path) -> None:
+    """FORMATS C.1."""
+    path = SHIPPED / "dclm_2t" / "defs.yaml"
+    release = declared(ReleaseDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
+    options = release.release
+    assert (options.sequence_length, options.tokens_per_shard) == (2048, 100 * 2**30)
+    assert npy_shards.token_bytes(options.tokens_per_shard, release.dtype) == 429_496_729_728
+    assert release.source.repo == "mlfoundations/dclm-baseline-1.0-parquet"  # type: ignore[union-attr]
+    assert list(ShardRelease(release).stale(LocalArtifacts(tmp_path))) == ["dclm_2t/manifest"]
+
+
+@pytest.mark.slow
+def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) -> None:
+    made = dg(cloned, "scaffold", "defs", "dataprep_assets.components.ShardRelease", "my_release")
+    assert made.returncode == 0, made.stderr
+    written = cloned / "dataprep_assets" / "defs" / "my_release" / "defs.yaml"
+    text = written.read_text()
+    release = declared(ReleaseDeclaration, yaml.safe_load(text)["attributes"], written)
+    assert release.dataset == "my_release"
+    assert release.release.publish is None
+    assert not release.combines
+    commented = re.sub(r"(?m)^    # ", "    ", text)
+    for key in ReleaseOptions.model_fields:
+        assert f"\n    {key}: " in commented, key
+    everything = yaml.safe_load(commented[commented.index("  release:") :])["release"]
+    declared(ReleaseDeclaration, {**yaml.safe_load(text)["attributes"], "release": everything}, written)
+    checked = dg(cloned, "check", "defs")
+    assert checked.returncode == 0, checked.stdout + checked.stderr

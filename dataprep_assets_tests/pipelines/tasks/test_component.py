@@ -1,0 +1,268 @@
+"""The YAML of a migration: what loads, what a mistake is told, and a task that a person adds without any Python."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+import dataprep_assets
+from dataprep_assets.definitions import defs
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.orchestration.component import declared
+from dataprep_assets.pipelines.tasks.component import TaskMigration
+from dataprep_assets.pipelines.tasks.declaration import ARTIFACT, TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS
+from dataprep_assets.pipelines.tasks.work import partitions, task_line, work_of
+from dataprep_assets_tests.pipelines.tasks.test_task_folder_asset import evaluations, failed, migration
+from dataprep_assets_tests.pipelines.tasks.trees import COUNTS, edit, put
+from dataprep_assets_tests.pipelines.tasks.trees import project as trees
+from dataprep_assets_tests.sample.make_sample_tasks import LAYOUT, jsonl
+
+SHIPPED = Path(dataprep_assets.__file__).parent / "defs"
+
+
+def attributes(**changes: Any) -> dict[str, Any]:
+    return {"dataset": "tasks", "old_root": "old", "new_root": "new", "tasks": {"Copa": {}}, **changes}
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "told"),
+    [
+        ({"tasks": {}}, "tasks", "at least 1"),
+        ({"tasks": {"Copa": {"version": "two words"}}}, "tasks.Copa.version", "two words"),
+        ({"tasks": {"Copa": {"mode": "hardlink"}}}, "tasks.Copa.mode", "'copy' or 'symlink'"),
+        ({"tasks": {"Copa": {"inherit": ["train"]}}}, "tasks.Copa.inherit.0", "'validation' or 'test'"),
+        ({"tasks": {"Copa": {"versions_in": "../elsewhere"}}}, "tasks.Copa.versions_in", "a folder below the task's"),
+        ({"tasks": {"Copa": {"versoin": "latest"}}}, "tasks.Copa.versoin", "Extra inputs are not permitted"),
+        ({"tasks": {"copa": {}}}, "tasks.copa", "there is no contract of this name, only ArcC_Cloze, ArcC_MC, BOOLQ"),
+        ({"layout": "/absolute"}, "layout", "must be a path below the projects' roots"),
+        ({"contracts": {"New": {"like": "Cope"}}}, "contracts.New: like", "only ArcC_Cloze, ArcC_MC, BOOLQ, CB, Copa"),
+        ({"contracts": {"New": {"files": {}}}}, "contracts.New: keys", "Field required"),
+        ({"contracts": {"New": {"like": "Copa", "id": "key"}}}, "contracts.New", "'key' is none of the keys"),
+        (
+            {"contracts": {"New": {"like": "Copa", "keys": {"label": "number"}}}},
+            "contracts.New: keys.label.type",
+            "'string', 'integer', 'boolean', 'strings' or 'object'",
+        ),
+        ({"contracts": {"New": {"like": "Copa", "folder": "Old"}}}, "contracts.New: folder", "must be 'New'"),
+        ({"old_root": None}, "old_root", "not a valid path"),
+        ({"overwrite": "maybe"}, "overwrite", "valid boolean"),
+        ({"verify": "never"}, "verify", "'full' or 'size'"),
+        ({"dataset": "has space"}, "dataset", "has space"),
+    ],
+)
+def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
+    change: dict[str, object], key: str, told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        declared(TaskMigrationDeclaration, attributes(**change), tmp_path / "defs.yaml")
+    message = str(raised.value)
+    assert message.startswith(f"{tmp_path / 'defs.yaml'}: ")
+    assert f"{key}: " in message
+    assert told in message
+    assert "(got " in message
+
+
+def test_a_wrong_version_is_told_when_the_task_is_migrated_with_those_that_there_are(tmp_path: Path) -> None:
+    trees(tmp_path, ["Copa"])
+    made = declared(TaskMigrationDeclaration, attributes(tasks={"Copa": {"version": "version_2"}}), tmp_path / "d.yaml")
+    with pytest.raises(
+        ConfigError, match=r"tasks\.Copa\.version: version_2: not there; there are version_1, version_9"
+    ):
+        work_of(made, "Copa")
+
+
+# --- what ships
+
+
+def shipped(name: str) -> TaskMigrationDeclaration:
+    path = SHIPPED / name / "defs.yaml"
+    return declared(TaskMigrationDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
+
+
+def test_the_shipped_migrations_load_as_assets_with_their_checks() -> None:
+    graph = defs().resolve_asset_graph()
+    for dataset in ("mezo_tasks", "sample_tasks"):
+        (key,) = (k for k in graph.get_all_asset_keys() if k.path[0] == dataset)
+        assert key.path[-1] == ARTIFACT
+        assert graph.get(key).group_name == dataset
+        assert graph.get(key).description
+        assert {c.name for c in graph.asset_check_keys if c.asset_key == key} == set(TASK_PROOFS)
+
+
+def test_the_mezo_tasks_are_the_six_of_the_guide_and_load_without_the_projects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    mezo = shipped("mezo_tasks")
+    assert partitions(mezo) == ["Copa", "BOOLQ", "CB", "RTE", "ArcC_Cloze", "ArcC_MC"]
+    project = tmp_path / "LLM-inference/jikai-project/Synthetic_Data_for_ZO"
+    for task in mezo.tasks:
+        assert task_line(work_of(mezo, task)) == f"TASK={project}/Data/rejection_sampling/0_data/{task}"
+    store = LocalArtifacts(tmp_path / "artifacts")
+    assert len(list(TaskMigration(mezo).stale(store))) == 6
+    assert len(TaskMigration(mezo).summary(store)) == 7
+
+
+def test_the_sample_has_every_version_in_its_order() -> None:
+    assert partitions(shipped("sample_tasks")) == [
+        "Copa.version_1",
+        "Copa.version_9-2",
+        "Copa.version_10-1",
+        "ArcC_Cloze",
+    ]
+
+
+# --- a task that nobody wrote Python for
+
+SENTIMENT = """
+dataset: tasks
+old_root: old
+new_root: new
+original: original
+tasks:
+  Sentiment: {version: latest}
+  CopaEasy: {mode: symlink}
+contracts:
+  CopaEasy: {like: Copa, files: {train: {rows: 12}, validation: {rows: 6}, test: {rows: 5}}}
+  Sentiment:
+    files:
+      train: {name: sentiment_train.jsonl, rows: 4}
+      validation: {name: sentiment_validation.jsonl}
+    keys: {sentence: string, tone: {type: string, one_of: [plain, warm]}, idx: integer, label: integer}
+    id: idx
+    label: label
+    labels: {train: [0, 1], validation: [0, 1]}
+    text: [sentence]
+    loader:
+      missing_file: stops
+      blank_line: stops
+      bad_line: stops
+      missing_key: stops
+      empty_train: accepted
+      reads: [sentence]
+      answer: {rule: member, values: [0, 1]}
+"""
+
+
+def sentences(first: int, count: int, opening: str = "") -> list[dict[str, Any]]:
+    return [
+        {"sentence": f"{opening}sentence number {first + i}", "tone": "plain", "idx": i, "label": i % 2}
+        for i in range(count)
+    ]
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(jsonl(rows))
+
+
+def old_project(home: Path) -> None:
+    """The folders of the two tasks."""
+    trees(home, ["Copa"])
+    for root in (home / "old" / LAYOUT, home / "original"):
+        (root / "Copa").rename(root / "CopaEasy")
+        write(root / "Sentiment" / "sentiment_train.jsonl", sentences(0, 4))
+        write(root / "Sentiment" / "sentiment_validation.jsonl", sentences(50, 2))
+    for version in ("version_2", "version_10", "version_9-9"):
+        folder = home / "old" / LAYOUT / "Sentiment" / "mezo_gpt" / version
+        write(folder / "sentiment_train.jsonl", sentences(0, 4, f"{version}: "))
+
+
+def test_a_task_added_by_yaml_alone_gets_its_migration_and_its_checks(tmp_path: Path) -> None:
+    old_project(tmp_path)
+    written = yaml.safe_load(SENTIMENT)
+    with migration(tmp_path, written.pop("tasks"), **written) as made:
+        outcome = made.run()
+        assert outcome.success
+        found = evaluations(outcome)
+        assert failed(found) == set()
+        assert {"question_domain", "label_domain", "ids_unique"} <= set(found)
+        assert not {"answer_key", "choices_lengths"} & set(found)
+        assert made.metadata("Sentiment")["version"] == "version_10"
+        first = json.loads((made.new / "Sentiment" / "sentiment_train.jsonl").read_text().splitlines()[0])
+        assert first["sentence"] == "version_10: sentence number 0"
+        assert (made.new / "CopaEasy" / "copa_train.jsonl").is_symlink()
+        for change, name in ((put(1, tone="loud"), "question_domain"), (put(2, label=3), "label_domain")):
+            edit(made.new / "Sentiment" / "sentiment_train.jsonl", change)
+            assert name in failed(made.check())
+
+
+# --- the commands, on a project as a person has it
+
+
+def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program of the environment on a project folder, importing that folder's code."""
+    program = [str(Path(sys.executable).parent / "dg")] if arguments[0] == "dg" else [sys.executable, "-m"]
+    module = [] if arguments[0] == "dg" else ["dataprep_assets.cli"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(folder),
+        "DAGSTER_HOME": str(folder / "home"),
+        "DAGSTER_DISABLE_TELEMETRY": "yes",
+        "DATAPREP_ROOT": str(folder / "artifacts"),
+        "VIRTUAL_ENV": str(Path(sys.executable).parent.parent),
+        "COLUMNS": "200",
+    }
+    return subprocess.run(
+        [*program, *module, *arguments[1:]],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_scaffolded_then_declared_then_run_from_the_command_line(cloned: Path) -> None:
+    (cloned / "home").mkdir()
+    (cloned / "home" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    made = command(cloned, "dg", "scaffold", "defs", "dataprep_assets.components.TaskMigration", "my_tasks")
+    assert made.returncode == 0, made.stdout + made.stderr
+    path = cloned / "dataprep_assets" / "defs" / "my_tasks" / "defs.yaml"
+    written = yaml.safe_load(path.read_text())
+    assert declared(TaskMigrationDeclaration, written["attributes"], path).dataset == "my_tasks"
+    checked = command(cloned, "dg", "check", "defs")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+    old_project(path.parent)
+    described = {**yaml.safe_load(SENTIMENT), "dataset": "my_tasks"}
+    path.write_text(yaml.safe_dump({"type": written["type"], "attributes": described}, sort_keys=False))
+    assert command(cloned, "dataprep", "status", "my_tasks").stdout.splitlines() == [
+        "stale: my_tasks/task_folder/Sentiment",
+        "stale: my_tasks/task_folder/CopaEasy",
+    ]
+    ran = command(cloned, "dataprep", "run", "my_tasks")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert f"TASK={path.parent}/new/{LAYOUT}/Sentiment" in ran.stdout
+    assert "checks: 20 of 20 passed" in ran.stdout
+    assert sum(COUNTS.values()) == 23
+    assert [line.split()[1:4] for line in ran.stdout.splitlines() if line.startswith("CopaEasy")] == [
+        ["base", "3", "23"]
+    ]
+    again = command(cloned, "dataprep", "run", "my_tasks")
+    assert "all is up to date, nothing to do" in again.stdout
+    assert command(cloned, "dataprep", "status", "my_tasks").returncode == 0
+    verified = command(cloned, "dataprep", "verify")
+    assert verified.returncode == 0
+    assert "2 artifacts" in verified.stdout
+
+
+@pytest.mark.slow
+def test_dg_names_the_line_of_a_wrong_key(cloned: Path) -> None:
+    path = cloned / "dataprep_assets" / "defs" / "sample_tasks" / "defs.yaml"
+    path.write_text(path.read_text().replace("mode: symlink", "mode: hardlink"))
+    checked = command(cloned, "dg", "check", "defs")
+    assert checked.returncode != 0
+    told = checked.stdout + checked.stderr
+    assert "sample_tasks/defs.yaml:" in told
+    assert "ArcC_Cloze.mode" in told
+    assert "hardlink" in told

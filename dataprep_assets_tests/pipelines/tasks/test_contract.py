@@ -1,0 +1,93 @@
+"""Contracts are data: what ships is complete, a new task is a few lines, and a wrong line is named."""
+
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.pipelines.tasks.contract import contract_from, shipped_contracts, value_at
+
+LAST_COMPONENT = {
+    "Copa": "copa",
+    "BOOLQ": "boolq",
+    "CB": "cb",
+    "RTE": "rte",
+    "ArcC_Cloze": "arcc_cloze",
+    "ArcC_MC": "arcc_mc",
+}
+
+
+def test_the_seeds_six_tasks_ship_under_the_loaders_names() -> None:
+    assert {name: c.task for name, c in shipped_contracts().items()} == LAST_COMPONENT
+
+
+def test_file_names_are_the_loaders() -> None:
+    assert {c.folder: [c.files[s].name for s in c.splits] for c in shipped_contracts().values()} == {
+        "Copa": ["copa_train.jsonl", "copa_validation.jsonl", "copa_test.jsonl"],
+        "BOOLQ": ["boolq_train.jsonl", "boolq_validation.jsonl"],
+        "CB": ["cb_train.jsonl", "cb_validation.jsonl", "cb_test.jsonl"],
+        "RTE": ["rte_train.jsonl", "rte_validation.jsonl", "rte_test.jsonl"],
+        "ArcC_Cloze": [f"ARC-Challenge_{s}.jsonl" for s in ("train", "validation", "test")],
+        "ArcC_MC": [f"ARC-Challenge_{s}.jsonl" for s in ("train", "validation", "test")],
+    }
+    assert all(spec.required == (s != "test") for c in shipped_contracts().values() for s, spec in c.files.items())
+
+
+def test_hidden_labels_are_allowed_in_test_alone() -> None:
+    for contract in shipped_contracts().values():
+        assert {s for s, labels in contract.labels.items() if -1 in labels} <= {"test"}
+
+
+def test_like_changes_what_it_names_and_nothing_else() -> None:
+    changed = contract_from({"like": "Copa", "folder": "Copa2", "files": {"train": {"rows": 12}}}, "here")
+    copa = shipped_contracts()["Copa"]
+    assert changed.files["train"].rows == (12,)
+    assert changed.files["train"].name == "copa_train.jsonl"
+    assert changed.task == "copa2"
+    assert changed.model_copy(update={"folder": "Copa", "files": copa.files}) == copa
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"like": "Capo"},
+            r"here: like: 'Capo': there is no such contract, only ArcC_Cloze, ArcC_MC, BOOLQ, CB, Copa, RTE",
+        ),
+        ({"colour": 1}, r"here: colour: Extra inputs are not permitted \(got 1\)"),
+        ({"id": "index"}, r"id: 'index' is none of the keys \['choice1'"),
+        ({"label": "labels"}, r"label: 'labels' is none of the keys"),
+        ({"text": ["premise", "choices.text"]}, r"'choices.text' is none of the keys"),
+        ({"keys": {"label": "float"}}, r"here: keys.label.type: Input should be 'string', 'integer'"),
+        ({"keys": {"label": "object"}}, r"`keys` belong to type `object`, which needs them"),
+        ({"files": {"train": {"name": "../copa_train.jsonl"}}}, r"here: files.train.name: String should match pattern"),
+        ({"files": {"validation": {"name": "copa_train.jsonl"}}}, r"two splits have the same file name"),
+        ({"files": {"dev": {"name": "copa_dev.jsonl"}}}, r"here: files.dev.\[key\]: Input should be 'train'"),
+        ({"loader": {"answer": {"rule": "guess"}}}, r"here: loader.answer: Input tag 'guess' found using 'rule'"),
+        ({"loader": {"answer": {"rule": "choice_text"}}}, r"loader.answer"),
+        ({"labels": {"test": None}}, r"here: labels.test"),
+    ],
+)
+def test_a_wrong_line_is_named_with_what_is_allowed(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        contract_from({"like": "Copa", **change}, "here")
+
+
+def test_a_contract_without_validation_or_with_labels_of_some_splits_is_refused() -> None:
+    copa = shipped_contracts()["Copa"].model_dump()
+    files = {"train": copa["files"]["train"]}
+    with pytest.raises(ConfigError, match="files: validation is missing; the loader reads train and validation"):
+        contract_from({**copa, "files": files}, "here")
+    with pytest.raises(ConfigError, match="labels: give them for"):
+        contract_from({**copa, "labels": {"train": [0, 1]}}, "here")
+
+
+def test_contracts_do_not_change() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        shipped_contracts()["Copa"].folder = "CB"  # type: ignore[misc]
+
+
+def test_paths_reach_into_rows() -> None:
+    assert value_at({"a": {"b": [1]}}, "a.b") == [1]
+    assert value_at({"a": [1]}, "a.b") is None
+    assert value_at({}, "a.b") is None

@@ -1,0 +1,116 @@
+"""A migration killed at any write point leaves the old file or the new one, and its rerun ends as if nothing had
+happened: the same folder, the same record, the replaced file kept."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets_tests.pipelines.tasks.migrate_once import declaration
+from dataprep_assets_tests.pipelines.tasks.trees import Project, project, snapshot
+
+pytestmark = pytest.mark.slow
+
+GUARD_SECONDS = 60
+TRAIN, VALIDATION = "copa_train.jsonl", "copa_validation.jsonl"
+MINE = b'{"mine": 1}\n'
+
+
+def prepared(home: Path) -> Project:
+    """A project whose new tree holds a file and a link of a person's in the places of Copa's."""
+    made = project(home, ["Copa"])
+    folder = made.new / "Copa"
+    folder.mkdir(parents=True)
+    (folder / TRAIN).write_bytes(MINE)
+    (folder / TRAIN).chmod(0o644)
+    (folder / "mine.jsonl").write_bytes(MINE)
+    (folder / VALIDATION).symlink_to("mine.jsonl")
+    return made
+
+
+class Runner:
+    """The process whose children migrate and are killed."""
+
+    def __init__(self, mode: str) -> None:
+        command = [sys.executable, "-m", "dataprep_assets_tests.pipelines.tasks.migrate_once", mode]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, home: Project, at: int = 0) -> tuple[int, list[str]]:
+        """Migrate, killed at a point (0: never): the exit code, and the points that were passed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        log = home.home.with_suffix(".log")
+        print(json.dumps([str(home.home), str(log), at]), file=self._process.stdin, flush=True)
+        return int(self._process.stdout.readline()), log.read_text().splitlines()
+
+    def close(self) -> None:
+        """End it."""
+        self._process.communicate(timeout=GUARD_SECONDS)
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """What a migration leaves that nobody kills, and the write points that it passes."""
+
+    tree: dict[str, tuple[str, bytes | str, int]]
+    record: bytes
+    points: list[str]
+
+
+def left(home: Project) -> tuple[dict[str, tuple[str, bytes | str, int]], bytes]:
+    """The new tree and the record."""
+    return snapshot(home.new), (home.store.root / "tasks/task_folder/Copa/migration.json").read_bytes()
+
+
+def debris(home: Project) -> list[str]:
+    """What should not lie about."""
+    names = [p.relative_to(home.home).as_posix() for p in home.home.rglob("*") if p.is_file() or p.is_symlink()]
+    return [n for n in names if ".staged" in n or ".kept" in n or (".staging" in n and not n.endswith(".lock"))]
+
+
+def kept_somewhere(home: Project) -> bool:
+    """Whether the storage holds the person's file."""
+    return any(p.is_file() and p.read_bytes() == MINE for p in home.store.root.rglob("*"))
+
+
+@pytest.fixture(params=["copy", "symlink"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def runner(mode: str) -> Iterator[Runner]:
+    made = Runner(mode)
+    yield made
+    made.close()
+
+
+def test_killed_at_every_point_nothing_is_lost(tmp_path: Path, runner: Runner, mode: str) -> None:
+    home = prepared(tmp_path / "undisturbed")
+    code, points = runner.run(home)
+    undisturbed = Undisturbed(*left(home), points)
+    assert code == 0
+    assert len(points) > 20
+    assert debris(home) == []
+    new = {name: undisturbed.tree[f"Copa/{name}"] for name in (TRAIN, VALIDATION)}
+    old = {TRAIN: ("file", MINE, 0o644), VALIDATION: ("link", "mine.jsonl", 0)}
+    seen = set()
+    for at in range(1, len(points) + 1):
+        home = prepared(tmp_path / f"killed_{at}")
+        code, passed = runner.run(home, at)
+        where = f"killed at {passed[-1]}"
+        assert (code, len(passed)) == (-signal.SIGKILL, at), where
+        between = snapshot(home.new)
+        placed = frozenset(name for name in new if between[f"Copa/{name}"] == new[name])
+        assert all(between[f"Copa/{name}"] == old[name] for name in new.keys() - placed), where
+        assert TRAIN not in placed or kept_somewhere(home), where
+        home.migrate(declaration(home, mode))
+        assert left(home) == (undisturbed.tree, undisturbed.record), where
+        assert debris(home) == [], where
+        seen.add(placed)
+    assert {frozenset(), frozenset({TRAIN, VALIDATION})} <= seen

@@ -1,0 +1,117 @@
+"""An old project with all six tasks, its declaration, and ways to read and damage what comes of it."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.tasks.contract import Split, shipped_contracts
+from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.migration import Migrated, migrate_task
+from dataprep_assets.pipelines.tasks.task_folder_proofs import TaskFolder, prove_task_folder
+from dataprep_assets.pipelines.tasks.work import partitions, work_of
+from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED, LAYOUT, VERSIONS, jsonl, write_tree
+
+TASKS = tuple(shipped_contracts())
+COUNTS: Mapping[Split, int] = {"train": 12, "validation": 6, "test": 5}
+
+
+def small(task: str, **changes: Any) -> dict[str, Any]:
+    """The contract of a task, with the row counts of these trees."""
+    splits = shipped_contracts()[task].splits
+    return {"like": task, "files": {s: {"rows": COUNTS[s]} for s in splits}, **changes}
+
+
+@dataclass(frozen=True)
+class Project:
+    """An old project, the original data, and a new project, below one folder."""
+
+    home: Path
+
+    @property
+    def old(self) -> Path:
+        return self.home / "old" / LAYOUT
+
+    @property
+    def new(self) -> Path:
+        return self.home / "new" / LAYOUT
+
+    @property
+    def store(self) -> LocalArtifacts:
+        return LocalArtifacts(self.home / "artifacts")
+
+    def declared(self, tasks: Mapping[str, Mapping[str, Any]] | None = None, **more: Any) -> TaskMigrationDeclaration:
+        """The migration of these tasks (all of them at their base by default)."""
+        wanted = {task: {} for task in TASKS} if tasks is None else tasks
+        return TaskMigrationDeclaration.model_validate(
+            {
+                "dataset": "tasks",
+                "old_root": "old",
+                "new_root": "new",
+                "original": "original",
+                "tasks": wanted,
+                "contracts": {task: small(task) for task in TASKS},
+                **more,
+            }
+        ).located(self.home)
+
+    def migrate(self, declaration: TaskMigrationDeclaration) -> dict[str, Migrated]:
+        """Every partition of a declaration."""
+        return {p: migrate_task(declaration, self.store, p) for p in partitions(declaration)}
+
+    def folder(self, declaration: TaskMigrationDeclaration, done: Migrated) -> TaskFolder:
+        """A migrated folder, to be proven."""
+        return TaskFolder.of(work_of(declaration, done.partition), done.record)
+
+
+def project(home: Path, tasks: Sequence[str] = TASKS) -> Project:
+    """Write an old project with these tasks; of Copa three versions, and one that was discarded."""
+    counts = {task: {split: COUNTS[split] for split in shipped_contracts()[task].splits} for task in tasks}
+    write_tree(home, counts, {"Copa": (*VERSIONS, DISCARDED)})
+    return Project(home)
+
+
+def snapshot(folder: Path) -> dict[str, tuple[str, bytes | str, int]]:
+    """What a folder holds: kind, content or link text, and permissions of every entry but folders."""
+    found: dict[str, tuple[str, bytes | str, int]] = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            found[name] = ("link", path.readlink().as_posix(), 0)
+        elif path.is_file():
+            found[name] = ("file", path.read_bytes(), path.stat().st_mode & 0o777)
+    return found
+
+
+def edit(path: Path, change: Callable[[list[dict[str, Any]]], Sequence[Mapping[str, Any]] | None]) -> None:
+    """Change the rows of a task file; `change` edits them in place or returns others."""
+    rows = [json.loads(line) for line in path.read_bytes().splitlines()]
+    changed = change(rows)
+    path.write_bytes(jsonl(rows if changed is None else changed))
+
+
+def put(line: int, **values: Any) -> Callable[[list[dict[str, Any]]], None]:
+    """Set keys of a row, 1-based like the lines of messages."""
+    return lambda rows: rows[line - 1].update(values)
+
+
+def drop(line: int, key: str) -> Callable[[list[dict[str, Any]]], None]:
+    """Take a key out of a row."""
+
+    def change(rows: list[dict[str, Any]]) -> None:
+        del rows[line - 1][key]
+
+    return change
+
+
+def failing(findings: Mapping[str, Finding]) -> dict[str, str]:
+    """Name and summary of every proof that failed."""
+    return {name: f.summary for name, f in findings.items() if not f.passed}
+
+
+def prove(task: TaskFolder) -> dict[str, str]:
+    """The proofs that a folder fails now, read anew."""
+    return failing(prove_task_folder(task))
