@@ -1,6 +1,6 @@
 """The life of a small artifact: current, or built once under a lock and committed with its receipt.
 
-Shards of token bins have a life of their own (`builds/token_bins.py`), because they are built in parallel parts.
+Shards of token bins have a life of their own (`pipelines/corpus/token_bins.py`), because they are built in parallel parts.
 """
 
 import shutil
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.graph.facts import Facts
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Joined
 from dataprep_assets.integrity.commit import publish_directory, staging
@@ -26,13 +27,13 @@ class Written:
     """
 
     inputs: Mapping[str, str]
-    facts: Mapping[str, Any]
+    facts: Facts | Mapping[str, Any]
     ledger: Ledger | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
     joined: tuple[Joined, ...] = ()
 
 
-def have(
+def ensure(
     artifact: Artifact,
     store: ArtifactStore,
     key: str,
@@ -41,7 +42,7 @@ def have(
     *,
     resumes: bool = False,
 ) -> tuple[Receipt, bool]:
-    """Have the artifact with this key: its receipt, and whether the one that was there is current.
+    """Build the artifact with this key unless it is current. Returns the receipt and whether it was reused.
 
     `write` fills an empty staging directory. When it raises, what was there before stays as it is. A writer that
     `resumes` finds there what it left when it was killed under the same key.
@@ -68,7 +69,7 @@ def have(
             key=key,
             inputs=written.inputs,
             files=tuple(files[name] for name in sorted(files)),
-            facts=written.facts,
+            facts=written.facts.to_json() if isinstance(written.facts, Facts) else written.facts,
             ledger=written.ledger,
             measured={"created": now(), "versions": versions(), "wall_seconds": round(seconds, 3)},
         )

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity import copies
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Part
@@ -54,7 +54,7 @@ def build(store: ArtifactStore, files: dict[str, bytes], key: str, artifact: Art
             (staged / name).write_bytes(data)
         return Written(inputs={}, facts={"dtype": "uint16"})
 
-    return have(artifact, store, key, write)
+    return ensure(artifact, store, key, write)
 
 
 def contents(place: Place, below: str = "") -> dict[str, bytes]:
@@ -125,7 +125,7 @@ def test_a_joined_file_is_made_by_the_server_of_published_parts(kind: str, serve
         assert not (staged / "all.bin").exists()
         return Written(inputs={}, facts={}, joined=(joined,))
 
-    receipt, _ = have(whole, store, "k", write)
+    receipt, _ = ensure(whole, store, "k", write)
     assert contents(place, "ds/whole/") == {"ds/whole/all.bin": b"".join(datas)}
     second = opened(place, tmp_path / "second")
     assert second.current(whole, "k") == receipt
@@ -145,7 +145,7 @@ def test_a_joined_file_is_verified_on_another_machine_without_being_read(
             parts.append(Part(shard, build(store, {"t.bin": b"%d" % number * 1000}, "s", shard)[0].file("t.bin")))
         whole = Artifact(dataset="ds", name="whole")
         joining = len(server.log)
-        receipt, _ = have(
+        receipt, _ = ensure(
             whole,
             store,
             "k",

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import IntegrityError, TransferError
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.commit import STAGING
@@ -87,7 +87,7 @@ def build(store: BucketArtifacts, artifact: Artifact, files: dict[str, bytes], k
             (staged / name).write_bytes(data)
         return Written(inputs={}, facts={})
 
-    have(artifact, store, key, write)
+    ensure(artifact, store, key, write)
 
 
 def first_machine(

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
@@ -40,7 +40,7 @@ def published(store: ArtifactStore, ids: np.ndarray[Any, Any] = IDS) -> Artifact
         (staged / "odd.bin").write_bytes(b"odd")
         return Written(inputs={}, facts={"dtype": "uint16"})
 
-    have(ARTIFACT, store, str(len(ids)), write)
+    ensure(ARTIFACT, store, str(len(ids)), write)
     return store
 
 

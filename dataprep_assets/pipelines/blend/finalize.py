@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.formats import blend_json
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
 from dataprep_assets.integrity.digest import canonical_json, digest_value
@@ -365,7 +365,7 @@ def build_blend_run(
         )
 
     artifact = blend.artifact(ARTIFACT, plan.run_hash)
-    return have(artifact, store, run_key(blend, store, plan, shards), write, blend.verify)
+    return ensure(artifact, store, run_key(blend, store, plan, shards), write, blend.verify)
 
 
 def _write_datasets(run: _Run, plan: BlendPlan, shards: Sequence[FinishedShard]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import ConfigError, FormatError, IntegrityError
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -350,7 +350,7 @@ def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Rec
             },
         )
 
-    return have(blend.artifact("blend_plan"), store, plan_key(fresh), write)
+    return ensure(blend.artifact("blend_plan"), store, plan_key(fresh), write)
 
 
 def plan_key(plan: BlendPlan) -> str:

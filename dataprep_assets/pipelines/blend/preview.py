@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dataprep_assets.formats.flat_bins import token_dtype
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -237,4 +237,4 @@ def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: Ble
             },
         )
 
-    return have(blend.artifact("blend_preview"), store, preview_key(blend, plan), write)
+    return ensure(blend.artifact("blend_preview"), store, preview_key(blend, plan), write)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import CorruptSourceError, SourceError
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
 from dataprep_assets.integrity.receipt import Receipt
@@ -47,7 +47,7 @@ def build_blend_snapshot(
             facts={"files": len(lines), "source_bytes": sum(line["size_bytes"] for line in lines)},
         )
 
-    return have(blend.artifact("blend_snapshot", partition), store, _key(lines), write)
+    return ensure(blend.artifact("blend_snapshot", partition), store, _key(lines), write)
 
 
 def _key(lines: list[dict[str, Any]]) -> str:

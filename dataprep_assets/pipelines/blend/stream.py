@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, versions
@@ -59,7 +59,7 @@ def build_blend_certificate(blend: BlendDeclaration, store: ArtifactStore, plan:
             },
         )
 
-    return have(blend.artifact("engine_certificate"), store, blend_certificate_key(blend, plan), write)
+    return ensure(blend.artifact("engine_certificate"), store, blend_certificate_key(blend, plan), write)
 
 
 def blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.formats import document_ends, flat_bins, meta
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Part
 from dataprep_assets.integrity.digest import digest_value
@@ -105,4 +105,4 @@ def build_combined_bins(
         )
 
     key = combined_key(shards, meta_values)
-    return have(corpus.artifact("combined_bins", split), store, key, write, corpus.verify)
+    return ensure(corpus.artifact("combined_bins", split), store, key, write, corpus.verify)

@@ -10,7 +10,7 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError, TokenizerError
 from dataprep_assets.formats.flat_bins import dtype_for_vocab
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, versions
@@ -103,7 +103,7 @@ def build_engine_certificate(
             },
         )
 
-    return have(corpus.artifact("engine_certificate"), store, certificate_key(corpus, manifest), write)
+    return ensure(corpus.artifact("engine_certificate"), store, certificate_key(corpus, manifest), write)
 
 
 def certified(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -104,7 +104,7 @@ def build_manifest_artifact(corpus: CorpusDeclaration, store: ArtifactStore) -> 
             },
         )
 
-    return have(corpus.artifact("manifest"), store, planned.key, write)
+    return ensure(corpus.artifact("manifest"), store, planned.key, write)
 
 
 def load_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> Manifest:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dataprep_assets.errors import CorruptSourceError, SourceError
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
 from dataprep_assets.integrity.receipt import Receipt
@@ -60,7 +60,7 @@ def build_snapshot(
             facts={"files": len(entries), "source_bytes": sum(e.size_bytes for e in entries)},
         )
 
-    return have(corpus.artifact("snapshot", partition), store, snapshot_key(lines), write)
+    return ensure(corpus.artifact("snapshot", partition), store, snapshot_key(lines), write)
 
 
 def snapshot_key(lines: Sequence[Mapping[str, str | int]]) -> str:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.formats import datatrove, document_ends, flat_bins, hf_parquet, mds, megatron, meta, olmo
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
 from dataprep_assets.integrity.digest import digest_value
@@ -214,7 +214,7 @@ def build_view(
         )
 
     artifact = corpus.artifact(artifact_name(view))
-    return have(artifact, store, view_key(corpus, view, splits), write, corpus.verify, resumes=view in COPIED)
+    return ensure(artifact, store, view_key(corpus, view, splits), write, corpus.verify, resumes=view in COPIED)
 
 
 def _stream_facts(splits: Sequence[CombinedSplit]) -> dict[str, object]:

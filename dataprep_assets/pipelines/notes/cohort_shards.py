@@ -15,7 +15,7 @@ from dataprep_assets.execution.processes import Meter, report
 from dataprep_assets.execution.shards import run_shards
 from dataprep_assets.formats import array_record, example, tfrecord
 from dataprep_assets.formats.tfrecord import ShardCount
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -109,7 +109,7 @@ def build_cohort_shards(work: ShardsWork) -> tuple[Receipt, bool]:
             return _write(work, packed, staged)
 
         key = shards_key(work.notes, work.format, packed)
-        return have(work.artifact, work.store, key, write, work.notes.verify)
+        return ensure(work.artifact, work.store, key, write, work.notes.verify)
 
 
 def shard_names(notes: NotesDeclaration, split: str, month: str, total: int, format: FileFormat) -> list[str]:

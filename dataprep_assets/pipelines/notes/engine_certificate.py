@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import ConfigError, CorruptSourceError
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.integrity.receipt import Receipt, versions
@@ -92,7 +92,7 @@ def build_engine_certificate(notes: NotesDeclaration, store: ArtifactStore) -> t
             },
         )
 
-    return have(notes.artifact("engine_certificate"), store, key, write)
+    return ensure(notes.artifact("engine_certificate"), store, key, write)
 
 
 def _texts(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, Path]]) -> Iterator[str]:

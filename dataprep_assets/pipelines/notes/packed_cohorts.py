@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError, FormatError, IntegrityError
 from dataprep_assets.execution.processes import Meter, report
 from dataprep_assets.execution.shards import run_shards
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
@@ -166,7 +166,9 @@ def build_packed_cohort(work: CohortWork) -> tuple[Receipt, bool]:
         def write(staged: Path) -> Written:
             return _Cohort(work, staged).write(file, path, sha256)
 
-        return have(work.artifact, work.store, cohort_key(work.plan, work.month, sha256), write, work.plan.notes.verify)
+        return ensure(
+            work.artifact, work.store, cohort_key(work.plan, work.month, sha256), write, work.plan.notes.verify
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

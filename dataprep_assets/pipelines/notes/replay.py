@@ -24,7 +24,7 @@ import numpy as np
 
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats.example import Column
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Part
 from dataprep_assets.integrity.digest import digest_value
@@ -125,7 +125,7 @@ def build_replay(replay: ReplayDeclaration, store: ArtifactStore) -> tuple[Recei
         return (_write_virtual if replay.mode == "virtual" else _write_shards)(replay, store, sources, splits, staged)
 
     artifact = replay.artifact(NAMES[replay.format])
-    return have(artifact, store, _key(replay, store, sources), write, replay.verify)
+    return ensure(artifact, store, _key(replay, store, sources), write, replay.verify)
 
 
 Shards = list[ShardOrigin]

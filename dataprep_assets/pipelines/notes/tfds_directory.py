@@ -22,7 +22,7 @@ import numpy as np
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats import tfds
 from dataprep_assets.formats.example import Column
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
 from dataprep_assets.integrity.digest import digest_value
@@ -260,7 +260,7 @@ def build_tfds_directory(
         )
 
     with unquoting(notes.dataset):
-        return have(notes.artifact(NAMES[format]), store, _key(notes, months, format), write, notes.verify)
+        return ensure(notes.artifact(NAMES[format]), store, _key(notes, months, format), write, notes.verify)
 
 
 def _directory(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> Directory:

@@ -24,7 +24,7 @@ from dataprep_assets.execution.processes import Meter, report
 from dataprep_assets.execution.shards import run_shards
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import create, token_dtype
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -274,7 +274,7 @@ def build_npy_shard(
         )
 
     artifact = shard_artifact(release, partition)
-    return have(artifact, store, shard_key(release, layout, partition), write, release.verify)
+    return ensure(artifact, store, shard_key(release, layout, partition), write, release.verify)
 
 
 def _padded(blocks: Iterable[NDArray[Any]], padding: int, separator_id: int, dtype: str) -> Iterator[NDArray[Any]]:

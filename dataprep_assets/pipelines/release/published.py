@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats import npy_shards
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -180,7 +180,7 @@ def publish_release(
         )
 
     key = digest_value([NAME, VERSION, manifest.digest, str(place), list(extra)])
-    receipt, current = have(release.artifact(NAME), store, key, write, release.verify)
+    receipt, current = ensure(release.artifact(NAME), store, key, write, release.verify)
     return receipt, current and not changed
 
 

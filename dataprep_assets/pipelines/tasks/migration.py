@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataprep_assets.errors import ConfigError, IntegrityError
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import STAGING
@@ -104,7 +104,7 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
                 },
             )
 
-        receipt, reused = have(artifact, store, _key(record), write, declaration.verify)
+        receipt, reused = ensure(artifact, store, _key(record), write, declaration.verify)
         kept.close()
     return Migrated(partition=partition, record=record, receipt=receipt, reused=reused, placed=tuple(placed))
 

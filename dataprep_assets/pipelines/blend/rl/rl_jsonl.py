@@ -17,7 +17,7 @@ import orjson
 from dataprep_assets.errors import BadRecordError, CorruptSourceError
 from dataprep_assets.execution.processes import Meter, report
 from dataprep_assets.execution.shards import run_shards
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
@@ -115,7 +115,7 @@ def build_rl_shards(
 
 def build_rl_shard(work: RlWork, verification: Verification = "full") -> tuple[Receipt, bool]:
     """Have one shard: its receipt, and whether the one that was there is current."""
-    return have(work.artifact, work.store, work.key, partial(_write, work), verification)
+    return ensure(work.artifact, work.store, work.key, partial(_write, work), verification)
 
 
 @dataclass

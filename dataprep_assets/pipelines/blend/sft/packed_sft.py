@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import BadRecordError, ConfigError, FormatError
 from dataprep_assets.execution.processes import Finished, Meter, Progress, Task, WorkerPool
 from dataprep_assets.formats import packed_sft
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.commit import sweep
@@ -175,7 +175,7 @@ def pack_shard(work: SftWork, verification: Verification = "full") -> Receipt:
 
     Raises BadRecordError when more rows were dropped than the budget allows, MissingArtifactError without spools.
     """
-    receipt, _ = have(work.artifact, work.store, work.key, lambda staged: _Packing(work).write(staged), verification)
+    receipt, _ = ensure(work.artifact, work.store, work.key, lambda staged: _Packing(work).write(staged), verification)
     _discard_spools(work)
     return receipt
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError, TokenizerError
 from dataprep_assets.execution.processes import report
 from dataprep_assets.formats.packed_sft import token_ids
-from dataprep_assets.graph.build import Written, have
+from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
@@ -262,7 +262,7 @@ def spool_source(plan: ChatPlan, source: ChatSource, root: Path, shard: Artifact
     def write(staged: Path) -> Written:
         return _Spooling(plan, source, staged).run()
 
-    return have(spool_artifact(shard, source.ordinal), LocalArtifacts(root), spool_key(plan, source), write)[0]
+    return ensure(spool_artifact(shard, source.ordinal), LocalArtifacts(root), spool_key(plan, source), write)[0]
 
 
 class _Spooling:
