@@ -70,7 +70,7 @@ class CertificateFacts(Facts):
     engine_version: str
     reference_version: str
     refused: list[str]
-    reason: str
+    reason: str | None
     documents: int
     months: tuple[str, ...] = ()
 
