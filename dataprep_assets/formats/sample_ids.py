@@ -5,7 +5,8 @@ uint64 (tplr-ai/templar, `scripts/dataset_prep/02_consolidate_shards.py`, `token
 dtype of the shard: uint16 ids are widened first. A file of ids is headerless; one that `np.save` wrote is refused,
 because every id in it would be read 16 places too late.
 
-hashlib hashes samples on several threads: on two cores about twice as fast as a plain loop over samples of 2,048 tokens.
+hashlib hashes samples on several threads: with two free cores nearly twice as fast as a loop over samples of 2,048
+tokens.
 
 Entry points: `sample_id`, `sample_ids`, `write`, `open_sample_ids`, `differing`.
 """
@@ -44,9 +45,9 @@ def sample_id(tokens: npt.NDArray[Any]) -> int:
 def sample_ids(tokens: npt.NDArray[Any], sequence_length: int, *, threads: int | None = None) -> npt.NDArray[np.uint64]:
     """The ids of all samples of consecutive tokens: shape `(tokens / sequence_length,)`, uint64.
 
-    `tokens` is a one-dimensional array of `<u2` or `<u4`, which may be memory-mapped; `sequence_length` counts the tokens
-    of a sample. `threads` is one a core unless given; the result does not depend on it. FormatError when the
-    number of tokens is not a multiple of `sequence_length`.
+    `tokens` is a one-dimensional array of `<u2` or `<u4`, which may be memory-mapped; a sample has `sequence_length` of
+    them. `threads` is one a core unless given; the result does not depend on it. FormatError when the tokens are not
+    whole sequences.
     """
     if sequence_length < 1 or tokens.ndim != 1 or len(tokens) % sequence_length:
         raise FormatError(f"{tokens.shape} tokens are not whole sequences of {sequence_length}")
