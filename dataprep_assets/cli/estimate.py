@@ -21,7 +21,7 @@ from dataprep_assets.pipelines.corpus.engine_certificate import meta_of
 from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest, open_source, plan_manifest
 from dataprep_assets.pipelines.corpus.views import COPIED
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.planning.cost import Cost, Machine, Products, Rates, Work, cost, works_of
+from dataprep_assets.planning.cost import Cost, Machine, Products, Rates, SplitSizes, cost, split_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +48,10 @@ def _corpus(corpus: CorpusDeclaration, store: ArtifactStore, machine: Machine) -
     mirrored = open_source(corpus.source).mirrored
     if has_manifest(corpus, store):
         manifest = load_manifest(corpus, store)
-        partitions, works = list(manifest.plan), works_of(manifest.entries, manifest.plan, mirrored=mirrored)
+        partitions, works = list(manifest.plan), split_sizes(manifest.entries, manifest.plan, mirrored=mirrored)
     else:
         planned = plan_manifest(corpus)
-        partitions, works = [], works_of(planned.entries, planned.plan, mirrored=mirrored)
+        partitions, works = [], split_sizes(planned.entries, planned.plan, mirrored=mirrored)
     itemsize = token_dtype(meta_of(corpus)["dtype"]).itemsize
     return _estimate(
         works,
@@ -88,7 +88,7 @@ def _blend(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) -> E
         shards = [unit.shards[index] for index in unit.chosen]
         files = {part.entry.relpath: part.entry.size_bytes for shard in shards for part in shard.parts}
         works.append(
-            Work(
+            SplitSizes(
                 split=unit.name,
                 files=tuple(files.values()),
                 shards=tuple(shard.total_bytes for shard in shards),
@@ -102,7 +102,7 @@ def _blend(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) -> E
 
 
 def _estimate(
-    works: Sequence[Work],
+    works: Sequence[SplitSizes],
     machine: Machine,
     store: ArtifactStore,
     artifacts: Sequence[Artifact],

@@ -40,17 +40,6 @@ class Segments:
         """Number of bins."""
         return self.offsets.size - 1
 
-    def between(self, start: int, stop: int) -> "Segments":
-        """The bins ``start`` to ``stop`` (exclusive), so that rows can be made a few at a time."""
-        offsets = self.offsets[start : stop + 1]
-        chosen = slice(offsets[0], offsets[-1])
-        return Segments(
-            items=self.items[chosen],
-            starts=self.starts[chosen],
-            stops=self.stops[chosen],
-            offsets=offsets - offsets[0],
-        )
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bins:
@@ -72,11 +61,6 @@ class Bins:
         if not 0 <= index < len(self):
             raise IndexError(f"bin {index} of {len(self)}")
         return self.items[self.offsets[index] : self.offsets[index + 1]]
-
-    def between(self, start: int, stop: int) -> "Bins":
-        """The bins ``start`` to ``stop`` (exclusive), so that rows can be made a few at a time."""
-        offsets = self.offsets[start : stop + 1]
-        return Bins(items=self.items[offsets[0] : offsets[-1]], offsets=offsets - offsets[0])
 
     def segments(self, lengths: NDArray[Any]) -> Segments:
         """The same bins as segments that are whole items; ``lengths`` are tokens, shape ``(all items,)``."""
