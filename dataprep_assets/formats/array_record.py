@@ -42,9 +42,10 @@ def _package() -> Any:
 
 
 def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) -> ShardCount:
-    """Write the payloads, in order, to the new file ``path``; what it then holds.
+    """Write ``payloads``, one record each and in order, to the new file ``path``; returns what the file holds.
 
-    The file is not synced and not moved: staging and commit are the caller's. FormatError when there are more than
+    A payload is a serialised ``tf.train.Example`` (`example.encode_rows`), but any bytes are taken. The file is not
+    synced and not moved: staging and commit are the caller's. FormatError when there are more than
     ``most`` payloads; FileExistsError when ``path`` exists; OSError when the package cannot write (a full disk);
     ConfigError when the package is not installed. After an error there is no file.
     """

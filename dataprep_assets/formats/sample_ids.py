@@ -117,10 +117,11 @@ def differing(
     sample: int | None = None,
     threads: int | None = None,
 ) -> list[int]:
-    """Numbers of the samples whose ids are not those of their tokens.
+    """Numbers of the samples whose entry in `ids` is not the id of their tokens, ascending.
 
-    With `sample`, only that many are looked at, evenly spread, the first and the last among them. `threads` as in
-    `sample_ids`.
+    `tokens` and `sequence_length` are those of `sample_ids`; `ids` is uint64, shape `(samples,)`. With `sample`, only
+    that many samples are compared, evenly spread, the first and the last among them. `threads` as in `sample_ids`.
+    FormatError when there are more or fewer ids than samples.
     """
     samples = len(tokens) // sequence_length
     if len(ids) != samples:

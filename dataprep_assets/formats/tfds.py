@@ -124,7 +124,12 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def shard_name(dataset: str, split: str, index: int, total: int, file_format: str = "tfrecord") -> str:
-    """The file name of shard ``index`` (from 0) of ``total``, both of five digits or more; FormatError if none."""
+    """The name of a shard's file, as TFDS makes it: ``<dataset>-<split>.<file_format>-<index>-of-<total>``.
+
+    ``dataset`` and ``split`` are their names, ``index`` counts from 0; both numbers have five digits, or as many as
+    ``total`` has. ``file_format`` is one of `FILE_FORMATS`. FormatError for an index below 0 or not below ``total``.
+    (tensorflow-datasets, ``core/naming.py``.)
+    """
     if not 0 <= index < total:
         raise FormatError(f"{dataset}-{split}: shard {index} of {total} cannot be; the first is 0")
     digits = max(_DIGITS, len(str(total)))

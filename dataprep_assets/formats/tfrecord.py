@@ -68,9 +68,10 @@ class Record(NamedTuple):
 
 
 def shard_name(cohort: str, index: int, total: int) -> str:
-    """The file name of shard ``index`` (from 0; the name counts from 1) of ``total``, of the cohort ``YYYY-MM``.
+    """The file name of shard ``index`` (from 0; the name counts from 1) of ``total`` shards.
 
-    Three digits, or as many as ``total`` has, so that names sort in order. FormatError for anything that cannot be.
+    ``cohort`` is its month, ``YYYY-MM``. Numbers have three digits, or as many as ``total`` has, so that names sort in
+    order. FormatError for a cohort that is no month, and for an index below 0 or not below ``total``.
     """
     if not _COHORT.fullmatch(cohort):
         raise FormatError(f"cohort {cohort!r} is not a year and a month, YYYY-MM")
@@ -81,9 +82,10 @@ def shard_name(cohort: str, index: int, total: int) -> str:
 
 
 def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) -> ShardCount:
-    """Write the payloads, in order, to the new file ``path``; what it then holds.
+    """Write ``payloads``, one record each and in order, to the new file ``path``; returns what the file holds.
 
-    The file is not synced and not moved: staging and commit are the caller's. FormatError when there are more than
+    A payload is a serialised ``tf.train.Example`` (`example.encode_rows`), but any bytes are taken. The file is not
+    synced and not moved: staging and commit are the caller's. FormatError when there are more than
     ``most`` payloads; FileExistsError when ``path`` exists. After an error there is no file.
     """
     written = payload_bytes = 0

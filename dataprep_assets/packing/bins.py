@@ -69,7 +69,10 @@ class Bins:
 
 
 def fill(bins: Bins, lengths: NDArray[Any], capacity: int) -> float:
-    """Share of the bins' capacity that holds tokens, 0 to 1; 1 where there is no bin."""
+    """Share of the capacity that holds tokens, 0 to 1; 1 where there is no bin.
+
+    ``bins`` have ``capacity`` tokens each; ``lengths`` are tokens of all items, shape ``(all items,)``.
+    """
     room = len(bins) * capacity
     return int(lengths[bins.items].sum(dtype=np.int64)) / room if room else 1.0
 

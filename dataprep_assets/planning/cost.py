@@ -241,7 +241,7 @@ def _parts(sizes: Iterable[int]) -> int:
 
 
 def table(dataset: str, found: Cost, machine: Machine) -> str:
-    """The cost as a person reads it: a heading with the `dataset` and its `machine`, a line a split, then the sums."""
+    """The cost `found` as a person reads it: a heading with `dataset` and `machine`, a line a split, then the sums."""
     released = any(split.npy_shards for split in found.splits)
     rows = [["split", "files", "shards", *(["npy shards"] if released else []), "runs", "source"]]
     splits = list(found.splits)

@@ -45,7 +45,12 @@ Note = Callable[[str, int, str], None]
 
 
 class Cache:
-    """See the module. One object a window; `attach` before anything else, `detach` at the end."""
+    """See the module. One object a window; `attach` before anything else, `detach` at the end.
+
+    `directory` is the cache folder, `place` where the release is published, `release` its manifest. `prefix` names the
+    shards (`train`), `keep` says which of them stay, `room_seconds` how long `ensure` waits for room that other
+    processes hold.
+    """
 
     def __init__(
         self, directory: Path, place: Place, release: Release, prefix: str, keep: Keep, room_seconds: float
@@ -120,7 +125,7 @@ class Cache:
     # --- fetching a shard
 
     def ensure(self, index: int, *, progress: Progress, stopped: Callable[[], bool], note: Note) -> None:
-        """Put a verified shard on disk unless it is there: wait for the process that fetches it, or fetch it.
+        """Put shard `index`, verified, on disk unless it is there: wait for the process that fetches it, or fetch it.
 
         `progress` gets the bytes that arrive (negative for those given up), `stopped` says whether nobody needs the
         shard any more, `note` gets what happens.

@@ -49,6 +49,7 @@ class ShardWindow:
     - `cache_dir`: folder for the shards, shared by the ranks of this machine; made if need be;
     - `steps_per_shard`: steps that each shard is trained on;
     - `keep`: `"all"`, a number of shards, or `KeepBytes(n)`;
+    - `prefix`: which shards of the release, `train` or another split;
     - `sequence_length`: what the model wants; refused when the release has another;
     - `retry`: the tries, and the pauses between them, on top of the store's own; a swap that waits fails when they are
       spent, a prefetch goes on trying until its swap;
