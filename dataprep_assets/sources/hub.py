@@ -36,7 +36,9 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from dataprep_assets.errors import ConfigError, SourceError
 from dataprep_assets.stores import ranged
-from dataprep_assets.stores.ranged import RetryableError, RetryPolicy
+from dataprep_assets.stores.partial import discard_partial, partial_paths
+from dataprep_assets.stores.pool import run_all
+from dataprep_assets.stores.retry import RetryableError, RetryPolicy, parse_retry_after
 
 __all__ = [
     "HubFile",
@@ -182,7 +184,7 @@ class HubRepo:
         for file in _unique(files):
             if _size_of(blobs / file.etag) == file.size:
                 continue
-            part, _ = ranged.partial_paths(blobs / file.etag)
+            part, _ = partial_paths(blobs / file.etag)
             held = part.stat().st_blocks * 512 if part.is_file() else 0
             needed += max(0, file.size - held)
         return needed
@@ -236,7 +238,7 @@ class HubRepo:
             verify_existing=verify_existing,
             report=report,
         )
-        ranged.run_all(fetch, wanted, at_once, fetch.stop)
+        run_all(fetch, wanted, at_once, fetch.stop)
         paths = [_link(snapshot, file) for file in files]
         self._write_ref(commit)
         return paths
@@ -313,7 +315,7 @@ class _BlobFetcher:
         label = f"{file.relpath} of {self.repo.repo_id}@{self.commit}"
         if self._usable(blob, file, label):
             # A kill right after the rename can leave the sidecar behind.
-            ranged.discard_partial(blob)
+            discard_partial(blob)
             self.report(file.size)
             return
         source = _RemoteFile(repo=self.repo, commit=self.commit, file=file, label=label, part_bytes=self.part_bytes)
@@ -588,7 +590,7 @@ def _from_status(error: "HfHubHTTPError", label: str) -> Exception:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    after = ranged.parse_retry_after(headers.get("Retry-After"))
+    after = parse_retry_after(headers.get("Retry-After"))
     if after is None and (limit := _RATE_LIMIT.search(headers.get("RateLimit", ""))) is not None:
         after = float(limit[1])
     return after

@@ -56,7 +56,8 @@ from dataprep_assets.stores.gcs_api import (
 )
 from dataprep_assets.stores.keys import UPLOADS, check_key
 from dataprep_assets.stores.pinned import download_pinned
-from dataprep_assets.stores.ranged import RetryableError, RetryPolicy, StoppedError
+from dataprep_assets.stores.pool import map_all, run_all
+from dataprep_assets.stores.retry import RetryableError, RetryPolicy, StoppedError
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store
 
 __all__ = ["GcsStore"]
@@ -207,7 +208,7 @@ class GcsStore(Store):
             raise ConfigError(f"{label}: compose needs at least one source")
         if len(keys) == 1 and sha256 is None:
             return self.copy(keys[0], key)
-        sources = [self._piece(found) for found in ranged.map_all(self._existing, keys, self._workers)]
+        sources = [self._piece(found) for found in map_all(self._existing, keys, self._workers)]
         # An empty object adds nothing, and a composition needs at least one source.
         pieces = [piece for piece in sources if piece.bytes]
         if not pieces:
@@ -245,7 +246,7 @@ class GcsStore(Store):
         for resources in areas.values():
             mine = resources[0].metadata.get(_KEY, "").startswith(prefix)
             if mine and max(resource.updated for resource in resources) <= latest:
-                ranged.map_all(self._remove, resources, self._workers)
+                map_all(self._remove, resources, self._workers)
                 swept += 1
         return swept
 
@@ -374,7 +375,7 @@ class GcsStore(Store):
                     (f"{area}join-{level}-{start:08d}", pieces[start : start + _COMPOSE])
                     for start in range(0, len(pieces), _COMPOSE)
                 ]
-                pieces = [self._piece(joined) for joined in ranged.map_all(join, groups, self._workers)]
+                pieces = [self._piece(joined) for joined in map_all(join, groups, self._workers)]
                 level += 1
             return self._join(name, pieces, metadata, label)
         finally:
@@ -390,7 +391,7 @@ class GcsStore(Store):
     def _remove_quietly(self, temporaries: Sequence[Resource]) -> None:
         """Remove temporaries; what cannot be removed is left to `sweep`, because the work itself is done."""
         try:
-            ranged.map_all(self._remove, temporaries, self._workers)
+            map_all(self._remove, temporaries, self._workers)
         except DataprepError as error:
             logger.warning("%s: temporaries below %s remain until they are swept: %s", self.url, UPLOADS, error)
 
@@ -451,7 +452,7 @@ class _Upload:
             def send(_: int) -> None:
                 self._send_next(file, area, held, label)
 
-            ranged.run_all(send, range(parts), store._workers, self.stop)
+            run_all(send, range(parts), store._workers, self.stop)
             changed = self._digest.hexdigest() != self.sha256 or os.fstat(file.fileno()).st_size != self.size
         temporaries = {**held, **{resource.name: resource for resource in self.done.values()}}
         if changed:

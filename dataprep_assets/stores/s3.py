@@ -31,7 +31,7 @@ from dataprep_assets.errors import ConfigError, IntegrityError, TransferError
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.keys import check_key
 from dataprep_assets.stores.pinned import download_pinned
-from dataprep_assets.stores.ranged import RetryPolicy
+from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stores.s3_api import CredentialNames, RefusedError, check_client
 from dataprep_assets.stores.s3_bucket import S3Bucket
 from dataprep_assets.stores.s3_compose import Composer

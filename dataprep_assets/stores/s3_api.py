@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError, SourceError
-from dataprep_assets.stores.ranged import RetryableError, parse_retry_after
+from dataprep_assets.stores.retry import RetryableError, parse_retry_after
 from dataprep_assets.stores.upload import SlowError
 
 __all__ = [

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from dataprep_assets.errors import ConfigError, IntegrityError
-from dataprep_assets.stores.ranged import RetryableError, run_all
+from dataprep_assets.stores.pool import run_all
+from dataprep_assets.stores.retry import RetryableError
 
 __all__ = [
     "MAX_OBJECT_BYTES",

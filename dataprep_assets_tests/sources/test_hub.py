@@ -24,7 +24,7 @@ from dataprep_assets.sources.hub import (
     check_headroom,
     list_cached_files,
 )
-from dataprep_assets.stores.ranged import RetryPolicy
+from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets_tests.fakes.hub_server import HubServer, Kind
 from dataprep_assets_tests.fakes.nobody import nobody_there
 

@@ -27,7 +27,7 @@ from google.cloud.storage import transfer_manager
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.stores.crc32c import combine, combine_all
 from dataprep_assets.stores.gcs import GcsStore
-from dataprep_assets.stores.ranged import RetryPolicy
+from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stores.store import ConflictError
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.stores.contract import StoreContract, content, sha256

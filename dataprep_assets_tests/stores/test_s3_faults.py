@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import CorruptSourceError, DataprepError, MissingArtifactError, SourceError, TransferError
-from dataprep_assets.stores.ranged import RetryPolicy
+from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stores.s3 import S3Store
 from dataprep_assets.stores.s3_api import s3_client, s3_client_config
 from dataprep_assets.stores.store import ConflictError
