@@ -213,7 +213,7 @@ def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[No
             raise SlowError(f"{endpoint} took nothing for too long") from None
         raise RetryableError(f"the connection to {endpoint} broke ({type(error).__name__})") from None
     except ResponseParserError:
-        raise RetryableError(f"{endpoint} gave an answer that is no S3 answer") from None
+        raise RetryableError(f"{endpoint} gave an answer that is not one of S3") from None
     except BotoCoreError as error:
         raise ConfigError(
             f"{label}: boto3 cannot sign or send the request ({type(error).__name__}). Set {names.key_id} and "

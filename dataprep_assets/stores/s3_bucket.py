@@ -143,7 +143,7 @@ class S3Bucket:
             page = self.attempt(operation, label, request)
             # An empty body is parsed without complaint, and would be a listing of nothing.
             if "IsTruncated" not in page:
-                raise RetryableError("the answer is no listing")
+                raise RetryableError("the answer is not a listing")
             return page
 
         while True:

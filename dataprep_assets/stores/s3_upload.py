@@ -155,7 +155,7 @@ def _is_proven(found: Mapping[str, Any], *, size: int, expected: str | None, sha
 
 def _complaint(found: Mapping[str, Any] | None, *, size: int, expected: str | None, sha256: str | None) -> str:
     if found is None:
-        return "it is not there"
+        return "it does not exist"
     if found["ContentLength"] != size:
         return f"{found['ContentLength']} bytes, {size} were sent"
     etag = etag_of(found)
