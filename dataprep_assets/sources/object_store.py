@@ -40,7 +40,7 @@ from urllib.parse import urlsplit
 from dataprep_assets.errors import ConfigError, MissingArtifactError, SourceError
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.access import HEADROOM, Listing
-from dataprep_assets.sources.hub import check_headroom
+from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.connect import Place, S3Place, place_of
 from dataprep_assets.stores.keys import check_key

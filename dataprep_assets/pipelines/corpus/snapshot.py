@@ -19,7 +19,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, open_source
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import HEADROOM, SourceAccess
-from dataprep_assets.sources.hub import check_headroom
+from dataprep_assets.sources.headroom import check_headroom
 
 VERSION = 1
 FILES = "files.jsonl"
