@@ -288,7 +288,7 @@ def _run(name: str) -> int:
         if known and not list(component.stale(store)) and not blocked_by(component, instance):
             component.sweep(store)
             product = component.declaration.artifact(*component.product)
-            print(f"{name}: all is up to date, nothing to do. {product}: {store.place(product)}")
+            print(f"{name}: all is up to date, nothing to do. {product}: {store.location(product)}")
             return 0
         definitions = _definitions()
         print(f"{name}:")

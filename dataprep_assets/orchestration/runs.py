@@ -82,7 +82,7 @@ def summary(
     lines = ["", *component.summary(store), ""]
     lines += [f"checks: {passed} of {total} passed" + "".join(f"\n  not passed: {name}" for name in others)]
     lines += [
-        f"files:  {store.place(product)}",
+        f"files:  {store.location(product)}",
         *(f"          {name}" for name in _shown([record.path for record in (receipt.files if receipt else ())])),
         f"time:   {seconds:.1f} s",
         "see it: make ui, then open http://127.0.0.1:3000",

@@ -78,7 +78,7 @@ def report_shards(
         outcome = done[partition]
         assert outcome.receipt is not None
         contents[partition] = outcome.receipt.content
-        place = store.place(dataset.declaration.artifact(artifact, partition))
+        place = store.location(dataset.declaration.artifact(artifact, partition))
         context.add_asset_metadata(
             metadata={
                 **receipt_metadata(outcome.receipt, place, outcome.reused),
@@ -155,7 +155,7 @@ def _materializations(
 ) -> Iterator[dg.AssetMaterialization]:
     for partition, outcome in done.items():
         if outcome.receipt is not None:
-            place = store.place(dataset.declaration.artifact(artifact, partition))
+            place = store.location(dataset.declaration.artifact(artifact, partition))
             yield dg.AssetMaterialization(
                 asset_key=context.asset_key,
                 partition=partition,

@@ -23,7 +23,7 @@ def combined_bins_asset(dataset: CorpusAssets, split: str) -> dg.AssetsDefinitio
     def combined_bins(context: dg.AssetExecutionContext, storage: StorageResource) -> dg.MaterializeResult[Any]:
         store = dataset.store(storage)
         receipt, reused = build_combined_bins(dataset.corpus, store, dataset.manifest(storage), split)
-        place = store.place(dataset.corpus.artifact("combined_bins", split))
+        place = store.location(dataset.corpus.artifact("combined_bins", split))
         facts = {name: receipt.facts[name] for name in ("tokenizer", "vocab_size", "eos_token_id", "dtype", "shards")}
         return result(receipt, place, reused, facts)
 

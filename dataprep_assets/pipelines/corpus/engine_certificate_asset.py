@@ -46,6 +46,6 @@ def engine_certificate_asset(
         if certificate.reason:
             extra["reason"] = certificate.reason
             context.log.warning(certificate.reason)
-        return result(receipt, store.place(dataset.declaration.artifact("engine_certificate")), reused, extra)
+        return result(receipt, store.location(dataset.declaration.artifact("engine_certificate")), reused, extra)
 
     return engine_certificate

@@ -116,4 +116,4 @@ def load_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> Manifest:
 
 def has_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> bool:
     """Whether a whole manifest is there; a damaged one is to be built again."""
-    return store.whole(corpus.artifact("manifest")) is not None
+    return store.intact(corpus.artifact("manifest")) is not None

@@ -30,6 +30,6 @@ def manifest_asset(dataset: CorpusAssets) -> dg.AssetsDefinition:
             summary[f"source_bytes_{split}"] = sum(e.size_bytes for e in found.entries if e.split == split)
         if commit := receipt.facts["commit"]:
             summary["commit"] = commit
-        return result(receipt, store.place(dataset.corpus.artifact("manifest")), reused, summary)
+        return result(receipt, store.location(dataset.corpus.artifact("manifest")), reused, summary)
 
     return manifest

@@ -40,7 +40,7 @@ def _stale_shards(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Man
     plan = stream_plan(corpus, load_certificate(corpus, store))
     for partition in manifest.plan:
         snapshot = corpus.artifact("snapshot", partition)
-        receipt = store.whole(snapshot)
+        receipt = store.intact(snapshot)
         wanted = receipt.key if mirrored and receipt else snapshot_key(planned_lines(corpus, manifest, partition))
         if store.current(snapshot, wanted) is None:
             yield str(snapshot)

@@ -32,6 +32,6 @@ def view_asset(dataset: CorpusAssets, view: View) -> dg.AssetsDefinition:
     def view_bins(context: dg.AssetExecutionContext, storage: StorageResource) -> dg.MaterializeResult[Any]:
         store = dataset.store(storage)
         receipt, reused = build_view(dataset.corpus, store, view, threads=worker_count(dataset.corpus.workers))
-        return result(receipt, store.place(dataset.corpus.artifact(artifact_name(view))), reused)
+        return result(receipt, store.location(dataset.corpus.artifact(artifact_name(view))), reused)
 
     return view_bins
