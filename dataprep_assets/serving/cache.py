@@ -32,7 +32,8 @@ from dataprep_assets.serving.readers import Shard, open_pair
 from dataprep_assets.serving.release import Place, Release, ReleaseFile, ReleaseShard
 from dataprep_assets.serving.shared_state import POLL_SECONDS, SharedState
 from dataprep_assets.stores.local import LocalStore
-from dataprep_assets.stores.ranged import StoppedError, discard_partial, partial_paths
+from dataprep_assets.stores.partial import discard_partial, partial_paths
+from dataprep_assets.stores.retry import StoppedError
 from dataprep_assets.stores.store import Progress
 
 __all__ = ["SAMPLED_IDS", "Cache", "Note"]

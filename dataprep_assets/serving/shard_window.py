@@ -27,7 +27,7 @@ from dataprep_assets.serving.progress import Bar
 from dataprep_assets.serving.readers import Shard
 from dataprep_assets.serving.release import Place, locate
 from dataprep_assets.serving.schedule import Schedule
-from dataprep_assets.stores.ranged import RetryPolicy, StoppedError
+from dataprep_assets.stores.retry import RetryPolicy, StoppedError
 from dataprep_assets.stores.store import Store
 
 __all__ = ["ShardWindow"]

@@ -12,7 +12,7 @@ from dataprep_assets.serving import Shard
 from dataprep_assets.serving.release import Place
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.local import LocalStore
-from dataprep_assets.stores.ranged import RetryPolicy
+from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stores.store import ObjectInfo, Progress
 from dataprep_assets_tests.serving.releases import (
     published,
