@@ -12,12 +12,10 @@ from dataprep_assets.pipelines.corpus.component import corpus_specs
 from dataprep_assets_tests.fakes.places import Places, places
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
-SPLITS = {"val": ["validation/**"], "test": ["test/**"]}
-
 
 def cut(count: int) -> dict[str, object]:
-    """The changes of a sample whose splits are in so many shards."""
-    return {"splits": SPLITS, "shards": {"count": count}, "views": []}
+    """The changes of a sample whose train split is in so many shards."""
+    return {"splits": {"train": ["train/**"]}, "shards": {"count": count}, "views": []}
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +30,9 @@ def test_shards_that_are_in_no_plan_any_more_are_told_and_left(tmp_path: Path) -
     assert list(unplanned(corpus_specs(sample_declaration(**cut(3))), store)) == []
     fewer = sample_declaration(**cut(1))
     run_pipeline(fewer, store)
-    left = [str(artifact) for artifact in unplanned(corpus_specs(fewer), store)]
-    every = [f"{split}-{index:05d}" for split in sorted(SPLITS) for index in (1, 2)]
-    there = {path.name for path in (tmp_path / "sample_corpus" / "token_bins").iterdir() if path.name[0] != "."}
-    assert left == [f"sample_corpus/{name}/{p}" for name in ("snapshot", "token_bins") for p in every if p in there]
-    assert left != []
+    assert [str(artifact) for artifact in unplanned(corpus_specs(fewer), store)] == [
+        f"sample_corpus/{name}/train-0000{index}" for name in ("snapshot", "token_bins") for index in (1, 2)
+    ]
     assert list(stale(corpus_specs(fewer), store)) == [], "what is in no plan is not stale"
 
 
@@ -53,5 +49,5 @@ def test_a_bucket_lists_its_finished_partitions(kind: str, servers: Places, tmp_
     place = servers.new(kind)
     store = BucketArtifacts(tmp_path / "cache", place, place.url, None)
     run_pipeline(sample_declaration(**cut(1)), store)
-    assert store.partitions("sample_corpus", "token_bins") == ["test-00000", "val-00000"]
+    assert store.partitions("sample_corpus", "token_bins") == ["train-00000"]
     assert store.partitions("sample_corpus", "nothing") == []
