@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import zstandard
-from dataprep_assets.pipelines.corpus.status import stale
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, IntegrityError, MissingArtifactError
+from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, damage, read_receipt
 from dataprep_assets.pipelines.corpus import token_stream
+from dataprep_assets.pipelines.corpus.component import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
@@ -166,7 +167,8 @@ class Corpus:
         return sample_declaration(self.data, self.tokenizer, **changes)
 
     def stale(self, **changes: Any) -> list[str]:
-        return [name.removeprefix("sample_corpus/") for name in stale(self.declared(**changes), self.store)]
+        specs = corpus_specs(self.declared(**changes))
+        return [one.name.removeprefix("sample_corpus/") for one in stale(specs, self.store)]
 
     def run(self, **changes: Any) -> Outcome:
         return run_pipeline(self.declared(**changes), self.root, 2)
