@@ -30,7 +30,7 @@ from dataprep_assets_tests.project import sample_attributes
         ({"shards": {"count": 0}}, "shards.count", "greater than or equal to 1"),
         ({"bad_records": {"policy": "ignore"}}, "bad_records.policy", "'fail' or 'drop'"),
         ({"bad_records": {"budget": 2}}, "bad_records.budget", "less than or equal to 1"),
-        ({"views": ["tfds"]}, "views.0", "'nanogpt', 'megatron', 'datatrove', 'olmo', 'mds' or 'hf_parquet'"),
+        ({"views": ["tfds"]}, "views.0", "'datatrove', 'hf_parquet', 'mds', 'megatron', 'nanogpt' or 'olmo'"),
         ({"tokenizer": {}}, "tokenizer", "exactly one of `path`"),
         ({"tokenizer": {"repo": "Qwen/Qwen3-0.6B"}}, "tokenizer", "pin the commit"),
         ({"document": {"special_tokens": "yes"}}, "document.special_tokens", "'text' or 'match'"),

@@ -118,7 +118,13 @@ def test_deleting_one_output_rebuilds_that_one_alone(copied: Project) -> None:
     victim = copied.shards("train")[1]
     original = (copied.directory("token_bins", victim) / "tokens.bin").read_bytes()
     (copied.directory("token_bins", victim) / "tokens.bin").unlink()
-    assert list(stale(copied.corpus, copied.store)) == [f"corpus/token_bins/{victim}"]
+    behind = list(stale(copied.specs, copied.store))
+    assert (behind[0].kind, behind[0].reason) == ("damaged", "damaged: tokens.bin: missing")
+    assert [one.name for one in behind] == [
+        f"corpus/token_bins/{victim}",
+        "corpus/combined_bins/train",
+        *(f"corpus/{view}_bins" for view in copied.corpus.views),
+    ]
     assert copied.tokenize("train").success
     after = inodes(copied, "train")
     assert {s for s in before if before[s] != after[s]} == {victim}
@@ -196,10 +202,13 @@ def test_a_changed_byte_of_the_source_rebuilds_exactly_its_shard(source: Path, t
         # the same length and other bytes: a file size cannot tell
         changed = zstandard.ZstdCompressor(level=19, write_checksum=True).compress(raw.replace(b"the", b"eht", 1))
         path.write_bytes(changed if len(changed) == size else changed + skippable(size - len(changed)))
-        behind = list(stale(made.corpus, made.store))
-        assert len(behind) == 1
-        assert behind[0].startswith("corpus/snapshot/train-") or behind == ["corpus/manifest"]
-        if behind == ["corpus/manifest"]:
+        behind = [one.name for one in stale(made.specs, made.store)]
+        assert behind[0].startswith("corpus/snapshot/train-") or behind[0] == "corpus/manifest"
+        if behind[0] != "corpus/manifest":
+            shard = behind[0].removeprefix("corpus/snapshot/")
+            views = [f"corpus/{view}_bins" for view in made.corpus.views]
+            assert behind[1:] == [f"corpus/token_bins/{shard}", "corpus/combined_bins/train", *views]
+        else:
             assert made.run([made.key("manifest"), made.key("engine_certificate")]).success
         assert made.tokenize("train").success
         after = inodes_present(made)
