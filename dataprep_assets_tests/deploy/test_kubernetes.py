@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from dataprep_assets.orchestration.dataset import NETWORK_POOL
+from dataprep_assets.orchestration.assets import POOLS
 from dataprep_assets_tests.deploy.cluster import DEPLOY
 from resources import storage
 
@@ -277,4 +277,4 @@ def test_what_the_chart_puts_into_dagster_yaml_is_an_instance() -> None:
     assert outcome.success, outcome.errors
     assert at(values, "dagsterDaemon.runRetries.enabled") is False, "the chart would write run_retries a second time"
     text = (FOLDER / "values.yaml").read_text()
-    assert NETWORK_POOL in text
+    assert POOLS["network"] in text

@@ -128,9 +128,8 @@ class TokenShard:
         stream = self.plan.key_parts()
         tokenizer = stream.pop("tokenizer")
         version = stream.pop("stream")
-        files = {
-            f.label if f.rows is None else f"{f.label}[{f.rows.first}:{f.rows.stop}]": f.sha256 for f in self.files
-        }
+        policy = stream.pop("bad_records")
+        files = {_name(file): file.sha256 for file in self.files}
         added = {"megatron": self.megatron, "salt": self.salt}
         return Recipe(
             artifact=self.artifact,
@@ -139,6 +138,7 @@ class TokenShard:
             settings={
                 **stream,
                 "stream_version": version,
+                "bad_records.policy": policy,
                 "bad_records.budget": self.budget,
                 **{name: value for name, value in added.items() if value},
             },
