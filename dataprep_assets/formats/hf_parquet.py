@@ -78,8 +78,8 @@ def write_split(
     FormatError when the ends are not the stream's, for an id of 2**31 or more, and for a document of 2**31
     tokens or more; FileExistsError when a file exists and nothing is to be resumed.
     """
-    if (int(ends[-1]) if len(ends) else 0) != len(tokens):
-        raise FormatError(f"{split}: the last document does not end at token {len(tokens)}, where the stream does")
+    if (last := int(ends[-1]) if len(ends) else 0) != len(tokens):
+        raise FormatError(f"{split}: the last document ends at token {last}, the stream has {len(tokens)} tokens")
     (directory / "data").mkdir(parents=True, exist_ok=True)
     spans = list(_cut(ends, 0, len(ends), rows_per_file, tokens_per_file)) or [(0, 0)]
     names = [f"data/{split}-{number:05d}-of-{len(spans):05d}.parquet" for number in range(len(spans))]
