@@ -32,7 +32,9 @@ COLUMN = "input_ids"
 CARD = "README.md"
 ROWS_PER_FILE, TOKENS_PER_FILE = 1 << 20, 1 << 28
 """At most; 2**28 tokens are about 400 MB on disk, the size of file that the Hub recommends."""
+# 2**23 tokens are 32 MiB of int32: what a reader holds of one row group. 2**14 documents bound it where they are short.
 _ROW_GROUP, _ROW_GROUP_TOKENS = 1 << 14, 1 << 23
+# Offsets of an Arrow list are int32.
 _LONGEST = (1 << 31) - 1
 
 

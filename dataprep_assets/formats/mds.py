@@ -36,7 +36,7 @@ INDEX = "index.json"
 COLUMN = "tokens"
 HASH = "sha256"
 SHARD_BYTES = 1 << 26
-"""MDSWriter's own default size limit."""
+"""MDSWriter's own default size limit, so that its files and ours are the same."""
 _IDS = np.dtype("<i4")
 
 

@@ -26,6 +26,7 @@ __all__ = ["COLUMNS", "PackedFile", "PackedRows", "open_packed", "row_defects", 
 
 COLUMNS = ("input_ids", "loss_mask", "seq_start_id")
 LARGEST_ID = 2**31 - 1
+"""The column `input_ids` is int32; so are the offsets of a Parquet list, which limits a row group's tokens too."""
 
 
 def schema() -> "pa.Schema":

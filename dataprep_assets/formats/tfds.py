@@ -41,6 +41,7 @@ FILE_FORMATS = ("tfrecord", "array_record")
 """``tfrecord`` is for ``as_dataset``, ``array_record`` for ``as_data_source``; each reader has only the one."""
 
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+# TFDS pads both numbers of a shard's name to five digits (tensorflow-datasets, `core/naming.py`).
 _DIGITS = 5
 # TFDS turns CamelCase into snake_case before it looks a name up, so only snake_case is found again.
 _NAME = re.compile(r"[a-z][a-z0-9_]*")

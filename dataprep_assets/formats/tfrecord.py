@@ -40,14 +40,17 @@ __all__ = [
 ]
 
 ROWS_PER_SHARD = 256
-"""Rows that a cohort's shard holds at most."""
+"""Rows that a cohort's shard holds at most: the number that MaxText's script writes."""
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _HEADER = struct.Struct("<8sI")
+# Bytes around each payload: its length and the length's checksum before it, its own checksum behind it.
 _FRAMING = _HEADER.size + _CRC.size
+# The first two bytes of every gzip file (RFC 1952).
 _GZIP = b"\x1f\x8b"
 _COHORT = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
+# As the script pads them.
 _DIGITS = 3
 
 
