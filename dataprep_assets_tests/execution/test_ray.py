@@ -20,6 +20,7 @@ from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.shard_job import ensure_shard
 from dataprep_assets.pipelines.corpus.token_bins import build_whole_shards
 from dataprep_assets.pipelines.corpus.token_shard import TokenShard
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
