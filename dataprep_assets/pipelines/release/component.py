@@ -10,12 +10,11 @@ from dataprep_assets.orchestration.dataset import Step, partition_range
 from dataprep_assets.orchestration.scaffold import ShardReleaseScaffolder
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.release import npy_shards, published
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.npy_shards import NAME as SHARDS
 from dataprep_assets.pipelines.release.npy_shards import partition_key, release_layout, shard_artifact, stale_shards
 from dataprep_assets.pipelines.release.npy_shards_asset import npy_shards_asset
 from dataprep_assets.pipelines.release.npy_shards_checks import npy_shards_checks
-from dataprep_assets.pipelines.release.published import NAME as PUBLISHED
 from dataprep_assets.pipelines.release.published import consumer_code, is_published
 from dataprep_assets.pipelines.release.published_shards_asset import published_shards_asset
 from dataprep_assets.pipelines.release.published_shards_checks import published_shards_checks
@@ -45,9 +44,9 @@ class ShardRelease(TokenizedCorpus):
         yield Step("release plan", [self.assets.key("release_plan")])
         layout = release_layout(self.declaration, store, load_manifest(self.declaration, store))
         shards = layout.partitions
-        yield Step(f"{len(shards)} npy shards", [self.assets.key(SHARDS)], partition_range(shards))
+        yield Step(f"{len(shards)} npy shards", [self.assets.key(npy_shards.NAME)], partition_range(shards))
         if self.declaration.release.publish:
-            yield Step("publication", [self.assets.key(PUBLISHED)])
+            yield Step("publication", [self.assets.key(published.NAME)])
 
     def stale(self, store: ArtifactStore) -> Iterator[str]:
         behind = list(super().stale(store))
@@ -59,19 +58,19 @@ class ShardRelease(TokenizedCorpus):
         yield from behind
         target = self.declaration.release.publish
         if target and not behind and not is_published(self.declaration, store, layout, locate(target)):
-            yield str(self.declaration.artifact(PUBLISHED))
+            yield str(self.declaration.artifact(published.NAME))
 
     def sweep(self, store: ArtifactStore) -> None:
         super().sweep(store)
         layout = release_layout(self.declaration, store, load_manifest(self.declaration, store))
         artifacts = [shard_artifact(self.declaration, partition) for partition in layout.partitions]
-        store.sweep([*artifacts, self.declaration.artifact(PUBLISHED)])
+        store.sweep([*artifacts, self.declaration.artifact(published.NAME)])
 
     @property
     def product(self) -> tuple[str, str | None]:
         if self.declaration.release.publish:
-            return PUBLISHED, None
-        return SHARDS, partition_key(next(iter(self.declaration.splits)), 0)
+            return published.NAME, None
+        return npy_shards.NAME, partition_key(next(iter(self.declaration.splits)), 0)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         layout = release_layout(self.declaration, store, load_manifest(self.declaration, store))

@@ -1,8 +1,8 @@
 """Builds npy shards: the token stream of each split, ordered, cut into equal shards, with the ids of their samples.
 
 Shard `i` of a split is tokens `[i * tokens_per_shard, (i + 1) * tokens_per_shard)` of its stream; documents run on
-across samples and shards. What is left after the last whole sequence is dropped or padded, as declared, and counted in
-the facts of the last shard: `stream_tokens = Σ tokens - padding_tokens + tail_dropped_tokens` for each split.
+across samples and shards. The rest after the last whole sequence is dropped or padded, as declared, and counted in the
+facts of the last shard: `stream_tokens = Σ tokens - padding_tokens + tail_dropped_tokens` for each split.
 
 One pass over the stream writes the ids, digests both files and hashes the samples; memory is a few blocks of tokens and
 the document lengths of one group (see `order`).
@@ -25,6 +25,7 @@ from dataprep_assets.execution.shards import run_shards
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import create, token_dtype
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -39,6 +40,34 @@ from dataprep_assets.pipelines.release.order import SourceShard, StreamOrder
 
 VERSION = 1
 NAME = "npy_shards"
+
+
+class NpyShardFacts(Facts):
+    """What the receipt of a shard tells, besides what `meta_of` says of the tokenizer.
+
+    `prefix` is its split, `index` its number in it. The shard is tokens `[stream_start, stream_stop)` of the split's
+    `stream_tokens`, then `padding_tokens` separators; `tail_dropped_tokens` of the stream follow it in no shard.
+    """
+
+    tokenizer: str
+    vocab_size: int
+    eos_token_id: int
+    eos_token: str
+    dtype: str
+    tokenizer_sha256: str
+    separator_id: int
+    prefix: str
+    index: int
+    sequence_length: int
+    tokens: int
+    samples: int
+    stream_start: int
+    stream_stop: int
+    stream_tokens: int
+    padding_tokens: int
+    tail_dropped_tokens: int
+    shuffle_seed: int | None
+    mix: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +92,11 @@ class Cut:
 def cut_stream(
     tokens: int, *, sequence_length: int, tokens_per_shard: int, tail: Literal["drop", "pad"]
 ) -> tuple[Cut, ...]:
-    """The shards of a stream of so many tokens; none when it has no whole sequence and the tail is dropped."""
+    """The shards of a stream of `tokens` tokens; none when it has no whole sequence and the tail is dropped.
+
+    Every shard but the last has `tokens_per_shard` tokens, a multiple of `sequence_length`. `tail` says what becomes of
+    the tokens after the last whole sequence: no shard has them, or separators complete it.
+    """
     rest = tokens % sequence_length
     padding = sequence_length - rest if rest and tail == "pad" else 0
     dropped = rest if tail == "drop" else 0
@@ -87,7 +120,7 @@ class SplitLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseLayout:
-    """Which shards a release has. `meta` is what `meta_of` says of the tokenizer."""
+    """The shards of a release, by split. `meta` is what `meta_of` says of the tokenizer."""
 
     splits: Mapping[str, SplitLayout]
     separator_id: int
@@ -103,7 +136,7 @@ class ReleaseLayout:
         name, _, number = partition.rpartition("_")
         split = self.splits.get(name)
         if split is None or not number.isdecimal() or int(number) >= len(split.cuts):
-            raise ConfigError(f"{partition!r} is no shard of this release; it has {_shown(self.partitions)}")
+            raise ConfigError(f"{partition!r} is not a shard of this release, which has {_shown(self.partitions)}")
         return split, split.cuts[int(number)]
 
 
@@ -115,8 +148,8 @@ def partition_key(split: str, index: int) -> str:
 def release_layout(release: ReleaseDeclaration, store: ArtifactStore, manifest: Manifest) -> ReleaseLayout:
     """How the finished token bins of every split are ordered and cut.
 
-    Raises MissingArtifactError naming the token bins that are not there, ConfigError for a split that is shorter than
-    one sequence.
+    `release` has the options, `store` the token bins, `manifest` the order of their shards. Raises
+    MissingArtifactError naming the missing token bins, ConfigError for a split that is shorter than one sequence.
     """
     options, splits = release.release, {}
     separators = set()
@@ -149,7 +182,11 @@ def shard_artifact(release: ReleaseDeclaration, partition: str) -> Artifact:
 
 
 def shard_key(release: ReleaseDeclaration, layout: ReleaseLayout, partition: str) -> str:
-    """Digest of all that decides a shard's bytes: another source shard is of no concern unless it moves this one."""
+    """The artifact key of a shard of this layout: the digest of everything that decides its bytes.
+
+    `partition` is one of `layout.partitions`. A change of another source shard changes the key only when it moves the
+    stretch of the stream that this shard is cut from.
+    """
     split, cut = layout.find(partition)
     stretch = [
         [[[shard.partition, shard.content] for shard in group], low, high]
@@ -162,8 +199,11 @@ def shard_key(release: ReleaseDeclaration, layout: ReleaseLayout, partition: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class NpyShardWork:
-    """One shard to have or to prove. `threads` hash its samples. Of the layout it has its own split."""
+class PlannedShard:
+    """One shard to build or to prove, as it is sent to a worker: `layout` has only the shard's own split.
+
+    `threads` is the number of threads that hash its samples.
+    """
 
     release: ReleaseDeclaration
     store: ArtifactStore
@@ -183,40 +223,45 @@ class NpyShardWork:
         return (cut.stop - cut.start) * token_dtype(split.order.groups[0][0].dtype).itemsize
 
 
-def npy_shard_works(
+def planned_shards(
     release: ReleaseDeclaration,
     store: ArtifactStore,
     layout: ReleaseLayout,
     partitions: Sequence[str],
     *,
     workers: int,
-) -> list[NpyShardWork]:
-    """The work of the given shards, for so many worker processes, which share the cores."""
+) -> list[PlannedShard]:
+    """The shards of these partition keys, to be built or proven by `workers` processes that share the cores.
+
+    `layout` is the whole release's; `release` and `store` go with each shard to its worker.
+    """
     threads = max(1, len(os.sched_getaffinity(0)) // max(1, min(workers, len(partitions))))
-    works = []
+    planned = []
     for partition in partitions:
         split, _ = layout.find(partition)
         own = replace(layout, splits={split.split: split})
-        works.append(NpyShardWork(release=release, store=store, layout=own, partition=partition, threads=threads))
-    return works
+        planned.append(PlannedShard(release=release, store=store, layout=own, partition=partition, threads=threads))
+    return planned
 
 
 def build_npy_shards(
-    works: Sequence[NpyShardWork],
+    planned: Sequence[PlannedShard],
     *,
     workers: int,
     on_progress: Callable[[Meter, int], None] | None = None,
 ) -> Iterator[ShardResult]:
-    """Have all shards, a worker process each: yields each as soon as it is verified, built or failed.
+    """Build all shards that are not current, each in a worker process: yields each when it is found, built or failed.
 
-    A failed shard does not stop the others. A worker that dies does (WorkerDiedError): what is finished is committed.
+    `planned` are the shards, `workers` the number of processes; `on_progress` gets the meter and the number of
+    processes at work. A failed shard does not stop the others. A worker that dies does (WorkerDiedError): what is
+    finished is committed.
     """
-    return run_shards(works, build_work, workers=workers, on_progress=on_progress)
+    return run_shards(planned, build_planned, workers=workers, on_progress=on_progress)
 
 
-def build_work(work: NpyShardWork) -> tuple[Receipt, bool]:
-    """A worker's task: `build_npy_shard`."""
-    return build_npy_shard(work.release, work.store, work.layout, work.partition, threads=work.threads)
+def build_planned(shard: PlannedShard) -> tuple[Receipt, bool]:
+    """The task of a worker process: `build_npy_shard` of a planned shard."""
+    return build_npy_shard(shard.release, shard.store, shard.layout, shard.partition, threads=shard.threads)
 
 
 def build_npy_shard(
@@ -227,10 +272,11 @@ def build_npy_shard(
     *,
     threads: int | None = None,
 ) -> tuple[Receipt, bool]:
-    """Have one shard: `<split>_<iiiiii>.npy` and `sample_ids_<iiiiii>.bin`.
+    """Build one shard unless it is current: `<split>_<iiiiii>.npy` and `sample_ids_<iiiiii>.bin`.
 
-    Returns its receipt, and whether the shard that was there is current. IntegrityError naming the shard of token bins
-    whose bytes are not those of its receipt.
+    `partition` is one of `layout.partitions`; `threads` hash its samples, by default one a core. Returns the receipt
+    and whether it was reused. Raises IntegrityError naming the shard of token bins whose bytes do not match its
+    receipt.
     """
     split, cut = layout.find(partition)
     options, dtype = release.release, str(layout.meta["dtype"])
@@ -253,22 +299,22 @@ def build_npy_shard(
                 for group, _, _ in split.order.stretch(cut.start, cut.stop)
                 for source in group
             },
-            facts={
+            facts=NpyShardFacts(
                 **layout.meta,
-                "separator_id": layout.separator_id,
-                "prefix": split.split,
-                "index": cut.index,
-                "sequence_length": options.sequence_length,
-                "tokens": cut.tokens,
-                "samples": cut.tokens // options.sequence_length,
-                "stream_start": cut.start,
-                "stream_stop": cut.stop,
-                "stream_tokens": split.order.tokens,
-                "padding_tokens": cut.padding,
-                "tail_dropped_tokens": cut.dropped,
-                "shuffle_seed": options.shuffle_seed,
-                "mix": options.mix,
-            },
+                separator_id=layout.separator_id,
+                prefix=split.split,
+                index=cut.index,
+                sequence_length=options.sequence_length,
+                tokens=cut.tokens,
+                samples=cut.tokens // options.sequence_length,
+                stream_start=cut.start,
+                stream_stop=cut.stop,
+                stream_tokens=split.order.tokens,
+                padding_tokens=cut.padding,
+                tail_dropped_tokens=cut.dropped,
+                shuffle_seed=options.shuffle_seed,
+                mix=options.mix,
+            ),
             ledger=shard.ledger,
             digests=digests,
         )
@@ -285,7 +331,7 @@ def _padded(blocks: Iterable[NDArray[Any]], padding: int, separator_id: int, dty
 
 @dataclass(kw_only=True)
 class _ShardWriter:
-    """Writes one shard in one pass, and knows its ledger afterwards."""
+    """Writes one shard in one pass; `ledger` counts what was written."""
 
     token_path: Path
     ids_path: Path
@@ -328,7 +374,7 @@ class _ShardWriter:
         return {self.token_path.name: digest.hexdigest()}
 
     def _whole_sequences(self, blocks: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
-        """The same tokens in blocks of whole sequences; what would be left over shows in the ledger."""
+        """The same tokens in blocks of whole sequences. Tokens after the last one are missing from the ledger."""
         rest: NDArray[Any] | None = None
         for block in blocks:
             joined = block if rest is None else np.concatenate((rest, block))
@@ -343,7 +389,7 @@ class _ShardWriter:
 
 
 def _cpu_ms() -> int:
-    """Of this process, all threads."""
+    """CPU time of this process, all threads, in milliseconds."""
     return time.process_time_ns() // 1_000_000
 
 

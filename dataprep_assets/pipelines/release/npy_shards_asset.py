@@ -10,7 +10,7 @@ from dataprep_assets.orchestration.shards import OnProgress, report_work
 from dataprep_assets.pipelines.corpus.corpus_asset import CorpusAssets
 from dataprep_assets.pipelines.corpus.token_bins import ShardResult
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.npy_shards import NAME, build_npy_shards, npy_shard_works, release_layout
+from dataprep_assets.pipelines.release.npy_shards import NAME, build_npy_shards, planned_shards, release_layout
 from dataprep_assets.pipelines.release.release_plan_asset import release_partitions
 from resources import StorageResource
 
@@ -30,10 +30,10 @@ def npy_shards_asset(dataset: CorpusAssets, release: ReleaseDeclaration) -> dg.A
         store = dataset.store(storage)
         layout = release_layout(release, store, dataset.manifest(storage))
         workers = worker_count(release.workers)
-        works = npy_shard_works(release, store, layout, context.partition_keys, workers=workers)
+        planned = planned_shards(release, store, layout, context.partition_keys, workers=workers)
 
         def start(on_progress: OnProgress) -> Iterator[ShardResult]:
-            return build_npy_shards(works, workers=workers, on_progress=on_progress)
+            return build_npy_shards(planned, workers=workers, on_progress=on_progress)
 
         yield from report_work(context, dataset, NAME, store, start, workers=workers)
 

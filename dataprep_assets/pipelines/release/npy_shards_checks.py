@@ -15,13 +15,13 @@ from dataprep_assets.orchestration.dataset import worker_count
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
 from dataprep_assets.pipelines.corpus.corpus_asset import CorpusAssets
 from dataprep_assets.pipelines.corpus.manifest import Manifest
-from dataprep_assets.pipelines.release import npy_shards_proofs as proofs
+from dataprep_assets.pipelines.release import npy_shards_proofs
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.npy_shards import (
     NAME,
     ReleaseLayout,
-    npy_shard_works,
     partition_key,
+    planned_shards,
     release_layout,
     shard_artifact,
 )
@@ -43,21 +43,21 @@ def npy_shards_checks(dataset: CorpusAssets, release: ReleaseDeclaration) -> dg.
 
         def prove(partitions: Sequence[str]) -> Verdicts:
             workers = worker_count(release.workers)
-            works = npy_shard_works(release, store, layout, partitions, workers=workers)
-            return prove_all(works, proofs.prove_shard, workers)
+            planned = planned_shards(release, store, layout, partitions, workers=workers)
+            return prove_all(planned, npy_shards_proofs.prove_shard, workers)
 
         yield from of_all_partitions(
             context.run,
             store,
             layout.partitions,
-            proofs.SHARD_PROOFS,
+            npy_shards_proofs.SHARD_PROOFS,
             artifact=partial(shard_artifact, release),
             prove=prove,
         )
         yield from _of_splits(release, store, layout, manifest)
 
     reports = ("sample_ids_repeat", "order_shuffled")
-    return checks_of(dataset.key(NAME), {**proofs.SHARD_PROOFS, **OF_A_SPLIT}, findings, reports=reports)
+    return checks_of(dataset.key(NAME), {**npy_shards_proofs.SHARD_PROOFS, **OF_A_SPLIT}, findings, reports=reports)
 
 
 def _of_splits(
@@ -72,12 +72,12 @@ def _of_splits(
             continue
         bins = [r for _, r in shard_receipts(release, store, manifest, name)]
         source_tokens = sum(r.ledger.tokens for r in bins if r.ledger)
-        found["tokens_accounted"][name] = proofs.tokens_accounted(receipts, source_tokens=source_tokens)
+        found["tokens_accounted"][name] = npy_shards_proofs.tokens_accounted(receipts, source_tokens=source_tokens)
         ids = [Path(ids_key(name, cut.index)).name for cut in split.cuts]
         folders = [store.local(artifact, [file]) for artifact, file in zip(artifacts, ids, strict=True)]
-        found["sample_ids_repeat"][name] = proofs.sample_ids_repeat(
+        found["sample_ids_repeat"][name] = npy_shards_proofs.sample_ids_repeat(
             list(zip(folders, receipts, strict=True)), expected_share=release.release.expected_repeats
         )
-        found["order_shuffled"][name] = proofs.order_shuffled(store, split)
+        found["order_shuffled"][name] = npy_shards_proofs.order_shuffled(store, split)
     for check, of_split in found.items():
         yield check, summarized(of_split, list(of_split), len(layout.splits) - len(of_split), noun="split")

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import dtype_for_vocab, token_dtype
-from dataprep_assets.graph.finding import SHOWN, Finding, Row, fact, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.finding import SHOWN, Finding, Row, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.token_bins import ENDS
-from dataprep_assets.pipelines.release.npy_shards import Cut, NpyShardWork, SplitLayout
+from dataprep_assets.pipelines.release.npy_shards import Cut, NpyShardFacts, PlannedShard, SplitLayout
 from dataprep_assets.pipelines.release.order import shuffled
 
 __all__ = [
@@ -47,14 +47,15 @@ Shards = Sequence[tuple[Path, Receipt]]
 
 
 def _paths(directory: Path, receipt: Receipt) -> tuple[Path, Path]:
-    prefix, index = str(fact(receipt, "prefix")), int(fact(receipt, "index"))
-    token_name, ids_name = npy_shards.token_key(prefix, index), npy_shards.ids_key(prefix, index)
+    facts = NpyShardFacts.of(receipt)
+    token_name = npy_shards.token_key(facts.prefix, facts.index)
+    ids_name = npy_shards.ids_key(facts.prefix, facts.index)
     return directory / Path(token_name).name, directory / Path(ids_name).name
 
 
 def _open(directory: Path, receipt: Receipt) -> tuple[NDArray[Any], NDArray[np.uint64]]:
     token_path, ids_path = _paths(directory, receipt)
-    length = int(fact(receipt, "sequence_length"))
+    length = NpyShardFacts.of(receipt).sequence_length
     tokens = npy_shards.open_shard(token_path, sequence_length=length)
     return tokens, sample_ids.open_sample_ids(ids_path, len(tokens) // length)
 
@@ -69,27 +70,28 @@ SHARD_PROOFS: Mapping[str, str] = {
 """Name of each proof of a shard, and what it proves."""
 
 
-def prove_shard(work: NpyShardWork) -> dict[str, Finding]:
+def prove_shard(shard: PlannedShard) -> dict[str, Finding]:
     """Every proof of one shard, for `verdicts.prove_all`; a missing shard fails them all."""
-    split, cut = work.layout.find(work.partition)
+    split, cut = shard.layout.find(shard.partition)
 
     def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
         return {
             "files_intact": files_intact(directory, receipt),
             "format_valid": format_valid(directory, receipt),
-            "sample_ids_recompute": sample_ids_recompute(directory, receipt, threads=work.threads),
+            "sample_ids_recompute": sample_ids_recompute(directory, receipt, threads=shard.threads),
             "ids_in_vocabulary": ids_in_vocabulary(directory, receipt),
-            "equals_stream": equals_stream(directory, receipt, work.store, split, cut),
+            "equals_stream": equals_stream(directory, receipt, shard.store, split, cut),
         }
 
-    return proven(work.artifact, work.store, SHARD_PROOFS, prove)
+    return proven(shard.artifact, shard.store, SHARD_PROOFS, prove)
 
 
 @judged
 def format_valid(directory: Path, receipt: Receipt) -> Finding:
     """A NumPy 1.0 header of 128 bytes, one dimension, the declared dtype, whole sequences; ids headerless, as many."""
     token_path, ids_path = _paths(directory, receipt)
-    dtype, tokens, length = (fact(receipt, name) for name in ("dtype", "tokens", "sequence_length"))
+    facts = NpyShardFacts.of(receipt)
+    dtype, tokens, length = facts.dtype, facts.tokens, facts.sequence_length
     npy_shards.validate(token_path, dtype=dtype, tokens=tokens, sequence_length=length)
     ids = sample_ids.open_sample_ids(ids_path, tokens // length)
     return Finding(
@@ -108,7 +110,7 @@ def sample_ids_recompute(
     `threads` as in `sample_ids`.
     """
     tokens, ids = _open(directory, receipt)
-    length = int(fact(receipt, "sequence_length"))
+    length = NpyShardFacts.of(receipt).sequence_length
     wrong = sample_ids.differing(tokens, ids, length, sample=sample, threads=threads)
     looked = len(ids) if sample is None else min(sample, len(ids))
     return verdict(
@@ -123,8 +125,8 @@ def sample_ids_recompute(
 def ids_in_vocabulary(directory: Path, receipt: Receipt) -> Finding:
     """Every token id is below the vocabulary's size, the dtype can hold it, and the ledger has counted right."""
     tokens, _ = _open(directory, receipt)
-    ledger, vocab_size = ledger_of(receipt), int(fact(receipt, "vocab_size"))
-    dtype, separator = str(fact(receipt, "dtype")), int(fact(receipt, "separator_id"))
+    ledger, facts = ledger_of(receipt), NpyShardFacts.of(receipt)
+    dtype, vocab_size, separator = facts.dtype, facts.vocab_size, facts.separator_id
     low, high, separators = None, None, 0
     for start in range(0, len(tokens), BLOCK):
         block = tokens[start : start + BLOCK]
@@ -157,19 +159,20 @@ def tokens_accounted(receipts: Sequence[Receipt], *, source_tokens: int) -> Find
     `source_tokens` is the sum of the token bins' ledgers.
     """
     defects = []
-    position = 0
+    position = dropped = padding = 0
     for number, receipt in enumerate(receipts):
-        start, stop = int(fact(receipt, "stream_start")), int(fact(receipt, "stream_stop"))
-        if int(fact(receipt, "index")) != number or start != position:
+        facts = NpyShardFacts.of(receipt)
+        start, stop = facts.stream_start, facts.stream_stop
+        if facts.index != number or start != position:
             defects.append(
-                f"{name_of(receipt)}: shard {fact(receipt, 'index')} at token {start} stands in the place of shard "
-                f"{number}, which begins at token {position}"
+                f"{name_of(receipt)}: expected shard {number}, which begins at token {position}, found shard "
+                f"{facts.index} at token {start}"
             )
-        if int(fact(receipt, "tokens")) != stop - start + int(fact(receipt, "padding_tokens")):
+        if facts.tokens != stop - start + facts.padding_tokens:
             defects.append(f"{name_of(receipt)}: its length is not that of its stretch and its padding")
         position = stop
-    dropped = sum(int(fact(r, "tail_dropped_tokens")) for r in receipts)
-    padding = sum(int(fact(r, "padding_tokens")) for r in receipts)
+        dropped += facts.tail_dropped_tokens
+        padding += facts.padding_tokens
     if position + dropped != source_tokens:
         defects.append(
             f"{len(receipts)} shards hold {position} tokens of the stream and dropped {dropped}; the token bins have "
@@ -188,7 +191,7 @@ def tokens_accounted(receipts: Sequence[Receipt], *, source_tokens: int) -> Find
 def equals_stream(directory: Path, receipt: Receipt, store: ArtifactStore, split: SplitLayout, cut: Cut) -> Finding:
     """The shard is its stretch of the token bins, token for token in the seeded order, then padding."""
     tokens, _ = _open(directory, receipt)
-    separator = int(fact(receipt, "separator_id"))
+    separator = NpyShardFacts.of(receipt).separator_id
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in _differences(tokens, store, split, cut, separator)),
         f"{cut.tokens} tokens are tokens {cut.start} to {cut.stop} of the stream, and {cut.padding} of padding.",
@@ -223,7 +226,7 @@ def sample_ids_repeat(shards: Shards, *, expected_share: float = 0.001) -> Findi
     read: the token files need not be there.
     """
     ids = [
-        sample_ids.open_sample_ids(_paths(directory, receipt)[1], int(fact(receipt, "samples")))
+        sample_ids.open_sample_ids(_paths(directory, receipt)[1], NpyShardFacts.of(receipt).samples)
         for directory, receipt in shards
     ]
     total = sum(len(part) for part in ids)

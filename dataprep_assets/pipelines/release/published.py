@@ -1,7 +1,7 @@
 """Publishes a release: every shard to a store, compared with what is here, and then its manifest.
 
-The manifest is the release: before it is there, nobody takes the shards for one. An earlier manifest is withdrawn
-before a file that it lists is replaced, so no reader ever combines two releases.
+The manifest is the release: no reader finds the shards before it is written. An earlier manifest is deleted before a
+file that it lists is replaced, so no reader ever combines two releases.
 
 Entry points: `release_manifest`, `inventory`, `publish_release`, `is_published`, `consumer_environment`,
 `consumer_code`.
@@ -15,6 +15,7 @@ from pathlib import Path
 from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -36,9 +37,29 @@ CONSUMER_VARIABLES = (
 )
 
 
+class PublishedShardsFacts(Facts):
+    """What the receipt of a publication tells.
+
+    `digest` is the manifest's, `shards` counts the shards of each split, `orphans` are keys of shards in the store that
+    the release does not list.
+    """
+
+    place: str
+    digest: str
+    shards: dict[str, int]
+    files: int
+    bytes: int
+    sequence_length: int
+    dtype: str
+    tokenizer: str
+    tokenizer_sha256: str
+    orphans: tuple[str, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """What a store has of a release. `different` maps a key to a sentence; `extra` are shards that it does not list."""
+    """What a store has of a release. `different` maps a key to a sentence; `extra` are shards that the release does
+    not list."""
 
     same: tuple[ReleaseFile, ...]
     missing: tuple[ReleaseFile, ...]
@@ -52,7 +73,7 @@ class Inventory:
 
 
 def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout) -> Release:
-    """The manifest of the finished shards. MissingArtifactError naming those that are not there or out of date."""
+    """The manifest of the finished shards of a layout. Raises MissingArtifactError naming missing and outdated ones."""
     shards: dict[str, list[ReleaseShard]] = {}
     behind = []
     for name, split in layout.splits.items():
@@ -74,7 +95,7 @@ def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: 
     if behind:
         shown = ", ".join(behind[:8]) + (", …" if len(behind) > 8 else "")
         raise MissingArtifactError(
-            f"{release.dataset}: {len(behind)} shards of the release are not there or out of date: {shown}. "
+            f"{release.dataset}: {len(behind)} shards of the release are missing or out of date: {shown}. "
             "Materialize these partitions of npy_shards first"
         )
     options = release.release
@@ -142,10 +163,11 @@ def publish_release(
     place: Place,
     progress: Progress | None = None,
 ) -> tuple[Receipt, bool]:
-    """Have the release in a store, verified, its manifest last; and here a receipt of it with the manifest.
+    """Publish a release: its shards, verified, and its manifest last; then commit the manifest here with a receipt.
 
-    Returns the receipt, and whether the store already had all of it. What is there and right is not sent again, so a
-    killed publication goes on where it was.
+    `store` has the shards of `layout`, `place` is where trainers fetch them, `progress` gets the bytes that are sent.
+    Returns the receipt and whether the place already had the whole release. A file that the place has with the right
+    digest is not sent again, so a killed publication continues where it stopped.
     """
     manifest = release_manifest(release, store, layout)
     partitions = {
@@ -165,18 +187,18 @@ def publish_release(
         (staged / MANIFEST).write_bytes(manifest.to_bytes())
         return Written(
             inputs={"release": manifest.digest},
-            facts={
-                "place": str(place),
-                "digest": manifest.digest,
-                "shards": {prefix: len(shards) for prefix, shards in manifest.shards.items()},
-                "files": len(manifest.files),
-                "bytes": sum(file.bytes for file in manifest.files),
-                "sequence_length": manifest.sequence_length,
-                "dtype": manifest.dtype,
-                "tokenizer": manifest.tokenizer,
-                "tokenizer_sha256": manifest.tokenizer_sha256,
-                "orphans": list(extra),
-            },
+            facts=PublishedShardsFacts(
+                place=str(place),
+                digest=manifest.digest,
+                shards={prefix: len(shards) for prefix, shards in manifest.shards.items()},
+                files=len(manifest.files),
+                bytes=sum(file.bytes for file in manifest.files),
+                sequence_length=manifest.sequence_length,
+                dtype=manifest.dtype,
+                tokenizer=manifest.tokenizer,
+                tokenizer_sha256=manifest.tokenizer_sha256,
+                orphans=tuple(extra),
+            ),
         )
 
     key = digest_value([NAME, VERSION, manifest.digest, str(place), list(extra)])
@@ -185,22 +207,27 @@ def publish_release(
 
 
 def is_published(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout, place: Place) -> bool:
-    """Whether the place has the manifest and every file of the shards as they are here, and here is a receipt of it."""
+    """Whether `publish_release` would have nothing to do, given the same arguments.
+
+    It has not when the place has the manifest and every file of the shards in `store`, and `store` the receipt of that
+    publication.
+    """
     manifest, found = release_manifest(release, store, layout), _published(place)
     receipt = store.whole(release.artifact(NAME), release.verify)
     if receipt is None or found is None:
         return False
-    digests = {manifest.digest, found.digest, receipt.facts["digest"]}
-    return len(digests) == 1 and receipt.facts["place"] == str(place) and inventory(place, manifest).complete
+    facts = PublishedShardsFacts.of(receipt)
+    digests = {manifest.digest, found.digest, facts.digest}
+    return len(digests) == 1 and facts.place == str(place) and inventory(place, manifest).complete
 
 
 def send_release(
     place: Place, release: Release, find: Callable[[ReleaseFile], Path], progress: Progress | None = None
 ) -> tuple[bool, tuple[str, ...]]:
-    """Have the files of a release in a store, then its manifest; whether anything was sent, and orphaned keys.
+    """Send the files of a release to a place, then its manifest. Returns whether anything was sent, and orphaned keys.
 
-    `find` gives the local path of a file. Raises IntegrityError when a local file is not what the manifest says, or
-    the store has something else than was sent.
+    `find` gives the local path of a file, `progress` gets the bytes that are sent. Raises IntegrityError when a local
+    file does not match the manifest, or when the place does not have what was sent.
     """
     before = inventory(place, release)
     published = _published(place)
@@ -223,7 +250,7 @@ def send_release(
 
 
 def _published(place: Place) -> Release | None:
-    """The manifest that is there; None when there is none. A damaged one is one of no release."""
+    """The manifest of the place; None when there is none. A damaged manifest belongs to no release."""
     try:
         return read_release(place)
     except (MissingArtifactError, FormatError):
@@ -231,7 +258,7 @@ def _published(place: Place) -> Release | None:
 
 
 def consumer_environment(place: connect.Place) -> list[str]:
-    """The lines that a trainer's environment needs (FORMATS C.7), without the secrets.
+    """The lines that a trainer's environment needs , without the secrets.
 
     Empty for a folder, and for GCS, whose own default credentials are enough.
     """

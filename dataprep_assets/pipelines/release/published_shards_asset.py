@@ -9,10 +9,16 @@ import dagster as dg
 
 from dataprep_assets.orchestration.dataset import NETWORK_POOL, location, result
 from dataprep_assets.pipelines.corpus.corpus_asset import CorpusAssets
+from dataprep_assets.pipelines.release import npy_shards
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.npy_shards import NAME as SHARDS
 from dataprep_assets.pipelines.release.npy_shards import release_layout
-from dataprep_assets.pipelines.release.published import NAME, consumer_code, consumer_environment, publish_release
+from dataprep_assets.pipelines.release.published import (
+    NAME,
+    PublishedShardsFacts,
+    consumer_code,
+    consumer_environment,
+    publish_release,
+)
 from dataprep_assets.serving.release import locate
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets.stores.store import Progress
@@ -27,7 +33,7 @@ def published_shards_asset(dataset: CorpusAssets, release: ReleaseDeclaration, t
 
     @dg.asset(
         key=dataset.key(NAME),
-        deps=[dataset.key(SHARDS)],
+        deps=[dataset.key(npy_shards.NAME)],
         pool=NETWORK_POOL,
         **dataset.common({"numpy", "file"}, "The release at its public place, every file compared, its manifest last."),
     )
@@ -35,11 +41,12 @@ def published_shards_asset(dataset: CorpusAssets, release: ReleaseDeclaration, t
         store, place = dataset.store(storage), locate(target)
         layout = release_layout(release, store, dataset.manifest(storage))
         receipt, reused = publish_release(release, store, layout, place, _logged(context))
+        facts = PublishedShardsFacts.of(receipt)
         extra = {
             "release": location(str(place)),
-            "release_digest": receipt.facts["digest"],
-            "published_files": receipt.facts["files"],
-            "published_bytes": receipt.facts["bytes"],
+            "release_digest": facts.digest,
+            "published_files": facts.files,
+            "published_bytes": facts.bytes,
             "train_on_it": dg.MetadataValue.md(f"```python\n{consumer_code(place)}\n```"),
         }
         if lines := consumer_environment(place_of(target, os.environ)):

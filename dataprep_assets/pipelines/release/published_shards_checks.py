@@ -7,7 +7,7 @@ import dagster as dg
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets.pipelines.corpus.corpus_asset import CorpusAssets
-from dataprep_assets.pipelines.release import published_proofs as proofs
+from dataprep_assets.pipelines.release import published_proofs
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.npy_shards import release_layout
 from dataprep_assets.pipelines.release.published import NAME, release_manifest
@@ -30,9 +30,9 @@ def published_shards_checks(
     def findings(_: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
         store, place = dataset.store(storage), locate(target)
         manifest = release_manifest(release, store, release_layout(release, store, dataset.manifest(storage)))
-        yield "manifest_published", proofs.manifest_published(place, manifest)
-        yield "remote_equals_local", proofs.remote_equals_local(place, manifest)
-        yield "remote_readable", proofs.remote_readable(place, manifest)
-        yield "no_orphans", proofs.no_orphans(place, manifest)
+        yield "manifest_published", published_proofs.manifest_published(place, manifest)
+        yield "remote_equals_local", published_proofs.remote_equals_local(place, manifest)
+        yield "remote_readable", published_proofs.remote_readable(place, manifest)
+        yield "no_orphans", published_proofs.no_orphans(place, manifest)
 
     return checks_of(dataset.key(NAME), CHECKS, findings, reports=("no_orphans",))

@@ -12,7 +12,8 @@ from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.dataset import DatasetAssets, Step, partition_range
 from dataprep_assets.orchestration.scaffold import TaskMigrationScaffolder
 from dataprep_assets.pipelines.tasks.declaration import ARTIFACT, TaskMigrationDeclaration
-from dataprep_assets.pipelines.tasks.migration import is_current, partitions, task_line, work_of
+from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts, is_current
+from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line
 from dataprep_assets.pipelines.tasks.task_folder_asset import task_folder_asset
 from dataprep_assets.pipelines.tasks.task_folder_checks import task_folder_checks
 
@@ -62,9 +63,9 @@ class TaskMigration(DatasetComponent):
             if receipt is None:
                 lines.append(f"{partition:<24}  not there")
                 continue
-            rows = receipt.facts["rows"]
+            facts = TaskFolderFacts.of(receipt)
             lines.append(
-                f"{partition:<24}{receipt.facts['version']:>16}{len(rows):>8}{sum(rows.values()):>10,}   "
-                f"{task_line(work_of(self.declaration, partition))}"
+                f"{partition:<24}{facts.version:>16}{len(facts.rows):>8}{sum(facts.rows.values()):>10,}   "
+                f"{task_line(route_of(self.declaration, partition))}"
             )
         return lines

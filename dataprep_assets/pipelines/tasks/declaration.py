@@ -4,7 +4,6 @@ This is the schema of `type: dataprep_assets.components.TaskMigration`: its fiel
 Paths are resolved against the folder of the YAML; none of them enters a key.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -109,11 +108,6 @@ class TaskMigrationDeclaration(DatasetDeclaration):
     def contract(self, task: str) -> TaskContract:
         """The contract of one of the declared tasks."""
         return self._contracts[task]
-
-    @property
-    def contracts_in_use(self) -> Mapping[str, TaskContract]:
-        """Contract of each declared task, in the order of the declaration."""
-        return {name: self._contracts[name] for name in self.tasks}
 
     @property
     def old_tasks(self) -> Path:

@@ -11,8 +11,9 @@ from dataprep_assets.orchestration.dataset import SHARDS_PER_RUN, DatasetAssets,
 from dataprep_assets.orchestration.shards import report_shards
 from dataprep_assets.pipelines.corpus.token_bins import ShardResult
 from dataprep_assets.pipelines.tasks.declaration import ARTIFACT, TaskMigrationDeclaration
-from dataprep_assets.pipelines.tasks.migration import migrate_task, partitions, task_line, task_value, work_of
+from dataprep_assets.pipelines.tasks.migration import migrate_task
 from dataprep_assets.pipelines.tasks.record import MigrationRecord, read_record
+from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line, task_value
 from resources import StorageResource
 
 
@@ -69,10 +70,10 @@ def _about(declaration: TaskMigrationDeclaration) -> str:
 
 def _described(declaration: TaskMigrationDeclaration, partition: str, record: MigrationRecord) -> dict[str, Any]:
     """What came from where, how it differs from its original, and the value for a training script."""
-    work = work_of(declaration, partition)
+    route = route_of(declaration, partition)
     shown: dict[str, Any] = {
-        "TASK": dg.MetadataValue.text(task_value(work)),
-        "training_script_line": dg.MetadataValue.text(task_line(work)),
+        "TASK": dg.MetadataValue.text(task_value(route)),
+        "training_script_line": dg.MetadataValue.text(task_line(route)),
         "version": dg.MetadataValue.text(record.version),
         "what_came_from_where": table(record.origin_table()),
         "files_absent": dg.MetadataValue.int(len(record.absent)),

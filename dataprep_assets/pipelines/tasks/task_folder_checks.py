@@ -17,15 +17,11 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets.orchestration.dataset import DatasetAssets, partitions_of_run
 from dataprep_assets.pipelines.tasks.declaration import ARTIFACT, TaskMigrationDeclaration
-from dataprep_assets.pipelines.tasks.migration import partitions, work_of
+from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
+from dataprep_assets.pipelines.tasks.migrated_proofs import as_migrated
 from dataprep_assets.pipelines.tasks.record import read_record
-from dataprep_assets.pipelines.tasks.task_folder_proofs import (
-    TASK_PROOFS,
-    TaskFolder,
-    as_migrated,
-    proofs_for,
-    prove_task_folder,
-)
+from dataprep_assets.pipelines.tasks.routes import partitions, route_of
+from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS, proofs_for, prove_task_folder
 from resources import StorageResource
 
 REPORTS = ("ids_unique", "row_counts", "validation_untouched", "no_train_text_in_validation")
@@ -71,14 +67,14 @@ def _is_there(declaration: TaskMigrationDeclaration, store: ArtifactStore, parti
 def _proven(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Mapping[str, Finding]:
     """Every proof of a task. Without an artifact, a folder that somebody else made is judged all the same."""
     try:
-        work = work_of(declaration, partition)
+        route = route_of(declaration, partition)
         artifact = declaration.artifact(ARTIFACT, partition)
         record = read_record(store.local(artifact)) if store.receipt(artifact) else None
-        if record is None and not work.target.exists():
+        if record is None and not route.target.exists():
             return _all_failed(
-                declaration, partition, f"was never migrated: {work.target} is not there. Materialize it"
+                declaration, partition, f"was never migrated: {route.target} is not there. Materialize it"
             )
-        folder = TaskFolder.of(work, record, sensitive=declaration.sensitive)
+        folder = TaskFolder.of(route, record, sensitive=declaration.sensitive)
         return {**prove_task_folder(folder), "as_migrated": as_migrated(folder)}
     except DataprepError as error:
         return _all_failed(declaration, partition, str(error))

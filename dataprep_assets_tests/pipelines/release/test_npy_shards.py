@@ -27,7 +27,7 @@ from dataprep_assets.pipelines.release.npy_shards import (
     build_npy_shard,
     build_npy_shards,
     cut_stream,
-    npy_shard_works,
+    planned_shards,
     release_layout,
     shard_artifact,
     shard_key,
@@ -144,7 +144,7 @@ def build_on(
     own: Bins, declared: Any, workers: int, on_progress: Callable[[Meter, int], None] | None = None
 ) -> dict[str, ShardResult]:
     layout = own.layout(declared)
-    works = npy_shard_works(declared, own.store, layout, layout.partitions, workers=workers)
+    works = planned_shards(declared, own.store, layout, layout.partitions, workers=workers)
     return {r.partition: r for r in build_npy_shards(works, workers=workers, on_progress=on_progress)}
 
 
@@ -346,5 +346,5 @@ def test_receipts_name_inputs_and_count_the_tail(bins: Bins, tmp_path: Path) -> 
 
 
 def test_an_unknown_partition_is_refused(bins: Bins) -> None:
-    with pytest.raises(ConfigError, match="'train_000999' is no shard of this release; it has train_000000"):
+    with pytest.raises(ConfigError, match="'train_000999' is not a shard of this release, which has train_000000"):
         bins.layout(bins.declare()).find("train_000999")

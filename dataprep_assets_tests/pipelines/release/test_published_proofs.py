@@ -13,7 +13,7 @@ from dataprep_assets.graph.verdicts import prove_all
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.release import npy_shards_proofs as proofs
 from dataprep_assets.pipelines.release import published_proofs
-from dataprep_assets.pipelines.release.npy_shards import Cut, ReleaseLayout, npy_shard_works, shard_artifact
+from dataprep_assets.pipelines.release.npy_shards import Cut, ReleaseLayout, planned_shards, shard_artifact
 from dataprep_assets.pipelines.release.order import StreamOrder
 from dataprep_assets.serving.release import Place, read_release
 from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins, bins  # noqa: F401
@@ -64,7 +64,7 @@ def test_shards_proven_on_workers_have_the_findings_of_each_alone(
     chosen = layout.partitions[:3] + layout.partitions[-1:]
     poke(own.store.directory(shard_artifact(declared, chosen[1])) / f"{chosen[1]}.npy", 200)
     shutil.rmtree(own.store.directory(shard_artifact(declared, chosen[2])))
-    works = npy_shard_works(declared, own.store, layout, chosen, workers=2)
+    works = planned_shards(declared, own.store, layout, chosen, workers=2)
     found = dict(prove_all(works, proofs.prove_shard, 2))
     assert found == {work.partition: proofs.prove_shard(work) for work in works}
     failed = {p: {name for name, finding in of.items() if not finding.passed} for p, of in found.items()}

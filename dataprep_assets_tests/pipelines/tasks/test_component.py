@@ -17,8 +17,8 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets.pipelines.tasks.declaration import ARTIFACT, TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line
 from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS
-from dataprep_assets.pipelines.tasks.work import partitions, task_line, work_of
 from dataprep_assets_tests.pipelines.tasks.test_task_folder_asset import evaluations, failed, migration
 from dataprep_assets_tests.pipelines.tasks.trees import COUNTS, edit, put
 from dataprep_assets_tests.pipelines.tasks.trees import project as trees
@@ -75,7 +75,7 @@ def test_a_wrong_version_is_told_when_the_task_is_migrated_with_those_that_there
     with pytest.raises(
         ConfigError, match=r"tasks\.Copa\.version: version_2: not there; there are version_1, version_9"
     ):
-        work_of(made, "Copa")
+        route_of(made, "Copa")
 
 
 # --- what ships
@@ -104,7 +104,7 @@ def test_the_mezo_tasks_are_the_six_of_the_guide_and_load_without_the_projects(
     assert partitions(mezo) == ["Copa", "BOOLQ", "CB", "RTE", "ArcC_Cloze", "ArcC_MC"]
     project = tmp_path / "LLM-inference/jikai-project/Synthetic_Data_for_ZO"
     for task in mezo.tasks:
-        assert task_line(work_of(mezo, task)) == f"TASK={project}/Data/rejection_sampling/0_data/{task}"
+        assert task_line(route_of(mezo, task)) == f"TASK={project}/Data/rejection_sampling/0_data/{task}"
     store = LocalArtifacts(tmp_path / "artifacts")
     assert len(list(TaskMigration(mezo).stale(store))) == 6
     assert len(TaskMigration(mezo).summary(store)) == 7
