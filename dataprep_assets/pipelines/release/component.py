@@ -12,7 +12,8 @@ from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.release import npy_shards, published
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.npy_shards import partition_key, release_layout, shard_artifact, stale_shards
+from dataprep_assets.pipelines.release.layout import partition_key, release_layout
+from dataprep_assets.pipelines.release.npy_shards import shard_artifact, stale_shards
 from dataprep_assets.pipelines.release.npy_shards_asset import npy_shards_asset
 from dataprep_assets.pipelines.release.npy_shards_checks import npy_shards_checks
 from dataprep_assets.pipelines.release.published import consumer_code, is_published

@@ -1,8 +1,4 @@
-"""Builds npy shards: the token stream of each split, ordered, cut into equal shards, with the ids of their samples.
-
-Shard `i` of a split is tokens `[i * tokens_per_shard, (i + 1) * tokens_per_shard)` of its stream; documents run on
-across samples and shards. The rest after the last whole sequence is dropped or padded, as declared, and counted in the
-facts of the last shard: `stream_tokens = Σ tokens - padding_tokens + tail_dropped_tokens` for each split.
+"""Builds npy shards: the token stream of each split, ordered and cut (`layout`), with the ids of its samples.
 
 One pass over the stream writes the ids, digests both files and hashes the samples; memory is a few blocks of tokens and
 the document lengths of one group (see `order`).
@@ -11,15 +7,15 @@ the document lengths of one group (see `order`).
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import ConfigError, IntegrityError
+from dataprep_assets.errors import IntegrityError
 from dataprep_assets.execution.processes import Meter, report
 from dataprep_assets.execution.shards import run_shards
 from dataprep_assets.formats import npy_shards, sample_ids
@@ -31,12 +27,9 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
-from dataprep_assets.pipelines.corpus.engine_certificate import meta_of
-from dataprep_assets.pipelines.corpus.manifest import Manifest
 from dataprep_assets.pipelines.corpus.token_bins import ShardResult
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.order import SourceShard, StreamOrder
+from dataprep_assets.pipelines.release.layout import ReleaseLayout
 
 VERSION = 1
 NAME = "npy_shards"
@@ -70,122 +63,16 @@ class NpyShardFacts(Facts):
     mix: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cut:
-    """One shard of a split: tokens `[start, stop)` of the stream, then `padding` separators.
-
-    `dropped` is the number of tokens of the stream after it that no shard has; 0 for all but a split's last.
-    """
-
-    index: int
-    start: int
-    stop: int
-    padding: int = 0
-    dropped: int = 0
-
-    @property
-    def tokens(self) -> int:
-        """Length of the shard's array."""
-        return self.stop - self.start + self.padding
-
-
-def cut_stream(
-    tokens: int, *, sequence_length: int, tokens_per_shard: int, tail: Literal["drop", "pad"]
-) -> tuple[Cut, ...]:
-    """The shards of a stream of `tokens` tokens; none when it has no whole sequence and the tail is dropped.
-
-    Every shard but the last has `tokens_per_shard` tokens, a multiple of `sequence_length`. `tail` says what becomes of
-    the tokens after the last whole sequence: no shard has them, or separators complete it.
-    """
-    rest = tokens % sequence_length
-    padding = sequence_length - rest if rest and tail == "pad" else 0
-    dropped = rest if tail == "drop" else 0
-    end = tokens - dropped
-    starts = range(0, end, tokens_per_shard)
-    cuts = [Cut(index=i, start=start, stop=min(start + tokens_per_shard, end)) for i, start in enumerate(starts)]
-    if cuts:
-        last = cuts[-1]
-        cuts[-1] = Cut(index=last.index, start=last.start, stop=last.stop, padding=padding, dropped=dropped)
-    return tuple(cuts)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplitLayout:
-    """A split of a release: the order of its stream, and its shards."""
-
-    split: str
-    order: StreamOrder
-    cuts: tuple[Cut, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReleaseLayout:
-    """The shards of a release, by split. `meta` is what `meta_of` says of the tokenizer."""
-
-    splits: Mapping[str, SplitLayout]
-    separator_id: int
-    meta: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def partitions(self) -> list[str]:
-        """Partition keys of all shards, split by split: `train_000000`."""
-        return [partition_key(name, cut.index) for name, split in self.splits.items() for cut in split.cuts]
-
-    def find(self, partition: str) -> tuple[SplitLayout, Cut]:
-        """The split and the cut of a partition key; ConfigError for one that the release does not have."""
-        name, _, number = partition.rpartition("_")
-        split = self.splits.get(name)
-        if split is None or not number.isdecimal() or int(number) >= len(split.cuts):
-            raise ConfigError(f"{partition!r} is not a shard of this release, which has {_shown(self.partitions)}")
-        return split, split.cuts[int(number)]
-
-
-def partition_key(split: str, index: int) -> str:
-    """The partition key of a shard: the name of its file without the suffix."""
-    return f"{split}_{index:06d}"
-
-
-def release_layout(release: ReleaseDeclaration, store: ArtifactStore, manifest: Manifest) -> ReleaseLayout:
-    """How the finished token bins of every split are ordered and cut.
-
-    `release` has the options, `store` the token bins, `manifest` the order of their shards. Raises
-    MissingArtifactError naming the missing token bins, ConfigError for a split that is shorter than one sequence.
-    """
-    options, splits = release.release, {}
-    separators = set()
-    for name in release.splits:
-        shards = []
-        for artifact, receipt in shard_receipts(release, store, manifest, name):
-            separators.add(int(receipt.facts["separator_id"]))
-            shards.append(SourceShard.of(artifact, receipt))
-        order = StreamOrder.of(shards, seed=options.shuffle_seed, mix=options.mix)
-        cuts = cut_stream(
-            order.tokens,
-            sequence_length=options.sequence_length,
-            tokens_per_shard=options.tokens_per_shard,
-            tail=options.tail,
-        )
-        if not cuts:
-            raise ConfigError(
-                f"{release.dataset}: split {name!r} has {order.tokens} tokens, not one sequence of "
-                f"{options.sequence_length}. Use `tail: pad`, a shorter sequence, or leave the split out"
-            )
-        splits[name] = SplitLayout(split=name, order=order, cuts=cuts)
-    if len(separators) != 1:
-        raise IntegrityError(f"{release.dataset}: separators {sorted(separators)} in one release. Rebuild token_bins")
-    return ReleaseLayout(splits=splits, separator_id=separators.pop(), meta=meta_of(release))
-
-
 def shard_artifact(release: ReleaseDeclaration, partition: str) -> Artifact:
     """The artifact of one shard."""
     return release.artifact(NAME, partition)
 
 
 def shard_key(release: ReleaseDeclaration, layout: ReleaseLayout, partition: str) -> str:
-    """The artifact key of a shard of this layout: the digest of everything that decides its bytes.
+    """The artifact key of a shard: the digest of everything that decides its bytes.
 
-    `partition` is one of `layout.partitions`. A change of another source shard changes the key only when it moves the
-    stretch of the stream that this shard is cut from.
+    `partition` is one of `layout.partitions`; `release` has the options that `layout` was made with. A change of
+    another source shard changes the key only when it moves the stretch of the stream that this shard is cut from.
     """
     split, cut = layout.find(partition)
     stretch = [
@@ -231,7 +118,7 @@ def planned_shards(
     *,
     workers: int,
 ) -> list[PlannedShard]:
-    """The shards of these partition keys, to be built or proven by `workers` processes that share the cores.
+    """The shards of these `partitions`, to be built or proven by `workers` processes that share the cores.
 
     `layout` is the whole release's; `release` and `store` go with each shard to its worker.
     """
@@ -274,9 +161,9 @@ def build_npy_shard(
 ) -> tuple[Receipt, bool]:
     """Build one shard unless it is current: `<split>_<iiiiii>.npy` and `sample_ids_<iiiiii>.bin`.
 
-    `partition` is one of `layout.partitions`; `threads` hash its samples, by default one a core. Returns the receipt
-    and whether it was reused. Raises IntegrityError naming the shard of token bins whose bytes do not match its
-    receipt.
+    `partition` is one of `layout.partitions`, which `release_layout` makes of `release` and the token bins in `store`;
+    `threads` hash its samples, by default one a core. Returns the receipt and whether it was reused. Raises
+    IntegrityError naming the shard of token bins whose bytes do not match its receipt.
     """
     split, cut = layout.find(partition)
     options, dtype = release.release, str(layout.meta["dtype"])
@@ -394,12 +281,8 @@ def _cpu_ms() -> int:
 
 
 def stale_shards(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout) -> Iterator[str]:
-    """Names of shards that are missing, damaged or out of date, in order."""
+    """Names of the shards of `layout` that are missing in `store`, damaged, or out of date for `release`, in order."""
     for partition in layout.partitions:
         artifact = shard_artifact(release, partition)
         if store.current(artifact, shard_key(release, layout, partition), release.verify) is None:
             yield str(artifact)
-
-
-def _shown(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (f" to {names[-1]}" if len(names) > 4 else "")

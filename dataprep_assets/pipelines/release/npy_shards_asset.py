@@ -10,7 +10,8 @@ from dataprep_assets.orchestration.shards import OnProgress, report_work
 from dataprep_assets.pipelines.corpus.corpus_asset import CorpusAssets
 from dataprep_assets.pipelines.corpus.token_bins import ShardResult
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.npy_shards import NAME, build_npy_shards, planned_shards, release_layout
+from dataprep_assets.pipelines.release.layout import release_layout
+from dataprep_assets.pipelines.release.npy_shards import NAME, build_npy_shards, planned_shards
 from dataprep_assets.pipelines.release.release_plan_asset import release_partitions
 from resources import StorageResource
 

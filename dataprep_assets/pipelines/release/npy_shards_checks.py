@@ -17,14 +17,8 @@ from dataprep_assets.pipelines.corpus.corpus_asset import CorpusAssets
 from dataprep_assets.pipelines.corpus.manifest import Manifest
 from dataprep_assets.pipelines.release import npy_shards_proofs
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.npy_shards import (
-    NAME,
-    ReleaseLayout,
-    partition_key,
-    planned_shards,
-    release_layout,
-    shard_artifact,
-)
+from dataprep_assets.pipelines.release.layout import ReleaseLayout, partition_key, release_layout
+from dataprep_assets.pipelines.release.npy_shards import NAME, planned_shards, shard_artifact
 from resources import StorageResource
 
 OF_A_SPLIT = {

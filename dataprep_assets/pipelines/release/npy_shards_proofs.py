@@ -21,7 +21,8 @@ from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.token_bins import ENDS
-from dataprep_assets.pipelines.release.npy_shards import Cut, NpyShardFacts, PlannedShard, SplitLayout
+from dataprep_assets.pipelines.release.layout import Cut, SplitLayout
+from dataprep_assets.pipelines.release.npy_shards import NpyShardFacts, PlannedShard
 from dataprep_assets.pipelines.release.order import shuffled
 
 __all__ = [
@@ -105,9 +106,10 @@ def format_valid(directory: Path, receipt: Receipt) -> Finding:
 def sample_ids_recompute(
     directory: Path, receipt: Receipt, *, sample: int | None = None, threads: int | None = None
 ) -> Finding:
-    """Every id (or those of `sample` samples, evenly spread) is the hash of its sample's tokens.
+    """Every id is the hash of its sample's tokens.
 
-    `threads` as in `sample_ids`.
+    `directory` and `receipt` are the shard's. With `sample`, only so many samples are hashed, evenly spread; `threads`
+    hash them, by default one a core.
     """
     tokens, ids = _open(directory, receipt)
     length = NpyShardFacts.of(receipt).sequence_length
@@ -189,7 +191,10 @@ def tokens_accounted(receipts: Sequence[Receipt], *, source_tokens: int) -> Find
 
 @judged
 def equals_stream(directory: Path, receipt: Receipt, store: ArtifactStore, split: SplitLayout, cut: Cut) -> Finding:
-    """The shard is its stretch of the token bins, token for token in the seeded order, then padding."""
+    """The shard is its stretch of the token bins, token for token in the seeded order, then padding.
+
+    `directory` and `receipt` are the shard's, `cut` its place in the stream of `split`; `store` has the token bins.
+    """
     tokens, _ = _open(directory, receipt)
     separator = NpyShardFacts.of(receipt).separator_id
     return verdict(
@@ -222,8 +227,8 @@ def _differences(
 def sample_ids_repeat(shards: Shards, *, expected_share: float = 0.001) -> Finding:
     """How many samples of a split are copies of another: equal ids are equal tokens, so repeated text.
 
-    A warning when more than `expected_share` of the samples are. The table lists the most frequent. Only the ids are
-    read: the token files need not be there.
+    Warns when more than `expected_share` of the samples of `shards` are copies. The table lists the most frequent ones.
+    Only the ids are read, so the token files may be absent.
     """
     ids = [
         sample_ids.open_sample_ids(_paths(directory, receipt)[1], NpyShardFacts.of(receipt).samples)
@@ -255,10 +260,11 @@ def sample_ids_repeat(shards: Shards, *, expected_share: float = 0.001) -> Findi
 
 @judged
 def order_shuffled(store: ArtifactStore, split: SplitLayout, *, groups: int = 4) -> Finding:
-    """How far the order is from the source's: neighbours that were neighbours, and runs of one source shard.
+    """How far the order is from the source's: documents that keep their neighbour, and runs of one source shard.
 
-    Looks at the first `groups` groups. With a seed, about one document in all those of a group keeps its neighbour by
-    chance; many more is a failure. Without one the order is the source's by declaration, which only is reported.
+    Looks at the first `groups` groups of `split`, whose token bins are in `store`. With a seed, about one document of a
+    group keeps its neighbour by chance; many more is a failure. Without a seed the order is the source's, as declared:
+    the finding only says so.
     """
     order = split.order
     if order.seed is None:

@@ -20,7 +20,8 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.npy_shards import ReleaseLayout, partition_key, shard_artifact, shard_key
+from dataprep_assets.pipelines.release.layout import ReleaseLayout, partition_key
+from dataprep_assets.pipelines.release.npy_shards import shard_artifact, shard_key
 from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, ReleaseShard, read_release
 from dataprep_assets.stores import connect
 from dataprep_assets.stores.store import ObjectInfo, Progress
@@ -73,7 +74,10 @@ class Inventory:
 
 
 def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout) -> Release:
-    """The manifest of the finished shards of a layout. Raises MissingArtifactError naming missing and outdated ones."""
+    """The manifest of the shards of `layout` that are in `store`, with the options of `release`.
+
+    Raises MissingArtifactError naming the shards that are missing or out of date.
+    """
     shards: dict[str, list[ReleaseShard]] = {}
     behind = []
     for name, split in layout.splits.items():
@@ -165,9 +169,9 @@ def publish_release(
 ) -> tuple[Receipt, bool]:
     """Publish a release: its shards, verified, and its manifest last; then commit the manifest here with a receipt.
 
-    `store` has the shards of `layout`, `place` is where trainers fetch them, `progress` gets the bytes that are sent.
-    Returns the receipt and whether the place already had the whole release. A file that the place has with the right
-    digest is not sent again, so a killed publication continues where it stopped.
+    `store` has the shards of `layout`, which is made of `release`; `place` is where trainers find them; `progress` gets
+    the bytes sent. Returns the receipt and whether the place already had the whole release. A file that the place has
+    with the right digest is not sent again, so a killed publication continues where it stopped.
     """
     manifest = release_manifest(release, store, layout)
     partitions = {
@@ -209,8 +213,8 @@ def publish_release(
 def is_published(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout, place: Place) -> bool:
     """Whether `publish_release` would have nothing to do, given the same arguments.
 
-    It has not when the place has the manifest and every file of the shards in `store`, and `store` the receipt of that
-    publication.
+    It has not when `place` has the manifest of `release` and every file of the shards of `layout` in `store`, and when
+    `store` has the receipt of that publication.
     """
     manifest, found = release_manifest(release, store, layout), _published(place)
     receipt = store.whole(release.artifact(NAME), release.verify)
@@ -224,10 +228,11 @@ def is_published(release: ReleaseDeclaration, store: ArtifactStore, layout: Rele
 def send_release(
     place: Place, release: Release, find: Callable[[ReleaseFile], Path], progress: Progress | None = None
 ) -> tuple[bool, tuple[str, ...]]:
-    """Send the files of a release to a place, then its manifest. Returns whether anything was sent, and orphaned keys.
+    """Send the files of a `release` to a `place`, then its manifest.
 
-    `find` gives the local path of a file, `progress` gets the bytes that are sent. Raises IntegrityError when a local
-    file does not match the manifest, or when the place does not have what was sent.
+    `find` gives the local path of a file, `progress` gets the bytes that are sent. Returns whether anything was sent,
+    and the keys of shards in the place that the release does not list. Raises IntegrityError when a local file does not
+    match the manifest, or when the place does not have what was sent.
     """
     before = inventory(place, release)
     published = _published(place)

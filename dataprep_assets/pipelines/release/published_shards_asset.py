@@ -11,7 +11,7 @@ from dataprep_assets.orchestration.dataset import NETWORK_POOL, location, result
 from dataprep_assets.pipelines.corpus.corpus_asset import CorpusAssets
 from dataprep_assets.pipelines.release import npy_shards
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.npy_shards import release_layout
+from dataprep_assets.pipelines.release.layout import release_layout
 from dataprep_assets.pipelines.release.published import (
     NAME,
     PublishedShardsFacts,

@@ -9,7 +9,7 @@ from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets.pipelines.corpus.corpus_asset import CorpusAssets
 from dataprep_assets.pipelines.release import published_proofs
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.npy_shards import release_layout
+from dataprep_assets.pipelines.release.layout import release_layout
 from dataprep_assets.pipelines.release.published import NAME, release_manifest
 from dataprep_assets.serving.release import locate
 from resources import StorageResource

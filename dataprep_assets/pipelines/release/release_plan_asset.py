@@ -15,7 +15,8 @@ from dataprep_assets.orchestration.dataset import table
 from dataprep_assets.orchestration.dynamic_partitions import register_in_order
 from dataprep_assets.pipelines.corpus.corpus_asset import CorpusAssets
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.npy_shards import partition_key, release_layout, shard_key
+from dataprep_assets.pipelines.release.layout import partition_key, release_layout
+from dataprep_assets.pipelines.release.npy_shards import shard_key
 from resources import StorageResource
 
 

@@ -52,7 +52,10 @@ class TaskFolder:
 
     @classmethod
     def of(cls, route: TaskRoute, record: MigrationRecord | None, *, sensitive: bool = False) -> "TaskFolder":
-        """The folder of a migration's partition."""
+        """The folder that a `route` leads to, with the `record` of its migration, if there was one.
+
+        Where `sensitive`, messages show no labels.
+        """
         return cls(
             folder=route.target,
             contract=route.contract,

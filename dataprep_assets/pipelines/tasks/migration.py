@@ -116,7 +116,10 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
 
 
 def is_current(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> bool:
-    """Whether `migrate_task` would have nothing to do, given the same arguments. Changes nothing; raises as it does."""
+    """Whether `migrate_task` would have nothing to do for this `partition` of `declaration` with this `store`.
+
+    Changes nothing; raises what `migrate_task` raises.
+    """
     route = route_of(declaration, partition)
     artifact = declaration.artifact(ARTIFACT, partition)
     stock = take_stock(route)

@@ -14,7 +14,7 @@ MEND = "Mend the file in the old project and migrate again"
 
 
 def over_kinds(task: TaskFolder, kinds: Sequence[DefectKind], holds: str, todo: str) -> Finding:
-    """No line of any file has a defect of these kinds."""
+    """No line of any file of `task` has a defect of these `kinds`; `holds` and `todo` as in `over_rows`."""
     return over_rows(task, lambda split, rows: (str(d) for d in rows.of_kind(*kinds)), holds, todo)
 
 
@@ -27,7 +27,11 @@ def over_rows(
     splits: Sequence[Split] = (),
     facts: Mapping[str, int | float | str] | None = None,
 ) -> Finding:
-    """A finding over the files of these splits (all by default) that can be read. `holds` follows "every file"."""
+    """A finding over the files of `task` that can be read, of these `splits` (by default all).
+
+    `wrong` gives the defects of a split's rows; `holds` says what is true without one ("has bytes"), `todo` what to do
+    about one. `facts` are added to those of the finding.
+    """
     wanted = [f for s, f in task.files.items() if not splits or s in splits]
     left_out = [f.name for f in wanted if f.split not in task.rows and (f.required or f.present)]
     files = [f for f in wanted if f.split in task.rows]

@@ -97,7 +97,7 @@ def test_the_manifest_comes_last_and_a_rerun_sends_the_rest(own: Bins, tmp_path:
 
 
 def test_bytes_that_arrive_wrong_fail_the_publication(tmp_path: Path) -> None:
-    """PAINS 16: the writer reports success after a failed upload."""
+    """The original writer reports success after a failed upload."""
     release = make_release(tmp_path / "built")
     store = Counted(tmp_path / "store")
     store.spoil = "train_000001.npy"

@@ -24,8 +24,7 @@ from dataprep_assets_tests.pipelines.tasks.test_task_folder_asset import (
     migration,
     rows,
 )
-from dataprep_assets_tests.pipelines.tasks.trees import drop, edit, put
-from dataprep_assets_tests.pipelines.tasks.trees import project as trees
+from dataprep_assets_tests.pipelines.tasks.trees import drop, edit, project, put
 from dataprep_assets_tests.sample.make_sample_tasks import LAYOUT
 
 Change = Callable[[Path], object]
@@ -36,7 +35,7 @@ Change = Callable[[Path], object]
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both projects, every task migrated."""
     home = tmp_path_factory.mktemp("pristine")
-    trees(home)
+    project(home)
     with migration(home, ALL) as made:
         outcome = made.run()
         assert outcome.success, failure_of(outcome)
