@@ -14,8 +14,9 @@ from typing import Any, Literal
 from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
-from dataprep_assets.pipelines.corpus.engine_certificate import meta_of
-from dataprep_assets.pipelines.corpus.manifest import Manifest
+from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.stream_plan import meta_of
+from dataprep_assets.pipelines.corpus.token_shard import TokenBinsFacts, required_separator
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.order import SourceShard, StreamOrder
 
@@ -97,18 +98,18 @@ def partition_key(split: str, index: int) -> str:
     return f"{split}_{index:06d}"
 
 
-def release_layout(release: ReleaseDeclaration, store: ArtifactStore, manifest: Manifest) -> ReleaseLayout:
+def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> ReleaseLayout:
     """How the finished token bins of every split are ordered and cut.
 
-    `release` has the options, `store` the token bins, `manifest` the order of their shards. Raises
-    MissingArtifactError naming the missing token bins, ConfigError for a split that is shorter than one sequence.
+    `release` has the options, `store` the manifest and the token bins. Raises MissingArtifactError naming what of these
+    is missing, ConfigError for a split that is shorter than one sequence.
     """
-    options, splits = release.release, {}
+    options, splits, manifest = release.release, {}, load_manifest(release, store)
     separators = set()
     for name in release.splits:
         shards = []
         for artifact, receipt in shard_receipts(release, store, manifest, name):
-            separators.add(int(receipt.facts["separator_id"]))
+            separators.add(required_separator(receipt, TokenBinsFacts.of(receipt)))
             shards.append(SourceShard.of(artifact, receipt))
         order = StreamOrder.of(shards, seed=options.shuffle_seed, mix=options.mix)
         cuts = cut_stream(

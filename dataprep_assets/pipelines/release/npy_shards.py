@@ -1,113 +1,75 @@
-"""Builds npy shards: the token stream of each split, ordered and cut (`layout`), with the ids of its samples.
+"""The artifact `<dataset>/npy_shards`, a partition a shard: `<split>_<iiiiii>.npy` and its sample ids.
 
-One pass over the stream writes the ids, digests both files and hashes the samples; memory is a few blocks of tokens and
-the document lengths of one group (see `order`).
+Each shard is written from the token bins, in parallel over shards: no text is tokenized again.
 """
 
-import hashlib
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dataprep_assets.errors import IntegrityError
-from dataprep_assets.execution.processes import Meter, report
-from dataprep_assets.execution.shards import run_shards
-from dataprep_assets.formats import npy_shards, sample_ids
-from dataprep_assets.formats.flat_bins import create, token_dtype
-from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.graph.facts import Facts
-from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.execution.jobs import Outcome, run_tasks
+from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.execution.progress import Progress
+from dataprep_assets.formats.npy_shards import ids_key
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
+from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all, summarized
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.token_bins import ShardResult
+from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
+from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.layout import ReleaseLayout
+from dataprep_assets.pipelines.release.layout import ReleaseLayout, partition_key, release_layout
+from dataprep_assets.pipelines.release.npy_shard import (
+    NPY_SHARDS,
+    PlannedShard,
+    build_planned,
+    shard_artifact,
+    shard_recipe,
+)
+from dataprep_assets.pipelines.release.npy_shards_proofs import (
+    SHARD_PROOFS,
+    SPLIT_PROOFS,
+    order_shuffled,
+    prove_shard,
+    sample_ids_repeat,
+    tokens_accounted,
+)
 
-VERSION = 1
-NAME = "npy_shards"
+__all__ = ["build_npy_shards", "npy_shards_spec", "planned_shards", "shard_partitions"]
 
 
-class NpyShardFacts(Facts):
-    """What the receipt of a shard tells, besides what `meta_of` says of the tokenizer.
+def shard_partitions(release: ReleaseDeclaration) -> Partitions:
+    """The shards of a release (`train_000000`), which its plan fixes."""
+    return Partitions(
+        dynamic=f"{release.dataset}_npy_shards",
+        keys=lambda store: release_layout(release, store).partitions,
+    )
 
-    `prefix` is its split, `index` its number in it. The shard is tokens `[stream_start, stream_stop)` of the split's
-    `stream_tokens`, then `padding_tokens` separators; `tail_dropped_tokens` of the stream follow it in no shard.
+
+def npy_shards_spec(release: ReleaseDeclaration, *, partitions: Partitions, plan: ArtifactSpec) -> ArtifactSpec:
+    """The npy shards.
+
+    Args:
+        release: The dataset.
+        partitions: The shards.
+        plan: The artifact that fixes them.
     """
-
-    tokenizer: str
-    vocab_size: int
-    eos_token_id: int
-    eos_token: str
-    dtype: str
-    tokenizer_sha256: str
-    separator_id: int
-    prefix: str
-    index: int
-    sequence_length: int
-    tokens: int
-    samples: int
-    stream_start: int
-    stream_stop: int
-    stream_tokens: int
-    padding_tokens: int
-    tail_dropped_tokens: int
-    shuffle_seed: int | None
-    mix: int
-
-
-def shard_artifact(release: ReleaseDeclaration, partition: str) -> Artifact:
-    """The artifact of one shard."""
-    return release.artifact(NAME, partition)
-
-
-def shard_key(release: ReleaseDeclaration, layout: ReleaseLayout, partition: str) -> str:
-    """The artifact key of a shard: the digest of everything that decides its bytes.
-
-    `partition` is one of `layout.partitions`; `release` has the options that `layout` was made with. A change of
-    another source shard changes the key only when it moves the stretch of the stream that this shard is cut from.
-    """
-    split, cut = layout.find(partition)
-    stretch = [
-        [[[shard.partition, shard.content] for shard in group], low, high]
-        for group, low, high in split.order.stretch(cut.start, cut.stop)
-    ]
-    padding = [cut.padding, layout.separator_id if cut.padding else None, cut.dropped]
-    options = [release.release.sequence_length, split.order.seed, layout.meta["dtype"]]
-    place = [split.split, cut.index, cut.start]
-    return digest_value([NAME, VERSION, options, place, stretch, padding, dict(layout.meta)])
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedShard:
-    """One shard to build or to prove, as it is sent to a worker: `layout` has only the shard's own split.
-
-    `threads` is the number of threads that hash its samples.
-    """
-
-    release: ReleaseDeclaration
-    store: ArtifactStore
-    layout: ReleaseLayout
-    partition: str
-    threads: int
-
-    @property
-    def artifact(self) -> Artifact:
-        """The shard's artifact."""
-        return shard_artifact(self.release, self.partition)
-
-    @property
-    def source_bytes(self) -> int:
-        """Bytes of its stretch of the token bins."""
-        split, cut = self.layout.find(self.partition)
-        return (cut.stop - cut.start) * token_dtype(split.order.groups[0][0].dtype).itemsize
+    return ArtifactSpec(
+        declaration=release,
+        name=NPY_SHARDS,
+        description="Shards of whole samples with a NumPy header, and the id of every sample.",
+        kinds={"numpy"},
+        inputs=(plan,),
+        partitions=partitions,
+        step=RunStep(title=lambda _, every, __: f"{len(every)} npy shards"),
+        pool="cpu",
+        recipes=partial(_recipes, release),
+        build=partial(_build, release),
+        proofs=Proofs(proofs=SHARD_PROOFS + SPLIT_PROOFS, examine=partial(_examine, release)),
+    )
 
 
 def planned_shards(
@@ -118,9 +80,14 @@ def planned_shards(
     *,
     workers: int,
 ) -> list[PlannedShard]:
-    """The shards of these `partitions`, to be built or proven by `workers` processes that share the cores.
+    """Shards to be built or proven.
 
-    `layout` is the whole release's; `release` and `store` go with each shard to its worker.
+    Args:
+        release: The dataset.
+        store: Where its artifacts are.
+        layout: Of the whole release; each shard gets that of its own split.
+        partitions: The shards.
+        workers: Processes that will share the cores.
     """
     threads = max(1, len(os.sched_getaffinity(0)) // max(1, min(workers, len(partitions))))
     planned = []
@@ -132,157 +99,67 @@ def planned_shards(
 
 
 def build_npy_shards(
-    planned: Sequence[PlannedShard],
-    *,
-    workers: int,
-    on_progress: Callable[[Meter, int], None] | None = None,
-) -> Iterator[ShardResult]:
-    """Build all shards that are not current, each in a worker process: yields each when it is found, built or failed.
+    planned: Sequence[PlannedShard], *, workers: int, progress: Progress | None = None
+) -> Iterator[Outcome]:
+    """Build the shards that are not current, on processes of this machine.
 
-    `planned` are the shards, `workers` the number of processes; `on_progress` gets the meter and the number of
-    processes at work. A failed shard does not stop the others. A worker that dies does (WorkerDiedError): what is
-    finished is committed.
+    Args:
+        planned: What to make.
+        workers: Processes.
+        progress: Counts and shows; None counts for nobody.
+
+    Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
+    worker that dies does (WorkerDiedError): what is finished is committed.
     """
-    return run_shards(planned, build_planned, workers=workers, on_progress=on_progress)
+    return run_tasks(planned, build_planned, workers=workers, progress=progress)
 
 
-def build_planned(shard: PlannedShard) -> tuple[Receipt, bool]:
-    """The task of a worker process: `build_npy_shard` of a planned shard."""
-    return build_npy_shard(shard.release, shard.store, shard.layout, shard.partition, threads=shard.threads)
+def _recipes(release: ReleaseDeclaration, store: ArtifactStore, chosen: Sequence[str | None]) -> Iterator[Recipe]:
+    layout = release_layout(release, store)
+    for partition in chosen:
+        yield shard_recipe(release, layout, partition or "")
 
 
-def build_npy_shard(
-    release: ReleaseDeclaration,
-    store: ArtifactStore,
-    layout: ReleaseLayout,
-    partition: str,
-    *,
-    threads: int | None = None,
-) -> tuple[Receipt, bool]:
-    """Build one shard unless it is current: `<split>_<iiiiii>.npy` and `sample_ids_<iiiiii>.bin`.
+def _build(release: ReleaseDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    layout = release_layout(release, request.store)
+    planned = planned_shards(release, request.store, layout, request.partitions, workers=request.workers)
+    yield from build_npy_shards(planned, workers=request.workers, progress=request.progress)
 
-    `partition` is one of `layout.partitions`, which `release_layout` makes of `release` and the token bins in `store`;
-    `threads` hash its samples, by default one a core. Returns the receipt and whether it was reused. Raises
-    IntegrityError naming the shard of token bins whose bytes do not match its receipt.
-    """
-    split, cut = layout.find(partition)
-    options, dtype = release.release, str(layout.meta["dtype"])
 
-    def write(staged: Path) -> Written:
-        blocks = _padded(split.order.read(store, cut.start, cut.stop), cut.padding, layout.separator_id, dtype)
-        shard = _ShardWriter(
-            token_path=staged / Path(npy_shards.token_key(split.split, cut.index)).name,
-            ids_path=staged / Path(npy_shards.ids_key(split.split, cut.index)).name,
-            tokens=cut.tokens,
-            dtype=dtype,
-            sequence_length=options.sequence_length,
-            separator_id=layout.separator_id,
-            threads=threads,
+def _examine(
+    release: ReleaseDeclaration, store: ArtifactStore, examined: Sequence[str]
+) -> Iterator[tuple[str, Finding]]:
+    layout = release_layout(release, store)
+
+    def prove(partitions: Sequence[str]) -> Verdicts:
+        workers = worker_count(release.workers)
+        return prove_all(planned_shards(release, store, layout, partitions, workers=workers), prove_shard, workers)
+
+    yield from of_all_partitions(
+        store, SHARD_PROOFS, layout.partitions, examined, artifact=partial(shard_artifact, release), prove=prove
+    )
+    yield from _of_splits(release, store, layout)
+
+
+def _of_splits(
+    release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout
+) -> Iterator[tuple[str, Finding]]:
+    """What only all shards of a split together can show; a split of which shards are still to come has no verdict."""
+    manifest = load_manifest(release, store)
+    found: dict[str, dict[str, Finding]] = {proof.name: {} for proof in SPLIT_PROOFS}
+    for name, split in layout.splits.items():
+        artifacts = [shard_artifact(release, partition_key(name, cut.index)) for cut in split.cuts]
+        receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
+        if len(receipts) < len(artifacts):
+            continue
+        bins = [r for _, r in shard_receipts(release, store, manifest, name)]
+        source_tokens = sum(r.ledger.tokens for r in bins if r.ledger)
+        found["tokens_accounted"][name] = tokens_accounted(receipts, source_tokens=source_tokens)
+        ids = [Path(ids_key(name, cut.index)).name for cut in split.cuts]
+        folders = [store.local(artifact, [file]) for artifact, file in zip(artifacts, ids, strict=True)]
+        found["sample_ids_repeat"][name] = sample_ids_repeat(
+            list(zip(folders, receipts, strict=True)), expected_share=release.release.expected_repeats
         )
-        digests = shard.write(blocks)
-        return Written(
-            inputs={
-                source.partition: source.content
-                for group, _, _ in split.order.stretch(cut.start, cut.stop)
-                for source in group
-            },
-            facts=NpyShardFacts(
-                **layout.meta,
-                separator_id=layout.separator_id,
-                prefix=split.split,
-                index=cut.index,
-                sequence_length=options.sequence_length,
-                tokens=cut.tokens,
-                samples=cut.tokens // options.sequence_length,
-                stream_start=cut.start,
-                stream_stop=cut.stop,
-                stream_tokens=split.order.tokens,
-                padding_tokens=cut.padding,
-                tail_dropped_tokens=cut.dropped,
-                shuffle_seed=options.shuffle_seed,
-                mix=options.mix,
-            ),
-            ledger=shard.ledger,
-            digests=digests,
-        )
-
-    artifact = shard_artifact(release, partition)
-    return ensure(artifact, store, shard_key(release, layout, partition), write, release.verify)
-
-
-def _padded(blocks: Iterable[NDArray[Any]], padding: int, separator_id: int, dtype: str) -> Iterator[NDArray[Any]]:
-    yield from blocks
-    if padding:
-        yield np.full(padding, separator_id, dtype=token_dtype(dtype))
-
-
-@dataclass(kw_only=True)
-class _ShardWriter:
-    """Writes one shard in one pass; `ledger` counts what was written."""
-
-    token_path: Path
-    ids_path: Path
-    tokens: int
-    dtype: str
-    sequence_length: int
-    separator_id: int
-    threads: int | None
-    ledger: Ledger = field(default_factory=Ledger)
-
-    def write(self, blocks: Iterable[NDArray[Any]]) -> dict[str, str]:
-        """Both files from the blocks of the stream; the SHA-256 of each by name."""
-        digest = hashlib.sha256()
-        ids = []
-        reported_ms = _cpu_ms()
-        header = npy_shards.header(self.tokens, self.dtype)
-        with create(self.token_path) as file:
-            file.write(header)
-            digest.update(header)
-            for block in self._whole_sequences(blocks):
-                data = np.ascontiguousarray(block, dtype=token_dtype(self.dtype))
-                file.write(data.data)
-                digest.update(data.data)
-                ids.append(sample_ids.sample_ids(data, self.sequence_length, threads=self.threads))
-                before, self.ledger = self.ledger, self.ledger + self._counted(data)
-                cpu_ms = _cpu_ms()
-                report(
-                    tokens=len(data),
-                    documents=self.ledger.separators - before.separators,
-                    source_bytes=block.nbytes,
-                    cpu_ms=cpu_ms - reported_ms,
-                )
-                reported_ms = cpu_ms
-        if self.ledger.tokens != self.tokens:
-            raise IntegrityError(
-                f"{self.token_path.name}: the stream gave {self.ledger.tokens} tokens, {self.tokens} were planned. "
-                "Materialize token_bins again"
-            )
-        sample_ids.write(self.ids_path, ids)
-        return {self.token_path.name: digest.hexdigest()}
-
-    def _whole_sequences(self, blocks: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
-        """The same tokens in blocks of whole sequences. Tokens after the last one are missing from the ledger."""
-        rest: NDArray[Any] | None = None
-        for block in blocks:
-            joined = block if rest is None else np.concatenate((rest, block))
-            whole = len(joined) // self.sequence_length * self.sequence_length
-            if whole:
-                yield joined[:whole]
-            rest = joined[whole:] if whole < len(joined) else None
-
-    def _counted(self, block: NDArray[Any]) -> Ledger:
-        separators = int(np.count_nonzero(block == self.separator_id))
-        return Ledger(tokens=len(block), separators=separators, min_id=int(block.min()), max_id=int(block.max()))
-
-
-def _cpu_ms() -> int:
-    """CPU time of this process, all threads, in milliseconds."""
-    return time.process_time_ns() // 1_000_000
-
-
-def stale_shards(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout) -> Iterator[str]:
-    """Names of the shards of `layout` that are missing in `store`, damaged, or out of date for `release`, in order."""
-    for partition in layout.partitions:
-        artifact = shard_artifact(release, partition)
-        if store.current(artifact, shard_key(release, layout, partition), release.verify) is None:
-            yield str(artifact)
+        found["order_shuffled"][name] = order_shuffled(store, split)
+    for check, of_split in found.items():
+        yield check, summarized(of_split, list(of_split), len(layout.splits) - len(of_split), noun="split")

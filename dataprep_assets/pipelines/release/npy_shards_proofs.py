@@ -7,7 +7,7 @@ From cheap to dear: `tokens_accounted`, `format_valid`, `order_shuffled`, `sampl
 `sample_ids_recompute`, `equals_stream`. `prove_shard` runs all of a shard.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,18 @@ from numpy.typing import NDArray
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import dtype_for_vocab, token_dtype
 from dataprep_assets.graph.finding import SHOWN, Finding, Row, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.token_bins import ENDS
+from dataprep_assets.pipelines.corpus.token_shard import ENDS
 from dataprep_assets.pipelines.release.layout import Cut, SplitLayout
-from dataprep_assets.pipelines.release.npy_shards import NpyShardFacts, PlannedShard
+from dataprep_assets.pipelines.release.npy_shard import NpyShardFacts, PlannedShard
 from dataprep_assets.pipelines.release.order import shuffled
 
 __all__ = [
     "SHARD_PROOFS",
+    "SPLIT_PROOFS",
     "equals_stream",
     "format_valid",
     "ids_in_vocabulary",
@@ -61,18 +63,27 @@ def _open(directory: Path, receipt: Receipt) -> tuple[NDArray[Any], NDArray[np.u
     return tokens, sample_ids.open_sample_ids(ids_path, len(tokens) // length)
 
 
-SHARD_PROOFS: Mapping[str, str] = {
-    "files_intact": "Both files have the sizes and digests of the receipt, and no file is unlisted.",
-    "format_valid": "A NumPy 1.0 header, one dimension, the declared dtype, whole sequences; as many headerless ids.",
-    "sample_ids_recompute": "Every sample id is the BLAKE2b of its sample's tokens.",
-    "ids_in_vocabulary": "Every token id is below the vocabulary's size.",
-    "equals_stream": "The shard is its stretch of the token bins in the seeded order, token for token.",
-}
-"""Name of each proof of a shard, and what it proves."""
+SHARD_PROOFS = (
+    Proof("files_intact", "Both files have the sizes and digests of the receipt, and no file is unlisted."),
+    Proof(
+        "format_valid",
+        "A NumPy 1.0 header, one dimension, the declared dtype, whole sequences; as many headerless ids.",
+    ),
+    Proof("sample_ids_recompute", "Every sample id is the BLAKE2b of its sample's tokens."),
+    Proof("ids_in_vocabulary", "Every token id is below the vocabulary's size."),
+    Proof("equals_stream", "The shard is its stretch of the token bins in the seeded order, token for token."),
+)
+"""The proofs of one shard."""
+SPLIT_PROOFS = (
+    Proof("tokens_accounted", "The shards follow one another and are the whole stream but for the counted tail."),
+    Proof("sample_ids_repeat", "Few samples are copies of another: equal ids are repeated text.", blocking=False),
+    Proof("order_shuffled", "Documents are far from the neighbours that they have in the source.", blocking=False),
+)
+"""What only all shards of a split together can show."""
 
 
 def prove_shard(shard: PlannedShard) -> dict[str, Finding]:
-    """Every proof of one shard, for `verdicts.prove_all`; a missing shard fails them all."""
+    """Every proof of one shard, for `prove_all`; a missing shard fails them all."""
     split, cut = shard.layout.find(shard.partition)
 
     def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:

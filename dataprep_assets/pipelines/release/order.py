@@ -30,7 +30,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.integrity.receipt import FileRecord, Receipt
-from dataprep_assets.pipelines.corpus.token_bins import ENDS, TOKENS
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBinsFacts
 
 BLOCK = 1 << 22
 """Tokens yielded at once."""
@@ -50,7 +50,7 @@ class SourceShard:
     @classmethod
     def of(cls, artifact: Artifact, receipt: Receipt) -> Self:
         """The shard as its receipt describes it."""
-        dtype, tokens = str(receipt.facts["dtype"]), receipt.file(TOKENS)
+        dtype, tokens = TokenBinsFacts.of(receipt).dtype, receipt.file(TOKENS)
         return cls(
             artifact=artifact,
             content=receipt.content,

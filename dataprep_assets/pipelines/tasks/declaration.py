@@ -14,9 +14,9 @@ from dataprep_assets.graph.declaration import DatasetDeclaration, Declared, reso
 from dataprep_assets.pipelines.tasks.contract import TaskContract, contract_from, shipped_contracts
 from dataprep_assets.planning.task_versions import BASE
 
-__all__ = ["ARTIFACT", "InheritedSplit", "Mode", "TaskDeclaration", "TaskMigrationDeclaration"]
+__all__ = ["TASK_FOLDER", "InheritedSplit", "Mode", "TaskDeclaration", "TaskMigrationDeclaration"]
 
-ARTIFACT = "task_folder"
+TASK_FOLDER = "task_folder"
 """Name of the artifact, and of the asset, that describes a migrated task folder."""
 Mode = Literal["copy", "symlink"]
 InheritedSplit = Literal["validation", "test"]

@@ -8,7 +8,7 @@ the files that will be replaced are copied into the storage; the new files are r
 written last. A rerun finds what is done. A conflict in the new project is refused; what the old one lacks is recorded,
 for the checks to judge.
 
-Entry points: `migrate_task`, `is_current`, `TaskFolderFacts`.
+Entry points: `migrate_task`, `recipe_now`, `TaskFolderFacts`.
 """
 
 import fcntl
@@ -17,23 +17,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataprep_assets.errors import ConfigError, IntegrityError
+from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.recipe import Change, Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.tasks.contract import Split
-from dataprep_assets.pipelines.tasks.declaration import ARTIFACT, Mode, TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, Mode, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.kept import Kept
 from dataprep_assets.pipelines.tasks.placing import Placement, Standing, place, standing, sweep
 from dataprep_assets.pipelines.tasks.record import NAME, MigrationRecord, ReplacedFile
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
 from dataprep_assets.pipelines.tasks.stock import record_of_stock, take_stock
 
-__all__ = ["Migrated", "TaskFolderFacts", "is_current", "migrate_task"]
+__all__ = ["Migrated", "TaskFolderFacts", "Undone", "migrate_task", "recipe_now"]
 
 VERSION = 1
 _KEPT = ".kept"
@@ -63,8 +64,41 @@ class Migrated:
     placed: tuple[str, ...]
 
 
-def _key(record: MigrationRecord) -> str:
-    return digest_value(["task_folder", VERSION, record.model_dump(mode="json")])
+@dataclass(frozen=True, kw_only=True)
+class Undone(Recipe):
+    """The recipe of a task folder whose files are not all in the new project, or cannot be put there.
+
+    `reason` says why, in one sentence, unless the artifact itself is out of date. A migration that would be refused has
+    no recipe: its `key` is empty.
+    """
+
+    reason: str
+
+    def difference(self, receipt: Receipt) -> Change:
+        changed = super().difference(receipt) if self.key else None
+        return changed or Change(kind="damaged" if self.key else "input changed", reason=self.reason)
+
+
+def _recipe(artifact: Artifact, record: MigrationRecord) -> Recipe:
+    """The key digests the record, which has everything that decides the artifact; the names say what of it changed."""
+    value = record.model_dump(mode="json")
+    told = {
+        **{f"{file.name} (absent)": file for file in record.absent},
+        **{f"{split} rows against the {record.compared_with}": d for split, d in record.differences.items()},
+    }
+    # files that the trainer does not read, folders that are no versions, files that a migration replaced
+    lists = {name: value[name] for name in ("ignored_files", "unordered_versions", "history") if value[name]}
+    return Recipe(
+        artifact=artifact,
+        key=digest_value(["task_folder", VERSION, value]),
+        version=VERSION,
+        settings={name: value[name] for name in ("task", "version", "mode", "place", "compared_with")},
+        sources={
+            **{file.source: file.sha256 for file in record.files},
+            **{name: digest_value(part.model_dump(mode="json")) for name, part in told.items()},
+            **{name: digest_value(part) for name, part in lists.items()},
+        },
+    )
 
 
 def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Migrated:
@@ -77,7 +111,7 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
     """
     route = route_of(declaration, partition)
     _not_into_old_project(route)
-    artifact = declaration.artifact(ARTIFACT, partition)
+    artifact = declaration.artifact(TASK_FOLDER, partition)
     with _locked(store.directory(artifact)):
         stock = take_stock(route)
         kept = _kept(store, artifact)
@@ -110,23 +144,34 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
                 ),
             )
 
-        receipt, reused = ensure(artifact, store, _key(record), write, declaration.verify)
+        receipt, reused = ensure(_recipe(artifact, record), store, write, declaration.verify)
         kept.close()
     return Migrated(partition=partition, record=record, receipt=receipt, reused=reused, placed=tuple(placed))
 
 
-def is_current(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> bool:
-    """Whether `migrate_task` would have nothing to do for this `partition` of `declaration` with this `store`.
+def recipe_now(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Recipe:
+    """How the artifact of a partition is to be made now. Changes nothing.
 
-    Changes nothing; raises what `migrate_task` raises.
+    The recipe is `Undone` when a file in the new project is not as a migration leaves it, or a migration would be
+    refused.
+
+    Args:
+        declaration: The migration.
+        store: Where the artifact and the replaced files are.
+        partition: One of `routes.partitions`.
     """
-    route = route_of(declaration, partition)
-    artifact = declaration.artifact(ARTIFACT, partition)
-    stock = take_stock(route)
-    if any(standing(p) != "done" for p in stock.placements):
-        return False
-    record = record_of_stock(stock, _kept(store, artifact).history(route.target))
-    return store.current(artifact, _key(record), declaration.verify) is not None
+    artifact = declaration.artifact(TASK_FOLDER, partition)
+    try:
+        route = route_of(declaration, partition)
+        stock = take_stock(route)
+        undone = [p.target.name for p in stock.placements if standing(p) != "done"]
+        recipe = _recipe(artifact, record_of_stock(stock, _kept(store, artifact).history(route.target)))
+    except DataprepError as error:
+        return Undone(artifact=artifact, key="", reason=str(error))
+    if undone:
+        reason = f"{', '.join(undone)} in {route.target}: not as the migration left it"
+        return Undone(**{**vars(recipe), "reason": reason})
+    return recipe
 
 
 def _kept(store: ArtifactStore, artifact: Artifact) -> Kept:

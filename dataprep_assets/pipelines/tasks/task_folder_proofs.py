@@ -16,6 +16,7 @@ Entry points: `TASK_PROOFS`, `proofs_for`, `prove_task_folder`.
 from collections.abc import Callable, Mapping
 
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.spec import Proof
 from dataprep_assets.pipelines.tasks.contract import TaskContract
 from dataprep_assets.pipelines.tasks.file_proofs import (
     every_line_object,
@@ -50,31 +51,38 @@ from dataprep_assets.pipelines.tasks.row_proofs import (
 
 __all__ = ["TASK_PROOFS", "proofs_for", "prove_task_folder"]
 
-TASK_PROOFS: Mapping[str, str] = {
-    "task_folder_name": "The last component of TASK is the task, without a trailing slash.",
-    "files_present": "Every file that the trainer's loader reads is there.",
-    "names_exact": "File names are exact: case, hyphens and suffix count.",
-    "regular_or_valid_links": "Every file is a regular file, or a link to one.",
-    "readable_0644": "Everyone may read every file; copies have the permissions 0644.",
-    "non_empty": "No file is empty.",
-    "utf8_no_bom": "Every file is UTF-8 without a byte order mark.",
-    "line_ends": "Every line, the last too, ends with LF alone.",
-    "no_blank_lines": "No line is blank.",
-    "every_line_object": "Every line is one complete JSON object, without a key given twice.",
-    "schema": "Every row has exactly the contract's keys, with values of their types.",
-    "label_domain": "Labels are those of the task; hidden labels (-1) occur in test alone.",
-    "question_domain": "Keys with a fixed set of values hold one of them.",
-    "answer_key": "The answer is the label of one of the row's choices.",
-    "choices_lengths": "A row has as many choice texts as labels, within bounds, and no label twice.",
-    "ids_unique": "No id occurs twice in a file.",
-    "row_counts": "Every file has as many rows as the reference.",
-    "labels_equal_original": "Every train row has the label of the original row with its id.",
-    "validation_untouched": "The validation file is byte for byte the original's.",
-    "no_train_text_in_validation": "No train row has the text of a validation row.",
-    "loads_as_trainer": "The trainer's loader makes a sample of every row, as written.",
-    "as_migrated": "Every file is what the migration put there.",
-}
-"""Name of each proof of a task folder, and what it proves. Each is a function of one of the modules above."""
+TASK_PROOFS = (
+    Proof("task_folder_name", "The last component of TASK is the task, without a trailing slash."),
+    Proof("files_present", "Every file that the trainer's loader reads is there."),
+    Proof("names_exact", "File names are exact: case, hyphens and suffix count."),
+    Proof("regular_or_valid_links", "Every file is a regular file, or a link to one."),
+    Proof("readable_0644", "Everyone may read every file; copies have the permissions 0644."),
+    Proof("non_empty", "No file is empty."),
+    Proof("utf8_no_bom", "Every file is UTF-8 without a byte order mark."),
+    Proof("line_ends", "Every line, the last too, ends with LF alone."),
+    Proof("no_blank_lines", "No line is blank."),
+    Proof("every_line_object", "Every line is one complete JSON object, without a key given twice."),
+    Proof("schema", "Every row has exactly the contract's keys, with values of their types."),
+    Proof("label_domain", "Labels are those of the task; hidden labels (-1) occur in test alone."),
+    Proof("question_domain", "Keys with a fixed set of values hold one of them."),
+    Proof("answer_key", "The answer is the label of one of the row's choices."),
+    Proof("choices_lengths", "A row has as many choice texts as labels, within bounds, and no label twice."),
+    Proof("ids_unique", "No id occurs twice in a file.", blocking=False),
+    Proof("row_counts", "Every file has as many rows as the reference.", blocking=False),
+    Proof("labels_equal_original", "Every train row has the label of the original row with its id."),
+    Proof("validation_untouched", "The validation file is byte for byte the original's.", blocking=False),
+    Proof("no_train_text_in_validation", "No train row has the text of a validation row.", blocking=False),
+    Proof("loads_as_trainer", "The trainer's loader makes a sample of every row, as written."),
+    Proof("as_migrated", "Every file is what the migration put there."),
+)
+"""All proofs of a task folder. Each is a function of one of the modules above.
+
+A proof blocks when the trainer would stop, would train on other samples than the file's rows, or would learn a wrong
+label: that training is wasted. The four that do not block are about data that trains as it stands. Other numbers of
+rows than the original's (`version_4-3` has 700, with repeated ids) may be an experiment, and must not fail the run of
+the 24 good versions beside it. A changed validation file, or one that shares texts with train, spoils what is measured,
+and that can be measured again.
+"""
 
 _PROOFS: Mapping[str, Callable[[TaskFolder], Finding]] = {
     proof.__name__: proof
@@ -105,19 +113,19 @@ _PROOFS: Mapping[str, Callable[[TaskFolder], Finding]] = {
 }
 
 
-def proofs_for(contract: TaskContract) -> tuple[str, ...]:
-    """The names of the proofs that say something about a task: without choices there is no answer key to prove."""
-    without = {
+def proofs_for(contract: TaskContract) -> tuple[Proof, ...]:
+    """The proofs that apply to a task: without choices there is no answer key to prove."""
+    applies = {
         "label_domain": bool(contract.labels),
         "question_domain": any(domains(contract.keys)),
         "answer_key": contract.choices is not None,
         "choices_lengths": contract.choices is not None,
         "ids_unique": contract.id is not None,
     }
-    return tuple(name for name in TASK_PROOFS if without.get(name, True))
+    return tuple(proof for proof in TASK_PROOFS if applies.get(proof.name, True))
 
 
 def prove_task_folder(task: TaskFolder) -> dict[str, Finding]:
     """Every proof that applies to the folder's task, by name; `as_migrated` needs a record of the migration."""
-    names = [n for n in proofs_for(task.contract) if n != "as_migrated" or task.record is not None]
-    return {name: _PROOFS[name](task) for name in names}
+    names = [proof.name for proof in proofs_for(task.contract)]
+    return {name: _PROOFS[name](task) for name in names if name != "as_migrated" or task.record is not None}

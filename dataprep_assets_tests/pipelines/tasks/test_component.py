@@ -16,7 +16,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.tasks.component import TaskMigration
-from dataprep_assets.pipelines.tasks.declaration import ARTIFACT, TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line
 from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS
 from dataprep_assets_tests.pipelines.tasks.test_task_folder_asset import evaluations, failed, migration
@@ -89,7 +89,7 @@ def test_the_shipped_migrations_load_as_assets_with_their_checks() -> None:
     graph = defs().resolve_asset_graph()
     for dataset in ("mezo_tasks", "sample_tasks"):
         (key,) = (k for k in graph.get_all_asset_keys() if k.path[0] == dataset)
-        assert key.path[-1] == ARTIFACT
+        assert key.path[-1] == TASK_FOLDER
         assert graph.get(key).group_name == dataset
         assert graph.get(key).description
         assert {c.name for c in graph.asset_check_keys if c.asset_key == key} == set(TASK_PROOFS)

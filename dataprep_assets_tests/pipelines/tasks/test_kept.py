@@ -5,7 +5,7 @@ import pytest
 from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.verify import verify
-from dataprep_assets.pipelines.tasks.declaration import ARTIFACT
+from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER
 from dataprep_assets.pipelines.tasks.migration import is_current
 from dataprep_assets.pipelines.tasks.record import NAME, REPLACED
 from dataprep_assets_tests.pipelines.tasks.trees import TRAIN, Project, foreign
@@ -19,7 +19,7 @@ def test_overwrite_keeps_the_old_file_in_the_artifact(tree: Project, mode: str) 
     assert path.read_bytes() == (tree.old / "Copa" / TRAIN).read_bytes()
     [entry] = done.record.history
     assert (entry.number, entry.name, entry.kind, entry.kept) == (1, TRAIN, "file", True)
-    kept = tree.store.local(declaration.artifact(ARTIFACT, "Copa")) / REPLACED / str(entry.sha256)
+    kept = tree.store.local(declaration.artifact(TASK_FOLDER, "Copa")) / REPLACED / str(entry.sha256)
     assert kept.read_bytes() == b'{"mine": 1}\n'
     assert done.receipt.facts["history"] == [entry.model_dump(mode="json")]
     assert not (tree.store.root / "tasks/task_folder/.kept/Copa").exists()
@@ -55,7 +55,7 @@ def test_a_damaged_artifact_is_made_again_with_its_history(tree: Project) -> Non
     first = tree.migrate(declaration)["Copa"]
     folder = tree.store.root / "tasks/task_folder/Copa"
     (folder / "receipt.json").unlink()
-    assert tree.store.receipt(declaration.artifact(ARTIFACT, "Copa")) is None
+    assert tree.store.receipt(declaration.artifact(TASK_FOLDER, "Copa")) is None
     again = tree.migrate(declaration)["Copa"]
     assert not again.reused
     assert again.record == first.record

@@ -17,7 +17,7 @@ from dataprep_assets.orchestration.component import declared
 from dataprep_assets.orchestration.dataset import partition_range
 from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets.pipelines.tasks.contract import shipped_contracts
-from dataprep_assets.pipelines.tasks.declaration import ARTIFACT, TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.routes import partitions
 from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
 from dataprep_assets_tests.pipelines.tasks.trees import TASKS, edit, project, put, small
@@ -41,7 +41,7 @@ class Migration:
 
     @property
     def key(self) -> dg.AssetKey:
-        return self.component.assets.key(ARTIFACT)
+        return self.component.assets.key(TASK_FOLDER)
 
     @property
     def store(self) -> LocalArtifacts:
@@ -250,7 +250,7 @@ def test_all_verifies_offline_and_a_flipped_byte_is_named(copied: Migration) -> 
     verdicts = list(verify(copied.home / "artifacts"))
     assert len(verdicts) == len(copied.partitions)
     assert [v for v in verdicts if v.defects] == []
-    record = copied.declaration.artifact(ARTIFACT, "RTE").directory(copied.home / "artifacts") / "migration.json"
+    record = copied.declaration.artifact(TASK_FOLDER, "RTE").directory(copied.home / "artifacts") / "migration.json"
     data = record.read_bytes()
     record.write_bytes(data.replace(b'"copied"', b'"linked"', 1))
     (bad,) = (v for v in verify(copied.home / "artifacts") if v.defects)
@@ -288,7 +288,7 @@ def test_one_broken_task_is_red_and_named_and_the_others_are_materialized(tmp_pa
         assert made.run().success
         shown = made.metadata("CB")
         assert shown["files_replaced"] == 1
-        kept = made.declaration.artifact(ARTIFACT, "CB").directory(tmp_path / "artifacts") / "replaced"
+        kept = made.declaration.artifact(TASK_FOLDER, "CB").directory(tmp_path / "artifacts") / "replaced"
         assert [p.read_text() for p in kept.iterdir()] == ["somebody's own file\n"]
         assert made.metadata("RTE")["up_to_date"]
 

@@ -1,65 +1,55 @@
-"""Checks of `<dataset>/task_folder`: what a person finds only when the training run fails, or never.
+"""One finding of each proof for all task folders of a declaration.
 
-A check has one result for all tasks of the declaration, not one a partition: reading every folder takes seconds, so a
-result always speaks of all that was migrated, also of folders that somebody changed since, and one table answers
-"which tasks may be trained on". Its summary names every failing task; the table has one row a task, the failing ones
-first and with their first defects. A task that was never migrated fails when the run is about it (a run of the checks
-alone is about every task), and is else listed as not migrated yet.
+A proof has one finding for all tasks, not one a partition: reading every folder takes seconds, so a finding always
+speaks of everything that was migrated, also of folders that somebody changed since, and one table answers "which tasks
+may be trained on". Its summary names every failing task; the table has one row a task, the failing ones first and with
+their first defects. A task that was never migrated fails when the run is about it (a run of the checks alone is about
+every task), and is otherwise listed as not migrated yet.
+
+Entry point: `examine`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import dagster as dg
-
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, Row, first_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.checks import checks_of
-from dataprep_assets.orchestration.dataset import DatasetAssets, partitions_of_run
-from dataprep_assets.pipelines.tasks.declaration import ARTIFACT, TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.migrated_proofs import as_migrated
 from dataprep_assets.pipelines.tasks.record import read_record
-from dataprep_assets.pipelines.tasks.routes import partitions, route_of
+from dataprep_assets.pipelines.tasks.routes import route_of
 from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS, proofs_for, prove_task_folder
-from resources import StorageResource
 
-REPORTS = ("ids_unique", "row_counts", "validation_untouched", "no_train_text_in_validation")
-"""What is told in red without failing the run; every other check blocks.
-
-A check blocks when the trainer would stop, would train on other samples than the file's rows, or would learn a wrong
-label: that training is wasted. These four are about data that trains as it stands. Other numbers of rows than the
-original's (`version_4-3` has 700, with repeated ids) may be an experiment, and must not fail the run of the 24 good
-versions beside it. A changed validation file, or one that shares texts with train, spoils what is measured, and that
-can be measured again.
-"""
+__all__ = ["examine"]
 
 _DEFECTS_SHOWN = 5
 """Defects of one task in the table; a hundred more of the same kind tell nobody more."""
 
 
-def task_folder_checks(dataset: DatasetAssets, declaration: TaskMigrationDeclaration) -> dg.AssetChecksDefinition:
-    """The checks that the contracts of the declared tasks ask for."""
-    asked = {name for task in declaration.tasks for name in proofs_for(declaration.contract(task))}
-    descriptions = {name: what for name, what in TASK_PROOFS.items() if name in asked}
+def examine(
+    declaration: TaskMigrationDeclaration, every: Sequence[str], store: ArtifactStore, examined: Sequence[str]
+) -> Iterator[tuple[str, Finding]]:
+    """The finding of each proof over all task folders.
 
-    def findings(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
-        store, every = dataset.store(storage), partitions(declaration)
-        meant = partitions_of_run(context.run, every)
-        proven = {p: _proven(declaration, store, p) for p in every if p in meant or _is_there(declaration, store, p)}
-        waiting = [p for p in every if p not in proven]
-        for name in descriptions:
-            # a check that is asked of unmigrated tasks alone has no result: skipped, neither passed nor failed
-            if of_tasks := {partition: proofs[name] for partition, proofs in proven.items() if name in proofs}:
-                yield name, _of_all_tasks(of_tasks, waiting)
-
-    return checks_of(dataset.key(ARTIFACT), descriptions, findings, reports=REPORTS)
+    Args:
+        declaration: The migration.
+        every: All its partitions.
+        store: Where its artifacts are.
+        examined: The partitions of the run: one of these that was never migrated fails.
+    """
+    proven = {p: _proven(declaration, store, p) for p in every if p in examined or _is_there(declaration, store, p)}
+    waiting = [p for p in every if p not in proven]
+    for proof in TASK_PROOFS:
+        # a proof that is asked of unmigrated tasks alone has no finding: skipped, neither passed nor failed
+        if of_tasks := {p: findings[proof.name] for p, findings in proven.items() if proof.name in findings}:
+            yield proof.name, _of_all_tasks(of_tasks, waiting)
 
 
 def _is_there(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> bool:
     """Whether a partition was migrated; a damaged receipt is there too, and fails."""
     try:
-        return store.receipt(declaration.artifact(ARTIFACT, partition)) is not None
+        return store.receipt(declaration.artifact(TASK_FOLDER, partition)) is not None
     except DataprepError:
         return True
 
@@ -68,7 +58,7 @@ def _proven(declaration: TaskMigrationDeclaration, store: ArtifactStore, partiti
     """Every proof of a task. Without an artifact, a folder that somebody else made is judged all the same."""
     try:
         route = route_of(declaration, partition)
-        artifact = declaration.artifact(ARTIFACT, partition)
+        artifact = declaration.artifact(TASK_FOLDER, partition)
         record = read_record(store.local(artifact)) if store.receipt(artifact) else None
         if record is None and not route.target.exists():
             return _all_failed(
@@ -82,7 +72,7 @@ def _proven(declaration: TaskMigrationDeclaration, store: ArtifactStore, partiti
 
 def _all_failed(declaration: TaskMigrationDeclaration, partition: str, why: str) -> Mapping[str, Finding]:
     task = partition.partition(".")[0]
-    return dict.fromkeys(proofs_for(declaration.contract(task)), Finding(passed=False, summary=why))
+    return {proof.name: Finding(passed=False, summary=why) for proof in proofs_for(declaration.contract(task))}
 
 
 def _of_all_tasks(found: Mapping[str, Finding], waiting: Sequence[str]) -> Finding:
