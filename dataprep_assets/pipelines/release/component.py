@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar
 
 from dagster.components.scaffold.scaffold import scaffold_with
@@ -10,7 +11,7 @@ from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.scaffold import ShardReleaseScaffolder
+from dataprep_assets.orchestration.scaffold import scaffolder
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus, corpus_specs
 from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS
 from dataprep_assets.pipelines.release.cost import release_cost
@@ -25,7 +26,7 @@ from dataprep_assets.planning.cost import Machine
 from dataprep_assets.serving.release import locate
 
 
-@scaffold_with(ShardReleaseScaffolder)
+@scaffold_with(scaffolder(Path(__file__).with_name("shard_release.scaffold.yaml")))
 class ShardRelease(TokenizedCorpus):
     """A tokenized corpus whose stream is cut into shards of whole samples, published with a manifest."""
 

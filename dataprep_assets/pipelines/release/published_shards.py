@@ -236,7 +236,7 @@ def _recipes(
     """
     place = locate(target)
     manifest = release_manifest(release, store, release_layout(release, store))
-    receipt = store.whole(release.artifact(PUBLISHED_SHARDS), release.verify)
+    receipt = store.intact(release.artifact(PUBLISHED_SHARDS), release.verify)
     recipe = _recipe(
         release, store, manifest, place, PublishedShardsFacts.of(receipt).orphans if receipt is not None else ()
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar
 
 from dagster.components.scaffold.scaffold import scaffold_with
@@ -10,14 +11,14 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import DatasetComponent
-from dataprep_assets.orchestration.scaffold import TaskMigrationScaffolder
+from dataprep_assets.orchestration.scaffold import scaffolder
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts
 from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line
 from dataprep_assets.pipelines.tasks.task_folder import task_folder_spec
 
 
-@scaffold_with(TaskMigrationScaffolder)
+@scaffold_with(scaffolder(Path(__file__).with_name("task_migration.scaffold.yaml")))
 class TaskMigration(DatasetComponent):
     """Versions of synthetic data, migrated into the folders that a trainer reads, under a contract for each task."""
 
