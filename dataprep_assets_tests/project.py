@@ -1,5 +1,6 @@
 """A Dagster project over a corpus, as a user has it: declarations in, runs on a real instance, results out."""
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 import dagster as dg
 
 import dataprep_assets
+from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import declared
@@ -36,6 +38,13 @@ def sample_attributes(**changes: Any) -> dict[str, Any]:
         "workers": 2,
         **changes,
     }
+
+
+def cloned_project(target: Path) -> Path:
+    """A copy of this project, whose `defs/` a test may write to."""
+    # not what other tests are writing at this moment
+    ignored = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__")
+    return Path(shutil.copytree(PROJECT_ROOT, target, ignore=ignored))
 
 
 @dataclass

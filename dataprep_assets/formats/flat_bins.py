@@ -59,7 +59,7 @@ def open_tokens(path: Path, dtype: str) -> npt.NDArray[Any]:
 
 
 def validate(path: Path, dtype: str, tokens: int) -> None:
-    """FormatError unless the file holds exactly ``tokens`` ids of ``dtype``."""
+    """FormatError unless the file ``path`` holds exactly ``tokens`` ids of ``dtype``; its ids are not read."""
     found = _tokens_in(path, dtype)
     if found != tokens:
         itemsize = token_dtype(dtype).itemsize

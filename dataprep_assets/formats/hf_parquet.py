@@ -67,11 +67,15 @@ def write_split(
     threads: int = 1,
     resume: bool = False,
 ) -> SplitWritten:
-    """Write a stream (ids, shape ``(tokens,)``; ends, uint64, shape ``(documents,)``) as the files of a split.
+    """Write a token stream as the files of one split, below ``directory/data``; returns what was written.
 
-    A split of no documents is one file of no rows; ``threads`` write as many files at once, and change no byte.
-    ``resume`` keeps the files that a call with the same arguments left when it was killed; every one that has its name
-    is whole. FormatError when the ends are not the stream's, for an id of 2**31 or more, and for a document of 2**31
+    ``tokens``: ids, integers, shape ``(tokens,)``. ``ends``: where each document ends in them, uint64, shape
+    ``(documents,)``. ``split`` is the first part of the files' names. A file ends after ``rows_per_file`` documents or
+    before a document would take it beyond ``tokens_per_file``, and holds at least one; a split of no documents is one
+    file of no rows. ``threads`` write as many files at once, and change no byte. ``resume`` keeps the files that a call
+    with the same arguments left when it was killed; every one that has its name is complete.
+
+    FormatError when the ends are not the stream's, for an id of 2**31 or more, and for a document of 2**31
     tokens or more; FileExistsError when a file exists and nothing is to be resumed.
     """
     if (int(ends[-1]) if len(ends) else 0) != len(tokens):
@@ -80,7 +84,7 @@ def write_split(
     spans = list(_cut(ends, 0, len(ends), rows_per_file, tokens_per_file)) or [(0, 0)]
     names = [f"data/{split}-{number:05d}-of-{len(spans):05d}.parquet" for number in range(len(spans))]
     with ThreadPoolExecutor(threads) as pool:
-        written = list(pool.map(partial(_have_file, directory, split, tokens, ends, resume), names, spans))
+        written = list(pool.map(partial(_ensure_file, directory, split, tokens, ends, resume), names, spans))
     size = sum(each for each, _ in written)
     return SplitWritten(rows=len(ends), bytes=size, digests={n: d for n, (_, d) in zip(names, written, strict=True)})
 
@@ -100,7 +104,7 @@ def _begin(ends: npt.NDArray[np.uint64], document: int) -> int:
     return int(ends[document - 1]) if document else 0
 
 
-def _have_file(
+def _ensure_file(
     directory: Path,
     split: str,
     tokens: npt.NDArray[Any],
@@ -139,7 +143,11 @@ def _write_file(
 
 
 def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten], text: str = "") -> None:
-    """Write ``README.md`` for these splits, in their order; `text` ends it. One that is there is replaced."""
+    """Write the dataset card ``README.md`` into ``directory``; one that exists is replaced.
+
+    ``name`` is its heading, ``splits`` maps each split, in the order of the card, to what `write_split` returned, and
+    ``text`` is its last paragraph.
+    """
     card = {
         "configs": [
             {

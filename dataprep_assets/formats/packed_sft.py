@@ -83,11 +83,13 @@ def write_bins(
     row_group_bins: int = 1000,
     compression: str = "zstd",
 ) -> None:
-    """Write bins as rows. Bin `b` holds the sequences `items[offsets[b]:offsets[b + 1]]`, in that order.
+    """Write bins as the rows of the new Parquet file `path`, a row a bin.
 
-    Sequence `i` is `tokens[ends[i]:ends[i + 1]]` with the same slice of `mask`; `ends` has a leading 0. Sequences are
-    copied whole, and a row group is in memory at a time. Pages have checksums, which a reader may verify and ours does.
-    The same arrays give the same bytes.
+    Bin `b` holds the sequences `items[offsets[b]:offsets[b + 1]]`, in that order; `offsets` has shape `(bins + 1,)` and
+    a leading 0. Sequence `i` is `tokens[ends[i]:ends[i + 1]]` with the same slice of `mask` (aligned to labels);
+    `ends` has shape `(sequences + 1,)` and a leading 0. `row_group_bins` rows are a row group, which is what is in
+    memory at a time; `compression` is a codec of Parquet. Pages have checksums, which a reader may verify and ours
+    does. The same arrays give the same bytes. FormatError when a row group has more than 2**31 - 1 tokens.
     """
     import pyarrow.parquet as pq
 

@@ -13,7 +13,7 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 
-__all__ = ["Stale", "stale", "sweep"]
+__all__ = ["Stale", "stale", "sweep", "unplanned"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +68,7 @@ def _of_spec(
     if not spec.kept:
         # it has no files of its own: what it reports is as fresh as what it is made of
         if (cause := _upstream(spec, None, found, unplanned)) is not None:
-            unplanned[spec] = Stale(
-                name="/".join(spec.path), kind="input changed", reason=f"its input {cause} is stale"
-            )
+            unplanned[spec] = Stale(name="/".join(spec.path), kind=cause.kind, reason=cause.reason)
             yield unplanned[spec]
         return
     fresh: list[str | None] = []
@@ -80,9 +78,7 @@ def _of_spec(
         if cause is None:
             fresh.append(slot)
             continue
-        change = _own(store, artifacts[slot], spec) or Change(
-            kind="input changed", reason=f"its input {cause} is stale"
-        )
+        change = _own(store, artifacts[slot], spec) or cause
         late[slot] = Stale(name=str(artifacts[slot]), kind=change.kind, reason=change.reason)
     compared = _compared(spec, store, fresh, artifacts)
     for slot in slots:
@@ -152,6 +148,26 @@ def _upstream(
 
 def _because_of(one: Stale) -> Change:
     return Change(kind="input changed", reason=f"its input {one.name} is stale")
+
+
+def unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[Artifact]:
+    """Yield the artifacts of partitions that are in no plan any more: a source lost files, or its shards were cut anew.
+
+    Nothing reads them, and nothing removes them unasked.
+    """
+    planned: dict[str, set[str]] = {}
+    for spec in specs:
+        if spec.partitions is not None and spec.kept:
+            try:
+                keys = spec.partitions.keys(store)
+            except DataprepError:  # without a plan nothing can be said to have left it
+                return
+            planned.setdefault(spec.name, set()).update(keys)
+    for name, wanted in planned.items():
+        declaration = specs[0].declaration
+        for partition in store.partitions(declaration.dataset, name):
+            if partition not in wanted:
+                yield declaration.artifact(name, partition)
 
 
 def sweep(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:

@@ -34,7 +34,7 @@ _LEASES_KEPT = 128
 """A process leases at most so many copies, the last ones handed out: each takes a file descriptor."""
 
 Fetch = Callable[[FileRecord, Path], None]
-"""Brings one file, verified, to a path by a rename."""
+"""Fetches one file, verified, to a path by a rename."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Copies:
     def find(self, artifact: Artifact, content: str, record: FileRecord) -> Path | None:
         """The copy of one file, if it is here."""
         path = self.directory(artifact, content) / record.path
-        return path if _is_whole(path, record) else None
+        return path if _is_intact(path, record) else None
 
-    def have(self, artifact: Artifact, receipt: Receipt, records: Iterable[FileRecord], fetch: Fetch) -> Path:
+    def ensure(self, artifact: Artifact, receipt: Receipt, records: Iterable[FileRecord], fetch: Fetch) -> Path:
         """The directory that holds these files of an artifact, and its receipt; what is not here yet is fetched.
 
         Raises ConfigError when they cannot fit into the budget.
@@ -61,7 +61,7 @@ class Copies:
         directory, wanted = self.directory(artifact, receipt.content), list(records)
         with self._lock(directory, "filling"):
             _write_receipt(directory, receipt)
-            missing = [record for record in wanted if not _is_whole(directory / record.path, record)]
+            missing = [record for record in wanted if not _is_intact(directory / record.path, record)]
             if missing:
                 self._require_possible(artifact, wanted)
                 with self.room(sum(record.bytes for record in missing), filling=directory):
@@ -81,7 +81,7 @@ class Copies:
             directory.mkdir(parents=True, exist_ok=True)
             for record in receipt.files:
                 source, target = built / record.path, directory / record.path
-                if source.is_file() and not _is_whole(target, record):
+                if source.is_file() and not _is_intact(target, record):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     source.chmod(0o444)
                     os.replace(source, target)
@@ -212,12 +212,12 @@ def _copies_below(area: Path) -> Iterator[_Copy]:
             folders[:] = []
 
 
-def _is_whole(path: Path, record: FileRecord) -> bool:
+def _is_intact(path: Path, record: FileRecord) -> bool:
     return path.is_file() and path.stat().st_size == record.bytes
 
 
 def _write_receipt(directory: Path, receipt: Receipt) -> None:
-    """Have this very receipt in the directory: artifacts of one content can differ in key and facts."""
+    """Keep this very receipt in the directory: artifacts of one content can differ in key and facts."""
     try:
         if read_receipt(directory) == receipt:
             return

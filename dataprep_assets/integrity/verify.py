@@ -8,7 +8,7 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -33,7 +33,7 @@ _AT_ONCE = 4
 class Verified:
     """One artifact's verdict: where it is (path or URL), what it holds, and its defects, one sentence each."""
 
-    place: str
+    location: str
     name: str
     bytes: int
     defects: tuple[str, ...]
@@ -50,14 +50,14 @@ def verify_store(store: Store, verification: Verification = "full") -> Iterator[
 
 
 class _Tree(ABC):
-    """Where artifacts are. They are named by their paths below it; `.` is the place itself."""
+    """Where artifacts are. They are named by their paths below it; `.` is the root itself."""
 
     @abstractmethod
     def artifacts(self) -> Iterator[PurePosixPath]:
         """Everything that has a receipt, in name order."""
 
     @abstractmethod
-    def place(self, path: PurePosixPath) -> str:
+    def location(self, path: PurePosixPath) -> str:
         """Where a person finds it."""
 
     @abstractmethod
@@ -84,35 +84,49 @@ def _verify(tree: _Tree, verification: Verification) -> Iterator[Verified]:
             assert receipt is not None
             defects = [*tree.damage(path, receipt, verification), *_inputs_beside(tree, path, receipt)]
             if receipt.ledger is not None:
-                receipt.ledger.balance(tree.place(path))
+                receipt.ledger.balance(tree.location(path))
         except IntegrityError as error:
-            yield Verified(place=tree.place(path), name=path.name, bytes=0, defects=(str(error),))
+            yield Verified(location=tree.location(path), name=path.name, bytes=0, defects=(str(error),))
             continue
         name = "/".join(filter(None, (receipt.dataset, receipt.artifact, receipt.partition)))
-        yield Verified(place=tree.place(path), name=name, bytes=receipt.total_bytes, defects=tuple(defects))
-
-
-_INPUTS = {"combined_bins": "token_bins"}
+        yield Verified(location=tree.location(path), name=name, bytes=receipt.total_bytes, defects=tuple(defects))
 
 
 def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> Iterator[str]:
-    """Inputs of a combined artifact or a view that are lost or are not those it was made of.
+    """Artifacts that this one was made of and that are lost, or have other content now.
 
     Only where that kind of input is kept here at all: a published dataset may have left its shards behind.
     """
     dataset = tree.dataset(path, receipt)
-    kind = _INPUTS.get(receipt.artifact, "combined_bins" if "view" in receipt.facts else None)
-    if kind is None or dataset is None or not tree.has(dataset / kind):
+    if dataset is None:
         return
-    for partition, content in sorted(receipt.inputs.items()):
+    kept: dict[PurePosixPath, bool] = {}
+    for name, content in sorted(_upstream(receipt).items()):
+        other, _, own = name.rpartition(":")
+        place = dataset.parent / other / own if other else dataset / own
+        kind = (dataset.parent / other if other else dataset) / own.partition("/")[0]
+        if not kept.setdefault(kind, tree.has(kind)):
+            continue
         try:
-            found = tree.receipt(dataset / kind / partition)
+            found = tree.receipt(place)
         except IntegrityError:
             continue  # reported where it lies
         if found is None:
-            yield f"its input {kind}/{partition} is missing: materialize it again"
+            yield f"its input {name} is missing: materialize it again"
         elif found.content != content:
-            yield f"its input {kind}/{partition} has changed since: materialize this artifact again"
+            yield f"its input {name} has changed since: materialize this artifact again"
+
+
+def _upstream(receipt: Receipt) -> Mapping[str, str]:
+    """`[dataset:]name[/partition]` → content of the artifacts that one was made of.
+
+    Receipts from before recipes were recorded name them by partition alone, where they are artifacts at all.
+    """
+    if receipt.recipe:
+        found: Mapping[str, str] = receipt.recipe["upstream"]
+        return found
+    kind = "token_bins" if receipt.artifact == "combined_bins" else "combined_bins" if "view" in receipt.facts else None
+    return {f"{kind}/{partition}": content for partition, content in receipt.inputs.items()} if kind else {}
 
 
 @dataclass(frozen=True)
@@ -127,7 +141,7 @@ class _Folder(_Tree):
             if NAME in names:
                 yield PurePosixPath(folder)
 
-    def place(self, path: PurePosixPath) -> str:
+    def location(self, path: PurePosixPath) -> str:
         return str(path)
 
     def receipt(self, path: PurePosixPath) -> Receipt | None:
@@ -153,7 +167,7 @@ class _Bucket(_Tree):
         found = (PurePosixPath(key).parent for key in self._objects if PurePosixPath(key).name == NAME)
         return iter(sorted(path for path in found if STAGING not in path.parts))
 
-    def place(self, path: PurePosixPath) -> str:
+    def location(self, path: PurePosixPath) -> str:
         return self._store.url if path == PurePosixPath() else f"{self._store.url}/{path}"
 
     def receipt(self, path: PurePosixPath) -> Receipt | None:

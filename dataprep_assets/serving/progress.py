@@ -10,7 +10,10 @@ _WIDTH = 30
 
 
 class Bar:
-    """Draws `label ███ 42 %  1.2 of 2.9 GB  310 MB/s`. Does nothing unless the stream is a terminal."""
+    """Draws `label ███ 42 %  1.2 of 2.9 GB  310 MB/s`. Does nothing unless `stream` is a terminal.
+
+    `total` is in bytes; `stream` is standard error unless given.
+    """
 
     def __init__(self, label: str, total: int, stream: TextIO | None = None) -> None:
         self._label = label

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from dataprep_assets.errors import SourceError
-from dataprep_assets.stores.ranged import RetryableError, parse_retry_after
+from dataprep_assets.stores.retry import RetryableError, parse_retry_after
 from dataprep_assets.stores.store import ConflictError
 
 # A download of 128 MiB took 0.22 s of processor time with blocks of 256 KiB and 0.25 s with 1 MiB, an upload 0.24 and
@@ -98,7 +98,7 @@ class GcsApi:
         answer = self._json("GET", f"/storage/v1/b/{quote(self.bucket, safe='')}/o", "storage.objects.list", query)
         items, following = answer.get("items", []), answer.get("nextPageToken")
         if not isinstance(items, list) or not (following is None or isinstance(following, str)):
-            raise RetryableError("the answer is no page of a listing")
+            raise RetryableError("the answer is not a page of a listing")
         return [_resource(item) for item in items], following
 
     def insert(
@@ -160,7 +160,7 @@ class GcsApi:
         return Unfinished(token=following, bytes=_number(answer.get("totalBytesRewritten")))
 
     def delete(self, name: str, generation: int | None = None) -> None:
-        """Remove an object (only that generation of it); no error when it is not there."""
+        """Remove an object (with `generation` only that one); no error when it does not exist."""
         try:
             self._json("DELETE", self._object(name), "storage.objects.delete", _condition(generation), empty=True)
         except (NoObjectError, ConflictError):
@@ -325,7 +325,7 @@ def _demand(response: Any, permission: str, bucket: str) -> None:
     if status == 404:
         raise NoObjectError
     if status == 412:
-        raise ConflictError(f"the object is not the one that was expected ({said})")
+        raise ConflictError(f"the object is another version than the request demands ({said})")
     raise SourceError(f"bucket {bucket}: the server refused a request of {permission} ({said})")
 
 
@@ -378,7 +378,7 @@ def _resource(item: Any) -> Resource:
             updated=datetime.fromisoformat(item["updated"]).timestamp(),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise RetryableError("the answer is no description of an object") from error
+        raise RetryableError("the answer does not describe an object") from error
 
 
 def _digest(text: str, length: int) -> bytes:

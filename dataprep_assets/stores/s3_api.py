@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError, SourceError
-from dataprep_assets.stores.ranged import RetryableError, parse_retry_after
+from dataprep_assets.stores.retry import RetryableError, parse_retry_after
 from dataprep_assets.stores.upload import SlowError
 
 __all__ = [
@@ -213,7 +213,7 @@ def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[No
             raise SlowError(f"{endpoint} took nothing for too long") from None
         raise RetryableError(f"the connection to {endpoint} broke ({type(error).__name__})") from None
     except ResponseParserError:
-        raise RetryableError(f"{endpoint} gave an answer that is no S3 answer") from None
+        raise RetryableError(f"{endpoint} gave an answer that is not one of S3") from None
     except BotoCoreError as error:
         raise ConfigError(
             f"{label}: boto3 cannot sign or send the request ({type(error).__name__}). Set {names.key_id} and "

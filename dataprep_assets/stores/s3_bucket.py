@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from dataprep_assets.errors import DataprepError, MissingArtifactError, SourceError, TransferError
 from dataprep_assets.stores.keys import check_key
-from dataprep_assets.stores.ranged import RetryableError, RetryPolicy
+from dataprep_assets.stores.retry import RetryableError, RetryPolicy
 from dataprep_assets.stores.s3_api import CredentialNames, RefusedError, endpoint_of, explained, translated
 from dataprep_assets.stores.s3_etag import etag_of, plain_md5, recorded_sha256
 from dataprep_assets.stores.store import ObjectInfo
@@ -143,7 +143,7 @@ class S3Bucket:
             page = self.attempt(operation, label, request)
             # An empty body is parsed without complaint, and would be a listing of nothing.
             if "IsTruncated" not in page:
-                raise RetryableError("the answer is no listing")
+                raise RetryableError("the answer is not a listing")
             return page
 
         while True:

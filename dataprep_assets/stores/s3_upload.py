@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.stores.ranged import RetryableError
+from dataprep_assets.stores.retry import RetryableError
 from dataprep_assets.stores.s3_api import RefusedError
 from dataprep_assets.stores.s3_bucket import S3Bucket
 from dataprep_assets.stores.s3_etag import COMPOSITE, DIGEST, composite, etag_of, is_opaque, plain_md5
@@ -155,7 +155,7 @@ def _is_proven(found: Mapping[str, Any], *, size: int, expected: str | None, sha
 
 def _complaint(found: Mapping[str, Any] | None, *, size: int, expected: str | None, sha256: str | None) -> str:
     if found is None:
-        return "it is not there"
+        return "it does not exist"
     if found["ContentLength"] != size:
         return f"{found['ContentLength']} bytes, {size} were sent"
     etag = etag_of(found)

@@ -177,9 +177,9 @@ DEFECTS: dict[str, tuple[bytes, str]] = {
 def test_every_defect_is_refused_with_its_row(defect: str) -> None:
     payload, complaint = DEFECTS[defect]
     good = packed.example([GOOD_A, GOOD_B])
-    assert len(example.check_row(good, [A, B])) == 2
+    assert len(example.decode_rows([good], [A, B])) == 2
     with pytest.raises(FormatError, match=complaint):
-        example.check_row(payload, [A, B])
+        example.decode_rows([payload], [A, B])
     with pytest.raises(FormatError, match=rf"row 1: .*{complaint}"):
         example.decode_rows([good, payload], [A, B])
 
@@ -189,7 +189,7 @@ def test_every_truncation_is_refused() -> None:
     (payload,) = example.encode_rows(rows)
     for size in range(len(payload)):
         with pytest.raises(FormatError):
-            example.check_row(payload[:size], columns_of(rows))
+            example.decode_rows([payload[:size]], columns_of(rows))
 
 
 @settings(max_examples=400, deadline=None)

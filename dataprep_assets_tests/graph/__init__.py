@@ -1,1 +1,1 @@
-"""What an artifact is, and what follows from a list of them."""
+"""Tests of what follows from specs."""

@@ -161,7 +161,7 @@ def test_a_url_with_credentials_is_refused_without_repeating_them() -> None:
         place_of(f"s3://{KEY_ID}:{SECRET}@bucket/prefix", {})
     assert SECRET not in str(caught.value)
     for wrong in ("http://bucket/x", "s3://", "file://host/x", "gs://b/p?x=1"):
-        with pytest.raises(ConfigError, match="is no place"):
+        with pytest.raises(ConfigError, match="is not a storage address"):
             place_of(wrong, {})
 
 

@@ -37,7 +37,7 @@ SHIPPED = PROJECT_ROOT / "dataprep_assets" / "defs"
         ({"tail": "keep"}, "release.tail", "'drop' or 'pad'"),
         ({"expected_repeats": 2}, "release.expected_repeats", "less than or equal to 1"),
         ({"publish": "ftp://host/shards"}, "release.publish", "s3://bucket/prefix, gs://bucket/prefix"),
-        ({"publish": "s3://"}, "release.publish", "'s3://' is no place"),
+        ({"publish": "s3://"}, "release.publish", "'s3://' is not a storage address"),
         ({"shards_per_run": 3}, "release.shards_per_run", "Extra inputs are not permitted"),
         ({"views": ["tfds"]}, "views.0", "'nanogpt', 'megatron', 'datatrove', 'olmo', 'mds' or 'hf_parquet'"),
     ],
