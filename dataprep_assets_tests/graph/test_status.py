@@ -161,7 +161,6 @@ def test_each_layer_names_what_of_it_changed_when_the_layers_before_it_are_made(
         ({"olmo_sequence_length": 128}, "olmo_bins", "olmo_sequence_length was 512, is 128 now"),
     ],
     ids=lambda value: str(value)[:60],
-
 )
 def test_a_changed_setting_is_named_with_what_it_was_and_is(
     corpus: ChangedCorpus, changes: dict[str, Any], name: str, reason: str
@@ -193,7 +192,6 @@ def test_another_tokenizer_is_a_changed_source(corpus: ChangedCorpus) -> None:
     ("module", "name"),
     [(combined_bins, "combined_bins/train"), (engine_certificate, "engine_certificate"), (token_shard, SHARD)],
     ids=["combined bins", "certificate", "token bins"],
-
 )
 def test_a_raised_version_of_a_step_is_told(
     corpus: ChangedCorpus, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
