@@ -18,7 +18,7 @@ from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from resources import StorageResource, resources_of
-from resources.storage import initialized
+from resources.environment import initialized
 
 SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "sample_corpus"
 

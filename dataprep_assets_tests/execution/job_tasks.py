@@ -42,7 +42,12 @@ def work(piece: Piece) -> tuple[Receipt, bool]:
             report(source_bytes=piece.source_bytes // 4, tokens=10)
     artifact = piece.artifact
     receipt = Receipt(
-        dataset=artifact.dataset, artifact=artifact.name, partition=artifact.partition, key="0" * 64, inputs={}, files=()
+        dataset=artifact.dataset,
+        artifact=artifact.name,
+        partition=artifact.partition,
+        key="0" * 64,
+        inputs={},
+        files=(),
     )
     return receipt, piece.reused
 

@@ -20,8 +20,9 @@ from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.shard_job import ensure_shard
 from dataprep_assets.pipelines.corpus.token_bins import build_whole_shards
-from dataprep_assets.pipelines.corpus.token_shard import TokenShard, ensure_shard
+from dataprep_assets.pipelines.corpus.token_shard import TokenShard
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, receipts, run_pipeline
 from dataprep_assets_tests.pipelines.corpus.shards import build, shard_work, source, stream_plan, write_lines

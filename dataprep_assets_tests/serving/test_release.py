@@ -55,7 +55,7 @@ def test_gaps_wrong_sizes_and_partial_sequences_are_refused(tmp_path: Path) -> N
         replace(release, shards={"train": (short, second)})
     with pytest.raises(FormatError, match="not whole sequences of 48"):
         replace(release, sequence_length=48)
-    with pytest.raises(FormatError, match="no reader would look for"):
+    with pytest.raises(FormatError, match="where no reader looks for it"):
         replace(release, shards={"val": (first,)})
     with pytest.raises(ConfigError, match="no shards of 'eval'"):
         release.of("eval")

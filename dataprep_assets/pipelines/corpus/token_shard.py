@@ -2,7 +2,8 @@
 
 Files are encoded in parallel, each into a part of its own; the shard is sealed (parts joined by the kernel, digested,
 committed) as soon as its last file is done. The order of bytes is the manifest's, whatever the workers' number and
-order. A killed run keeps the finished parts, so its rerun redoes only the files that were at work. `shard_job` says how this work is spread over workers.
+order. A killed run keeps the finished parts, so its rerun redoes only the files that were at work.
+`shard_job` says how this work is spread over workers.
 """
 
 import json

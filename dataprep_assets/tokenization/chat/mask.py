@@ -115,7 +115,7 @@ class ChatEncoder:
         if not np.array_equal(_whole(self._reference, rendered), tokens):
             raise CertificateError(
                 f"{where}: ids differ from those of the reference for the whole text of each chunk. Set "
-                "`tokenizer.engine: tokenizers`; if it remains, this tokenizer cannot be cut at its special tokens"
+                "`tokenizer.engine: tokenizers`; if they still differ, this tokenizer cannot be cut at special tokens"
             )
 
 
