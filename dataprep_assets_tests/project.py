@@ -11,13 +11,14 @@ import dagster as dg
 
 import dataprep_assets
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from resources import StorageResource, resources_of
-from resources.storage import initialized
+from resources.environment import initialized
 
 SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "sample_corpus"
 
@@ -70,6 +71,11 @@ class Project:
         built = TokenizedCorpus(self.corpus).build_defs(None)  # type: ignore[arg-type]
         return dg.Definitions.merge(built, dg.Definitions(resources=resources_of(self.storage)))
 
+    @property
+    def specs(self) -> Sequence[ArtifactSpec]:
+        """The artifacts of the dataset."""
+        return TokenizedCorpus(self.corpus).specs
+
     def run(self, names: Sequence[dg.AssetKey], shards: tuple[str, str] | None = None) -> dg.ExecuteInProcessResult:
         """Materialize assets with their checks, for a range of shards where they are partitioned."""
         first, last = shards or (None, None)
@@ -113,6 +119,16 @@ class Project:
     def checks(self, outcome: dg.ExecuteInProcessResult) -> Mapping[str, dg.AssetCheckEvaluation]:
         """Evaluations of a run by check name."""
         return {e.check_name: e for e in outcome.get_asset_check_evaluations()}
+
+
+def failure_of(outcome: dg.ExecuteInProcessResult) -> str:
+    """What the failed steps of a run said."""
+    texts = []
+    for event in outcome.all_events:
+        if event.is_step_failure:
+            data = event.step_failure_data
+            texts.append(str(data.error) + str(data.user_failure_data))
+    return " ".join(texts)
 
 
 @contextmanager

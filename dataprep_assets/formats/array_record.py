@@ -97,7 +97,7 @@ def _opened(path: Path) -> Iterator[Any]:
     path.stat()
     reader = package.ArrayRecordReader(str(path), _READER_OPTIONS)
     if not reader.ok():
-        raise FormatError(f"{path}: not a whole ArrayRecord file; it was cut, or is something else{_cause(reader)}")
+        raise FormatError(f"{path}: incomplete, or not an ArrayRecord file{_cause(reader)}")
     try:
         yield reader
     except BaseException:

@@ -244,7 +244,7 @@ def _int64_lists(payload: bytes) -> dict[str, tuple[int, int]]:
         except UnicodeDecodeError as error:
             raise FormatError(f"a column's name is not UTF-8 at byte {key + error.start} of the payload") from error
         if name in found:
-            raise FormatError(f"column {name!r} is there twice, again at byte {entry} of the payload")
+            raise FormatError(f"column {name!r} occurs twice, again at byte {entry} of the payload")
         feature, _ = _enter(payload, key_stop, at, _FEATURE, "a column's feature", fills=True)
         if feature < at and (kind := _KINDS.get(payload[feature])):
             raise FormatError(f"column {name!r} is a list of {kind}, expected integers")
@@ -270,7 +270,7 @@ def _enter(payload: bytes, at: int, limit: int, tag: int, what: str, *, fills: b
             break
     stop = start + length
     if byte >= 0x80 or stop > limit or (fills and stop != limit):
-        raise FormatError(f"{what} at byte {at} of the payload ends at byte {stop}, what it is part of at {limit}")
+        raise FormatError(f"{what} at byte {at} of the payload ends at byte {stop}, expected {limit}")
     return start, stop
 
 

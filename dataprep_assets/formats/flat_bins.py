@@ -30,7 +30,7 @@ def token_dtype(dtype: str) -> np.dtype[Any]:
     try:
         return DTYPES[dtype]
     except KeyError:
-        raise FormatError(f"token dtype {dtype!r} is none of {', '.join(DTYPES)}; no byte order in it") from None
+        raise FormatError(f"unknown token dtype {dtype!r}: use {' or '.join(DTYPES)}, without a byte order") from None
 
 
 def dtype_for_vocab(vocab_size: int) -> str:

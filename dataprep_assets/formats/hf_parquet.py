@@ -32,7 +32,9 @@ COLUMN = "input_ids"
 CARD = "README.md"
 ROWS_PER_FILE, TOKENS_PER_FILE = 1 << 20, 1 << 28
 """At most; 2**28 tokens are about 400 MB on disk, the size of file that the Hub recommends."""
+# 2**23 tokens are 32 MiB of int32: what a reader holds of one row group. 2**14 documents bound it where they are short.
 _ROW_GROUP, _ROW_GROUP_TOKENS = 1 << 14, 1 << 23
+# Offsets of an Arrow list are int32.
 _LONGEST = (1 << 31) - 1
 
 
@@ -78,8 +80,8 @@ def write_split(
     FormatError when the ends are not the stream's, for an id of 2**31 or more, and for a document of 2**31
     tokens or more; FileExistsError when a file exists and nothing is to be resumed.
     """
-    if (int(ends[-1]) if len(ends) else 0) != len(tokens):
-        raise FormatError(f"{split}: the last document does not end at token {len(tokens)}, where the stream does")
+    if (last := int(ends[-1]) if len(ends) else 0) != len(tokens):
+        raise FormatError(f"{split}: the last document ends at token {last}, the stream has {len(tokens)} tokens")
     (directory / "data").mkdir(parents=True, exist_ok=True)
     spans = list(_cut(ends, 0, len(ends), rows_per_file, tokens_per_file)) or [(0, 0)]
     names = [f"data/{split}-{number:05d}-of-{len(spans):05d}.parquet" for number in range(len(spans))]

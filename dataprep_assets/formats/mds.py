@@ -36,7 +36,7 @@ INDEX = "index.json"
 COLUMN = "tokens"
 HASH = "sha256"
 SHARD_BYTES = 1 << 26
-"""MDSWriter's own default size limit."""
+"""MDSWriter's own default size limit, so that its files and ours are the same."""
 _IDS = np.dtype("<i4")
 
 
@@ -152,7 +152,7 @@ def validate(directory: Path) -> int:
     shards = _index(directory)
     listed = {shard["raw_data"]["basename"] for shard in shards}
     if odd := sorted({path.name for path in directory.glob("*.mds")} ^ listed):
-        raise FormatError(f"{directory}: {odd[0]}: listed and not there, or there and not listed")
+        raise FormatError(f"{directory}: {odd[0]}: listed but missing, or present but not listed")
     return sum(_check_shard(directory, shard) for shard in shards)
 
 

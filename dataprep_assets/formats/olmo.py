@@ -56,7 +56,7 @@ def build_index(
     offset = 0
     for path, label, tokens in files:
         if not path or "\x00" in path or tokens < 0:
-            raise FormatError(f"file {len(entries)} of the index: path {path!r} with {tokens} tokens cannot be")
+            raise FormatError(f"file {len(entries)} of the index: invalid path {path!r} or number of tokens {tokens}")
         instances = tokens // sequence_length
         entries.append(
             {"path": path, "label": label, "n_tokens": tokens, "n_instances": instances, "instance_offset": offset}

@@ -1,4 +1,5 @@
-"""Packed chat data as the trainer reads it: Parquet, one row a bin (FORMATS D.8; Nemotron, `packing/writers.py`).
+"""Packed chat data as the trainer reads it: Parquet, one row a bin (docs/formats/packed-sft.md#parquet; Nemotron,
+`packing/writers.py`).
 
 Three list columns: `input_ids` int32, `loss_mask` uint8 (aligned to labels), `seq_start_id` int32 (where each
 sequence of the row begins; the first is 0). No padding. Row groups hold a fixed number of bins. The consumer is
@@ -26,6 +27,7 @@ __all__ = ["COLUMNS", "PackedFile", "PackedRows", "open_packed", "row_defects", 
 
 COLUMNS = ("input_ids", "loss_mask", "seq_start_id")
 LARGEST_ID = 2**31 - 1
+"""The column `input_ids` is int32; so are the offsets of a Parquet list, which limits a row group's tokens too."""
 
 
 def schema() -> "pa.Schema":
@@ -153,7 +155,7 @@ class PackedFile:
 
 
 def open_packed(path: Path) -> PackedFile:
-    """Open a packed file; FormatError when it is no Parquet file, or has not exactly the schema."""
+    """Open a packed file; FormatError when it is not a Parquet file, or has another schema."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -163,7 +165,7 @@ def open_packed(path: Path) -> PackedFile:
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{path}: no Parquet file: {error}. Rebuild it") from error
+        raise FormatError(f"{path}: not a Parquet file: {error}. Rebuild it") from error
     if not held.equals(schema()):
         raise FormatError(f"{path}: columns are {_spelled(held)}, the trainer needs {_spelled(schema())}. Rebuild it")
     sizes = tuple(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))

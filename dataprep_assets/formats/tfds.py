@@ -41,6 +41,7 @@ FILE_FORMATS = ("tfrecord", "array_record")
 """``tfrecord`` is for ``as_dataset``, ``array_record`` for ``as_data_source``; each reader has only the one."""
 
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+# TFDS pads both numbers of a shard's name to five digits (tensorflow-datasets, `core/naming.py`).
 _DIGITS = 5
 # TFDS turns CamelCase into snake_case before it looks a name up, so only snake_case is found again.
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -104,7 +105,7 @@ class DatasetInfo:
         if not _VERSION.fullmatch(self.version):
             raise FormatError(f"version {self.version!r}: TFDS needs x.y.z without leading zeros, as 1.0.0")
         if self.file_format not in FILE_FORMATS:
-            raise FormatError(f"file format {self.file_format!r} is none of {', '.join(FILE_FORMATS)}")
+            raise FormatError(f"unknown file format {self.file_format!r}: use {' or '.join(FILE_FORMATS)}")
         for kind, names in (("splits", [s.name for s in self.splits]), ("columns", [c.name for c in self.columns])):
             if not names or len(set(names)) != len(names):
                 raise FormatError(
@@ -131,7 +132,7 @@ def shard_name(dataset: str, split: str, index: int, total: int, file_format: st
     (tensorflow-datasets, ``core/naming.py``.)
     """
     if not 0 <= index < total:
-        raise FormatError(f"{dataset}-{split}: shard {index} of {total} cannot be; the first is 0")
+        raise FormatError(f"{dataset}-{split}: invalid shard index {index} of {total} shards; the first is 0")
     digits = max(_DIGITS, len(str(total)))
     return f"{dataset}-{split}.{file_format}-{index:0{digits}d}-of-{total:0{digits}d}"
 
@@ -245,7 +246,7 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         return _object(json.loads(path.read_bytes(), object_pairs_hook=_unique), "the file")
     except FileNotFoundError:
-        raise FormatError("not there; write_metadata writes it, when all shards are") from None
+        raise FormatError("missing; write_metadata writes it after the last shard") from None
     except ValueError as error:
         raise FormatError(f"not JSON ({error})") from error
 
@@ -253,7 +254,7 @@ def _load(path: Path) -> dict[str, Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise FormatError(f"a field is there twice among {sorted(fields)}")
+        raise FormatError(f"a field occurs twice among {sorted(fields)}")
     return fields
 
 

@@ -5,7 +5,7 @@ uint64 length, uint32 masked CRC of these eight bytes, payload, uint32 masked CR
 mask is ``((crc >> 15 | crc << 17) + 0xA282EAD8) mod 2**32``. Compression is never detected: a gzip file is just
 corrupt.
 
-A file cut between two records is a whole file of fewer: no reader can tell. TensorFlow also takes one for whole that is
+A file cut between two records is a valid file of fewer: no reader can tell. TensorFlow also accepts one that is
 cut within a record's first twelve bytes; here that is an error. For the rest there is metadata: the proofs of a TFDS
 directory hold every shard against its count.
 
@@ -40,14 +40,17 @@ __all__ = [
 ]
 
 ROWS_PER_SHARD = 256
-"""Rows that a cohort's shard holds at most."""
+"""Rows that a cohort's shard holds at most: the number that MaxText's script writes."""
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _HEADER = struct.Struct("<8sI")
+# Bytes around each payload: its length and the length's checksum before it, its own checksum behind it.
 _FRAMING = _HEADER.size + _CRC.size
+# The first two bytes of every gzip file (RFC 1952).
 _GZIP = b"\x1f\x8b"
 _COHORT = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
+# As the script pads them.
 _DIGITS = 3
 
 
@@ -76,7 +79,7 @@ def shard_name(cohort: str, index: int, total: int) -> str:
     if not _COHORT.fullmatch(cohort):
         raise FormatError(f"cohort {cohort!r} is not a year and a month, YYYY-MM")
     if not 0 <= index < total:
-        raise FormatError(f"cohort {cohort}: shard {index} of {total} cannot be; the first is 0")
+        raise FormatError(f"cohort {cohort}: invalid shard index {index} of {total} shards; the first is 0")
     digits = max(_DIGITS, len(str(total)))
     return f"{cohort}_{index + 1:0{digits}d}-of-{total:0{digits}d}.tfrecords"
 

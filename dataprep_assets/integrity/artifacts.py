@@ -80,7 +80,7 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
-        """What is wrong with the artifact's files, one sentence a defect; empty when they are intact.
+        """What is wrong with the artifact's files, one sentence a defect; empty when `receipt` describes them.
 
         With `verification` "full" every byte counts, with "size" only the sizes.
         """
@@ -203,7 +203,9 @@ class LocalArtifacts(ArtifactStore):
 
 
 def digest_of_parts(blocks: Iterable[bytes], parts: Sequence[Part], where: str) -> str:
-    """SHA-256 (hex) of bytes that must be these parts in order; each part's own digest is compared on the way.
+    """SHA-256 (hex) of `blocks`, which must be these parts in order; each part's own digest is compared on the way.
+
+    `where` names the bytes in messages.
 
     Raises IntegrityError naming the part whose bytes differ, or when there are more or fewer bytes than the parts say.
     """

@@ -49,12 +49,12 @@ class Copies:
         return self.root / FETCHED / str(artifact) / content[:32]
 
     def find(self, artifact: Artifact, content: str, record: FileRecord) -> Path | None:
-        """The copy of one file, if it is here."""
+        """The copy of one file (`record`) of this content of an artifact, where it is on this machine."""
         path = self.directory(artifact, content) / record.path
         return path if _is_intact(path, record) else None
 
     def ensure(self, artifact: Artifact, receipt: Receipt, records: Iterable[FileRecord], fetch: Fetch) -> Path:
-        """The directory that holds these files of an artifact, and its receipt; what is not here yet is fetched.
+        """The directory that holds the files `records` of an artifact, and its receipt; missing ones are fetched.
 
         Raises ConfigError when they cannot fit into the budget.
         """
@@ -75,7 +75,7 @@ class Copies:
         return directory
 
     def adopt(self, artifact: Artifact, built: Path, receipt: Receipt) -> None:
-        """Take a directory that was published as the copy of its content; older copies of the artifact go."""
+        """Take the directory `built`, just published, as the copy of this receipt's content; older copies go."""
         directory = self.directory(artifact, receipt.content)
         with self._lock(directory, "filling"):
             directory.mkdir(parents=True, exist_ok=True)

@@ -73,7 +73,7 @@ class ArtifactHandle:
         return io.BufferedReader(_RemoteFile(remote), _BUFFER)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
-        """The bytes `[start, stop)` of a file, by default to its end; IntegrityError for a range outside of it."""
+        """The bytes `[start, stop)` of the file `name`, by default to its end; IntegrityError outside of it."""
         record = self.receipt.file(name)
         stop = record.bytes if stop is None else stop
         if not 0 <= start <= stop <= record.bytes:

@@ -18,6 +18,7 @@ SHARDS_A_RUN = 50
 RANGE_BYTES = 32 << 20
 """A ranged download's part, and an upload's."""
 HEADROOM = 1.2
+"""20 % of the disk to spare: the check `disk_headroom` of a snapshot wants as much."""
 MINUTE, HOUR = 60.0, 3600.0
 
 

@@ -39,7 +39,8 @@ from dataprep_assets.stores.store import Progress
 __all__ = ["SAMPLED_IDS", "Cache", "Note"]
 
 SAMPLED_IDS = 64
-"""Samples whose ids are recomputed before a shard is believed; the digest covers the rest."""
+"""Samples whose ids are recomputed before a shard is believed. Ids of another shard or sequence length differ in every
+sample, so a few are enough; single damaged bytes are found by the digest."""
 
 Note = Callable[[str, int, str], None]
 """Gets what happens: a kind (`evicted`, `kept`, `waiting`, `refused`), the shard, and a sentence."""
@@ -161,6 +162,7 @@ class Cache:
             self._check_remote(missing)
             self._make_room(shard, stopped, note)
         try:
+            # After the room was made: eviction frees the space that the shard needs.
             self._check_space(missing, index)
             for file in missing:
                 key, path = self._place.key(file.key), self.path(file)
@@ -312,6 +314,7 @@ class Cache:
         needed = 0
         for file in files:
             part, _ = partial_paths(self.path(file))
+            # Blocks, not the size: a preallocated partial file has all of them, a sparse one (no fallocate) few.
             held = part.stat().st_blocks * 512 if part.exists() else 0
             needed += max(0, file.bytes - held)
         free = shutil.disk_usage(self.directory).free

@@ -14,6 +14,7 @@ from dataprep_assets.serving.release import Release
 
 __all__ = ["WindowPlan", "plan_sizes", "plan_window"]
 
+# The first epoch begins with an empty cache; the second shows what the policy keeps. A third would repeat the second.
 _EPOCHS = 2
 
 

@@ -6,6 +6,7 @@ from typing import TextIO
 
 __all__ = ["Bar"]
 
+# Characters of the bar; with its numbers the line stays below 100.
 _WIDTH = 30
 
 
@@ -28,6 +29,7 @@ class Bar:
         """Note bytes that came, or that were given up when negative."""
         self.done += count
         now = time.monotonic()
+        # Ten times a second: more often no eye sees, and a terminal over a network would slow the download.
         if self._shown and now - self._last > 0.1:
             self._last = now
             self._draw(now)

@@ -57,7 +57,7 @@ class ShardWindow:
     - `room_seconds`: how long a shard may wait for room that other processes hold.
 
     Raises ConfigError for a declaration that cannot work, MissingArtifactError and TransferError for a manifest that
-    cannot be had. Nothing is downloaded before `prepare` or `swap`.
+    cannot be read. Nothing is downloaded before `prepare` or `swap`.
     """
 
     def __init__(

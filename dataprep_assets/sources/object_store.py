@@ -14,7 +14,7 @@ file is reused only while its bytes still have it.
 
 The record is also the lock of its file: it is written in place and never replaced or removed, so that two processes
 that want the same object (a snapshot, and the certificate's sample) fetch it once. It is emptied before its file is
-touched, and a torn one is no record.
+touched, and a torn one does not count.
 
 Credentials come from the environment (`stores.connect.place_of`) and from nowhere else.
 
@@ -140,7 +140,7 @@ class ObjectStorePrefix:
         return needed
 
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
-        """Mirror the entries; what is there is read again and reused while its bytes are the verified ones.
+        """Mirror the entries; a mirrored file is read again and reused while its bytes are the verified ones.
 
         `progress` gets byte counts, reused ones included (see `stores.ranged.download`). Raises SourceError (no room,
         an object gone or changed since the manifest), ConfigError (no access), TransferError and CorruptSourceError,

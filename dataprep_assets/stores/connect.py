@@ -193,7 +193,7 @@ def s3_endpoint(environment: Mapping[str, str]) -> str | None:
 
 
 def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = None) -> Place:
-    """The place of a URL or path, reached as the environment says (see the module); ConfigError for any other URL.
+    """The place of `url` (or a path), reached as the environment says (see the module); ConfigError for other URLs.
 
     `profile` names a profile of boto3's own configuration, which then has the credentials and the endpoint.
     """

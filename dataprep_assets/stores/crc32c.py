@@ -33,7 +33,7 @@ def crc32c_of_file(path: Path) -> int:
 
 
 def combine(first: int, second: int, second_bytes: int) -> int:
-    """The CRC32C (unsigned) of two byte strings in a row; `second_bytes` is the length of the second."""
+    """The CRC32C (unsigned) of two byte strings in a row, from theirs; `second_bytes` is the length of the second."""
     return _multiply(_power_of_x(8 * second_bytes), first) ^ second
 
 

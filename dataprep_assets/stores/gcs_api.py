@@ -110,9 +110,10 @@ class GcsApi:
         metadata: Mapping[str, str],
         if_generation: int | None = None,
     ) -> Resource:
-        """Write an object in one request; the server refuses it unless its CRC32C is `crc32c`.
+        """Write `data` as the object `name` in one request; the server refuses it unless its CRC32C is `crc32c`.
 
-        `if_generation` 0 demands that there is none, another number that it is the present generation.
+        `metadata` is kept with the object. With `if_generation` the write is refused (ConflictError) unless that is
+        the present generation; 0 stands for no object.
         """
         about = {
             "name": name,
@@ -129,7 +130,10 @@ class GcsApi:
     def compose(
         self, sources: Sequence[tuple[str, int]], name: str, *, metadata: Mapping[str, str] | None = None
     ) -> Resource:
-        """Concatenate 1 to 32 objects, each pinned to its generation, into one."""
+        """Concatenate 1 to 32 `sources`, each (name, generation), into the object `name` with this `metadata`.
+
+        Raises NoObjectError or ConflictError when a source does not have that generation.
+        """
         request = {
             "sourceObjects": [
                 {
@@ -145,7 +149,10 @@ class GcsApi:
         return _resource(self._send_json(path, "storage.objects.create", {"fields": _FIELDS}, request))
 
     def rewrite(self, source: str, generation: int, name: str, token: str | None) -> "Resource | Unfinished":
-        """One step of a copy, metadata kept: the new object, or what the next step needs."""
+        """One step of a copy of `source`, at this generation, to the object `name`; metadata kept.
+
+        `token` is that of the step before, None for the first. Returns the new object, or what the next step needs.
+        """
         fields = f"done,rewriteToken,totalBytesRewritten,resource({_FIELDS})"
         query = {"sourceGeneration": str(generation), "fields": fields}
         if token is not None:
@@ -168,7 +175,10 @@ class GcsApi:
 
     @contextmanager
     def media(self, name: str, start: int, stop: int | None, generation: int | None) -> Iterator[Range]:
-        """The stored bytes from `start` to `stop` (None: the end), of that generation and no other."""
+        """The stored bytes of the object `name` from `start` to `stop` (None: the end).
+
+        With `generation` of that one and no other. Raises NoObjectError, ConflictError, RangeBeyondEndError.
+        """
         headers = {
             "Range": f"bytes={start}-" if stop is None else f"bytes={start}-{stop - 1}",
             # Also keeps the server from unpacking objects that are stored with Content-Encoding gzip.

@@ -111,7 +111,7 @@ class GcsBucket:
         if_generation: int | None = None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Resource:
-        """Write an object in one request, checked by the server and by its answer.
+        """Write `data` with this `metadata` in one request, checked by the server and by its answer.
 
         `name` is that in the bucket, `label` what messages call the write. With `if_generation` the write is refused
         (ConflictError) unless that is the present generation; 0 stands for no object. `stopped` ends the retries early.

@@ -25,7 +25,7 @@ _COMPOSE = 32
 
 
 def compose(bucket: GcsBucket, sources: Sequence[Resource], key: str, sha256: str | None) -> ObjectInfo:
-    """Concatenate non-empty objects into `key`; `sha256` (hex) of the whole is recorded where it is known.
+    """Concatenate `sources`, none of them empty, into `key`; `sha256` (hex) of the whole is recorded where it is known.
 
     Raises ConflictError when a source was replaced or removed meanwhile.
     """
@@ -42,7 +42,7 @@ def compose(bucket: GcsBucket, sources: Sequence[Resource], key: str, sha256: st
 def concatenate(
     bucket: GcsBucket, sources: Sequence[Resource], key: str, metadata: Mapping[str, str], *, area: str
 ) -> Resource:
-    """Compose any number of objects into `key`, by levels of 32.
+    """Compose any number of `sources` into `key`, by levels of 32.
 
     `metadata` is that of the result. The intermediates lie below `area` (a name in the bucket that ends in `/`), and
     are removed. Raises ConflictError or NoObjectError when a source is not the one that was pinned.
@@ -80,7 +80,7 @@ def _join(
 
 
 def copy(bucket: GcsBucket, source: str, key: str) -> ObjectInfo:
-    """Copy an object with its metadata, in as many steps as the server wants.
+    """Copy the object `source` with its metadata to `key`, in as many steps as the server wants.
 
     Raises MissingArtifactError when there is no source, ConflictError when it was replaced or removed meanwhile.
     """

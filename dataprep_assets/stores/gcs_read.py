@@ -16,7 +16,7 @@ __all__ = ["Stream", "generation_of", "read_range"]
 
 
 def read_range(bucket: GcsBucket, info: ObjectInfo, start: int, stop: int) -> Iterator[bytes]:
-    """The bytes [start, stop) of the version that `info` names, in one request, in blocks.
+    """The bytes [start, stop) of the version that `info` names in this bucket, in one request, in blocks.
 
     Raises RetryableError for what another try may cure, ConflictError when that version is gone.
     """

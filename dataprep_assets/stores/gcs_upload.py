@@ -37,7 +37,7 @@ __all__ = ["Upload", "upload_whole"]
 
 
 def upload_whole(bucket: GcsBucket, path: Path, file: BinaryIO, size: int, key: str, sha256: str) -> ObjectInfo:
-    """Send the open `file` of `size` bytes in one request.
+    """Send the open `file` of `size` bytes in one request, as the object `key`.
 
     `path` is its name in messages. Raises IntegrityError when its bytes do not have this `sha256` (hex).
     """

@@ -204,7 +204,7 @@ def is_disk_full(error: OSError) -> bool:
 
 
 def no_space(part: Path, size: int, label: str) -> TransferError:
-    """The error that says how many bytes ``part`` needs and how many its disk has."""
+    """The error of ``label`` that ``part`` needs ``size`` bytes, and how many its disk has."""
     free = shutil.disk_usage(part.parent).free
     return TransferError(
         f"{label}: the disk of {part.parent} is full: {size} bytes are needed, {free} are free. "

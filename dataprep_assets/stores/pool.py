@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: threading.Event) -> None:
-    """Call ``fetch`` for every item on ``at_once`` threads; the first error or interrupt ends the group.
+    """Call ``fetch`` for every one of ``items`` on ``at_once`` threads; the first error or interrupt ends the group.
 
     The calls watch ``stop``, which is set when the group ends for any reason. Once it is set, no further item is begun.
     """

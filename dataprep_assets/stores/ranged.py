@@ -56,7 +56,10 @@ _HASH_CHUNK = 4 * 1024 * 1024
 
 
 def digest_file(path: Path, *, git: bool = False, stopped: Callable[[], bool] = lambda: False) -> str:
-    """Hex digest of a file: SHA-256, or with ``git`` its git blob id (SHA-1 over ``blob <size>\\0`` and the bytes)."""
+    """Hex digest of the file ``path``: SHA-256, or with ``git`` its git blob id.
+
+    That is the SHA-1 over ``blob <size>\\0`` and the bytes. Raises StoppedError once ``stopped()`` is true.
+    """
     with path.open("rb") as stream:
         if git:
             size = os.fstat(stream.fileno()).st_size

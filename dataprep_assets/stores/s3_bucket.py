@@ -55,20 +55,26 @@ class S3Bucket:
         return f"s3://{self.name}/{self.prefix}{key}"
 
     def attempt(self, operation: str, label: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """One request. Raises RetryableError, RefusedError, ConfigError."""
+        """One `request` of the client's method `operation`; `label` names the object in messages.
+
+        Raises RetryableError, RefusedError, ConfigError.
+        """
         with translated(label, self._endpoint, self._credentials):
             answer: Mapping[str, Any] = getattr(self._client, operation)(Bucket=self.name, **request)
         self._seen = True
         return answer
 
     def tried(self, attempt: Callable[[], T], label: str, stopped: Callable[[], bool] = lambda: False) -> T:
-        """`attempt()`, again and again within the retry policy."""
+        """Call `attempt` within the retry policy; errors name `label`, waits end once `stopped()` is true."""
         return self.retry.run(attempt, label=label, stopped=stopped)
 
     def call(
         self, operation: str, label: str, *, answers: set[str] | frozenset[str] = frozenset(), **request: Any
     ) -> Mapping[str, Any]:
-        """One request until it is answered; {} for the refusals (codes, or statuses as text) named in `answers`."""
+        """One request of the client's method `operation`, retried until it is answered; `label` names the object.
+
+        Refusals (codes, or statuses as text) named in `answers` give {}; others raise what `explained` says.
+        """
         try:
             return self.tried(partial(self.attempt, operation, label, request), label)
         except RefusedError as refused:
@@ -137,7 +143,10 @@ class S3Bucket:
             body.close()
 
     def pages(self, operation: str, field_name: str, label: str, **request: Any) -> Iterator[Mapping[str, Any]]:
-        """The items of a listing of any kind, page by page."""
+        """The items of the listing `operation`, page by page.
+
+        `field_name` is where its answer holds them, `label` names the listing in messages.
+        """
 
         def attempt() -> Mapping[str, Any]:
             page = self.attempt(operation, label, request)

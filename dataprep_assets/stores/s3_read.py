@@ -31,7 +31,10 @@ class _PastEndError(Exception):
 
 
 def read_range(bucket: S3Bucket, info: ObjectInfo, start: int, stop: int) -> Iterator[bytes]:
-    """The bytes [start, stop) of one version, in one request. Raises RetryableError for what may pass."""
+    """The bytes [start, stop) of the version that `info` names, in one request, in blocks.
+
+    Raises RetryableError for what another try may cure, ConflictError when the object has another version.
+    """
     try:
         answer = _open(bucket, info.key, start, stop, info.version)
     except _PastEndError:

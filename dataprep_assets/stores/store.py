@@ -73,7 +73,7 @@ class Store(ABC):
 
     @abstractmethod
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
-        """Write a small object in one piece.
+        """Write `data` as one small object, in one request.
 
         With `if_absent` only where there is no object of this key, with `if_version` only over that version; else
         ConflictError.
@@ -100,7 +100,7 @@ class Store(ABC):
 
     @abstractmethod
     def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
-        """Concatenate objects of this store into a new one on the server; no data passes through the client.
+        """Concatenate the objects `keys` of this store into `key` on the server; no data passes through the client.
 
         The result's size and the store's own digests are compared with those of the parts. `sha256` (hex) is what the
         caller knows of the whole: it is recorded in the metadata, as after an upload, and not compared.

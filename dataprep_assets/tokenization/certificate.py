@@ -23,6 +23,8 @@ from dataprep_assets.tokenization.engines import Encoded, Engine, ReferenceEngin
 LONG_DOCUMENT = 1_000_000
 """Characters from which a document is in the class `long`."""
 CLASSES = ("long", "special_literal", "ascii", "unnormalized", "east_asian", "other_script")
+"""In the order in which they are tried: what makes an engine differ in any script (length, special tokens) comes before
+the scripts, and ASCII, the cheapest test of most texts, before the rest."""
 
 
 def document_class(text: str, literals: LiteralFinder) -> str:
@@ -208,6 +210,7 @@ def refused_outright(bundle: TokenizerBundle, special_tokens: str, engine: str, 
     )
 
 
+# 2 million characters: enough for an engine to use its threads, and a few MB of text and ids at a time.
 def _batches(documents: Iterable[str], characters: int = 2_000_000) -> Iterable[list[str]]:
     batch: list[str] = []
     size = 0

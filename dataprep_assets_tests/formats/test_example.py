@@ -146,7 +146,7 @@ DEFECTS: dict[str, tuple[bytes, str]] = {
     "column missing": (packed.example([GOOD_A]), r"columns missing: \['b'\], not declared: \[\]"),
     "column not declared": (packed.example([GOOD_A, GOOD_B, entry(b"c", [1])]), r"not declared: \['c'\]"),
     "another name": (packed.example([GOOD_A, entry(b"B", [4, 5])]), r"missing: \['b'\], not declared: \['B'\]"),
-    "column twice": (packed.example([GOOD_A, GOOD_B, GOOD_A]), "column 'a' is there twice"),
+    "column twice": (packed.example([GOOD_A, GOOD_B, GOOD_A]), "column 'a' occurs twice"),
     "one value less": (packed.example([entry(b"a", [1, 2]), GOOD_B]), "column 'a' has 2 values, expected 3"),
     "one value more": (packed.example([GOOD_A, entry(b"b", [1, 2, 3])]), "column 'b' has 3 values, expected 2"),
     "empty list": (packed.example([GOOD_A, entry(b"b", [])]), "column 'b' has 0 values"),

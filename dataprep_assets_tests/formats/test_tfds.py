@@ -220,8 +220,8 @@ def _flip(raw: bytes) -> bytes:
 
 
 METADATA_DEFECTS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no dataset_info.json": (lambda where: (where / "dataset_info.json").unlink(), "dataset_info.json: not there"),
-    "no features.json": (lambda where: (where / "features.json").unlink(), "features.json: not there"),
+    "no dataset_info.json": (lambda where: (where / "dataset_info.json").unlink(), "dataset_info.json: missing"),
+    "no features.json": (lambda where: (where / "features.json").unlink(), "features.json: missing"),
     "info cut": (_at("dataset_info.json", lambda raw: raw[:-5]), "dataset_info.json: not JSON"),
     "features empty": (_at("features.json", lambda raw: b""), "features.json: not JSON"),
     "info a list": (_at("dataset_info.json", lambda raw: b"[]"), "expected an object"),
@@ -232,7 +232,7 @@ METADATA_DEFECTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "version with a leading zero": (_info(lambda info: info.update(version="1.01.0")), "version '1.01.0'"),
     "no version": (_info(lambda info: info.pop("version")), "version is missing, expected a string"),
     "a name TFDS never finds": (_info(lambda info: info.update(name="Notes")), "dataset 'Notes': TFDS needs"),
-    "another file format": (_info(lambda info: info.update(fileFormat="parquet")), "file format 'parquet' is none of"),
+    "another file format": (_info(lambda info: info.update(fileFormat="parquet")), "unknown file format 'parquet'"),
     "splits by name": (_info(lambda info: info.update(splits={"train": {}})), "splits is dict .*expected a list"),
     "no splits": (_info(lambda info: info.update(splits=[])), "it needs at least one"),
     "a split twice": (_info(lambda info: info["splits"].append(info["splits"][0])), "each name once"),
@@ -447,7 +447,7 @@ def test_a_description_that_tfds_would_not_take_cannot_be_made(changes: dict[str
 
 def test_shards_that_cannot_be_have_no_name() -> None:
     for index, total in [(-1, 3), (3, 3), (0, 0)]:
-        with pytest.raises(FormatError, match="cannot be"):
+        with pytest.raises(FormatError, match="invalid shard index"):
             tfds.shard_name("notes", "train", index, total)
 
 

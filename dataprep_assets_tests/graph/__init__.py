@@ -1,1 +1,1 @@
-"""Tests of what follows from specs."""
+"""What an artifact is, and what follows from a list of them."""

@@ -13,7 +13,7 @@ from dataprep_assets.integrity.handle import ArtifactHandle, RemoteTokens
 from dataprep_assets_tests.fakes.places import Places, places
 from dataprep_assets_tests.project import Project, project, sample_attributes
 from resources import StorageResource, resources_of
-from resources.storage import build_storage
+from resources.environment import build_storage
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ cut where an answer begins. A model that answers has read its prompt as tokens o
 cut; the original (Nemotron, `core/chat_sft_shard_core.py`) encodes its chunks apart as well. Where a special token or
 a pre-tokenizer's boundary is at the cut, as in the bundled template, the ids are those of the whole text.
 
-The mask is aligned to labels (FORMATS D.8): position `i` is 1 when token `i + 1` of its sequence is trained, and the
-last position of a sequence is 0.
+The mask is aligned to labels (docs/formats/packed-sft.md#loss-mask): position `i` is 1 when token `i + 1` of its
+sequence is trained, and the last position of a sequence is 0.
 """
 
 import re
@@ -115,7 +115,7 @@ class ChatEncoder:
         if not np.array_equal(_whole(self._reference, rendered), tokens):
             raise CertificateError(
                 f"{where}: ids differ from those of the reference for the whole text of each chunk. Set "
-                "`tokenizer.engine: tokenizers`; if it remains, this tokenizer cannot be cut at its special tokens"
+                "`tokenizer.engine: tokenizers`; if they still differ, this tokenizer cannot be cut at special tokens"
             )
 
 

@@ -211,7 +211,7 @@ def stop_token(renderer: Renderer, specials: Sequence[SpecialToken], declared: s
         said = repr(found.content) if found else "no special token of this tokenizer"
         known = [s.content for s in specials][:12]
         raise ConfigError(
-            f"chat_template: an answer ends with {said}, wanted is {declared!r}; it ends in {text[-24:]!r}. Use a "
+            f"chat_template: an answer ends with {said}, expected {declared!r}; it ends in {text[-24:]!r}. Use a "
             f"template and a tokenizer that belong together; the special tokens are {known}"
         )
     return found

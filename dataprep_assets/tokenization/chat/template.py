@@ -56,7 +56,7 @@ class ChatTemplate:
             return cls(path.name, path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, ValueError) as error:
             raise ConfigError(
-                f"chat_template: {declared!r} is no bundled template ({', '.join(BUNDLED)}), no Jinja text, and no "
+                f"chat_template: {declared!r} is not a bundled template ({', '.join(BUNDLED)}), Jinja text, or a "
                 f"readable file: {error}"
             ) from error
 
@@ -127,7 +127,7 @@ def compile_template(
         compiled = environment.from_string(template.text)
     except jinja2.TemplateSyntaxError as error:
         raise ConfigError(
-            f"chat_template {template.name}: line {error.lineno}: {error.message}. Mend the template"
+            f"chat_template {template.name}: line {error.lineno}: {error.message}. Correct the template"
         ) from error
     if "strftime_now" in wanted:
         if today is None:

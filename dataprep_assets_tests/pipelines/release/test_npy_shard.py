@@ -16,8 +16,8 @@ from dataprep_assets.pipelines.corpus.token_shard import TOKENS
 from dataprep_assets.pipelines.release import order
 from dataprep_assets.pipelines.release.layout import ReleaseLayout
 from dataprep_assets.pipelines.release.npy_shard import build_npy_shard, shard_artifact, shard_recipe
-from dataprep_assets_tests.pipelines.planted_faults import flip_in_place
 from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins
+from dataprep_assets_tests.pipelines.release.planted_faults import flip_in_place
 
 
 def shards_of(

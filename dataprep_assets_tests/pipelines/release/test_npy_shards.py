@@ -14,8 +14,8 @@ from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
 from dataprep_assets.pipelines.release.layout import ReleaseLayout
 from dataprep_assets.pipelines.release.npy_shard import shard_artifact
 from dataprep_assets.pipelines.release.npy_shards import build_npy_shards, planned_shards
-from dataprep_assets_tests.pipelines.planted_faults import flip_in_place
 from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins
+from dataprep_assets_tests.pipelines.release.planted_faults import flip_in_place
 
 
 def contents(own: Bins, declared: Any, layout: ReleaseLayout) -> dict[str, str]:

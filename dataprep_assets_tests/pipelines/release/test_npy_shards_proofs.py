@@ -16,8 +16,8 @@ from dataprep_assets.pipelines.release.layout import Cut, ReleaseLayout
 from dataprep_assets.pipelines.release.npy_shard import shard_artifact
 from dataprep_assets.pipelines.release.npy_shards import planned_shards
 from dataprep_assets.pipelines.release.order import StreamOrder
-from dataprep_assets_tests.pipelines.planted_faults import poke
 from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins
+from dataprep_assets_tests.pipelines.release.planted_faults import poke
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from dataprep_assets.orchestration import checks
 from dataprep_assets.pipelines.release import order
 from dataprep_assets.serving.release import locate
-from dataprep_assets_tests.pipelines.planted_faults import edit_receipt, flip_byte
+from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
 from dataprep_assets_tests.pipelines.release.release_project import (
     LENGTH,
     ReleaseProject,

@@ -16,7 +16,7 @@ from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, shard_artifa
 from dataprep_assets.pipelines.release.npy_shards_proofs import SHARD_PROOFS
 from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS, publish_release
 from dataprep_assets.serving.release import MANIFEST, locate
-from dataprep_assets_tests.pipelines.planted_faults import edit_receipt, flip_byte
+from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
 from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins
 
 SHARD = "train_000000"

@@ -15,7 +15,7 @@ from dataprep_assets.pipelines.tasks.contract import shipped_contracts
 from dataprep_assets.pipelines.tasks.loader import load_as_trainer
 from dataprep_assets.pipelines.tasks.migration import Migrated, migrate_task
 from dataprep_assets.pipelines.tasks.record import NAME
-from dataprep_assets_tests.pipelines.planted_faults import edit_receipt
+from dataprep_assets_tests.faults.edits import edit_receipt
 from dataprep_assets_tests.pipelines.tasks.trees import (
     COUNTS,
     TASKS,

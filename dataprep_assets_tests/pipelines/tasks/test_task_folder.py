@@ -11,9 +11,9 @@ import pytest
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.pipelines.tasks.contract import shipped_contracts
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER
-from dataprep_assets_tests.pipelines.outcomes import failure_of
 from dataprep_assets_tests.pipelines.tasks.migrations import ALL, Migration, evaluations, failed, migration, rows
 from dataprep_assets_tests.pipelines.tasks.trees import TASKS, edit, project, put
+from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED, LAYOUT, VERSIONS
 
 

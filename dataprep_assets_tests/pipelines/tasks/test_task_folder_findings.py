@@ -14,7 +14,6 @@ import pytest
 from dataprep_assets.pipelines.tasks.contract import shipped_contracts
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER
 from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS, proofs_for
-from dataprep_assets_tests.pipelines.outcomes import failure_of
 from dataprep_assets_tests.pipelines.tasks.migrations import (
     ALL,
     Migration,
@@ -24,6 +23,7 @@ from dataprep_assets_tests.pipelines.tasks.migrations import (
     rows,
 )
 from dataprep_assets_tests.pipelines.tasks.trees import drop, edit, project, put
+from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.sample.make_sample_tasks import LAYOUT
 
 NAMES = {proof.name for proof in TASK_PROOFS}
