@@ -8,7 +8,6 @@ cohort. What a directory of shards must know of them (rows and payload bytes of 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.execution.processes import Meter, report
@@ -16,6 +15,7 @@ from dataprep_assets.execution.shards import run_shards
 from dataprep_assets.formats import array_record, example, tfrecord
 from dataprep_assets.formats.tfrecord import ShardCount
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -23,33 +23,52 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.token_bins import ShardResult
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_cohorts import NAME as PACKED
-from dataprep_assets.pipelines.notes.packed_cohorts import in_split, packed_paths
+from dataprep_assets.pipelines.notes.packed_cohorts import (
+    PACKED_COHORTS,
+    PackedCohortsFacts,
+    RowFacts,
+    in_split,
+    packed_paths,
+)
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
 from dataprep_assets.pipelines.notes.privacy import unquoting
 
-__all__ = ["NAMES", "SHARED_FACTS", "ShardsWork", "build_cohort_shards", "build_shards", "shard_names", "shards_works"]
+__all__ = [
+    "COHORT_SHARDS",
+    "CohortShardsFacts",
+    "ShardsWork",
+    "SplitShards",
+    "build_cohort_shards",
+    "build_shards",
+    "row_ledger",
+    "shard_names",
+    "shards_key",
+    "shards_works",
+]
 
 VERSION = 1
-NAMES: dict[FileFormat, str] = {"tfrecord": "tfrecord_shards", "array_record": "array_record_shards"}
+COHORT_SHARDS: dict[FileFormat, str] = {"tfrecord": "tfrecord_shards", "array_record": "array_record_shards"}
 """Format → name of the artifact."""
-SHARED_FACTS = (
-    "layout",
-    "columns",
-    "row_length",
-    "pad_id",
-    "pad_may_occur",
-    "separator_id",
-    "bos_id",
-    "tokenizer",
-    "vocab_size",
-)
-"""Facts of packed rows that hold for everything made of them."""
+
+
+class SplitShards(Facts):
+    """The shards of one split, in order: rows and payload bytes of each."""
+
+    shard_lengths: list[int]
+    payload_bytes: list[int]
+
+
+class CohortShardsFacts(RowFacts):
+    """What the receipt of a cohort's shards tells."""
+
+    format: FileFormat
+    rows_per_shard: int
+    splits: dict[str, SplitShards]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardsWork:
-    """The shards of one cohort to have."""
+    """The shards of one cohort to build."""
 
     artifact: Artifact
     packed: Artifact
@@ -68,12 +87,15 @@ class ShardsWork:
 def shards_works(
     notes: NotesDeclaration, store: ArtifactStore, months: Iterable[str], format: FileFormat = "tfrecord"
 ) -> list[ShardsWork]:
-    """The work of the given months. A month whose packed cohort is not there fails alone, when it is built."""
+    """The work of the given months of ``notes``, in one format.
+
+    A month whose packed cohort is not in ``store`` fails alone, when its shards are built.
+    """
     chosen = list(months)
-    packed = [notes.artifact(PACKED, month) for month in chosen]
+    packed = [notes.artifact(PACKED_COHORTS, month) for month in chosen]
     return [
         ShardsWork(
-            artifact=notes.artifact(NAMES[format], month),
+            artifact=notes.artifact(COHORT_SHARDS[format], month),
             packed=artifact,
             store=store,
             notes=notes,
@@ -86,8 +108,8 @@ def shards_works(
 
 
 def shards_key(notes: NotesDeclaration, format: FileFormat, packed: Receipt) -> str:
-    """The key of the shards of this packed cohort."""
-    shared = {name: packed.facts[name] for name in SHARED_FACTS} | {"tokenizer_sha256": packed.inputs["tokenizer"]}
+    """The key of the shards in ``format`` of the cohort of ``notes`` whose receipt is ``packed``."""
+    shared = RowFacts.of(packed).to_json() | {"tokenizer_sha256": packed.inputs["tokenizer"]}
     asked = [format, notes.rows_per_shard, list(notes.splits)]
     return digest_value(["notes_shards", VERSION, asked, shared, packed.content])
 
@@ -95,13 +117,13 @@ def shards_key(notes: NotesDeclaration, format: FileFormat, packed: Receipt) -> 
 def build_shards(
     works: Sequence[ShardsWork], *, workers: int, on_progress: Callable[[Meter, int], None] | None = None
 ) -> Iterator[ShardResult]:
-    """Have the shards of all cohorts; as `packed_cohorts.build_packed_cohorts`."""
+    """Build the shards of all ``works``; ``workers``, ``on_progress`` and errors as of `build_packed_cohorts`."""
     silent = any(work.sensitive for work in works)
     return run_shards(works, build_cohort_shards, workers=workers, on_progress=on_progress, silent=silent)
 
 
 def build_cohort_shards(work: ShardsWork) -> tuple[Receipt, bool]:
-    """Have the shards of one cohort, in this process: the receipt, and whether the one that was there is current."""
+    """Build the shards of one cohort unless they are current. Returns the receipt and whether it was reused."""
     with unquoting(work.month):
         packed = work.store.require(work.packed)
 
@@ -113,7 +135,7 @@ def build_cohort_shards(work: ShardsWork) -> tuple[Receipt, bool]:
 
 
 def shard_names(notes: NotesDeclaration, split: str, month: str, total: int, format: FileFormat) -> list[str]:
-    """The files of a cohort's shards in an artifact, in order."""
+    """The ``total`` shards in ``format`` of a ``split`` of a month of ``notes``, in order, relative to the artifact."""
     splits = tuple(notes.splits)
     names = [tfrecord.shard_name(month, index, total) for index in range(total)]
     if format == "array_record":
@@ -122,31 +144,35 @@ def shard_names(notes: NotesDeclaration, split: str, month: str, total: int, for
 
 
 def _write(work: ShardsWork, packed: Receipt, staged: Path) -> Written:
-    paths = packed_paths(work.notes, work.month)
+    paths, facts = packed_paths(work.notes, work.month), PackedCohortsFacts.of(packed)
     directory = work.store.local(work.packed, [path.rows for path in paths.values()])
-    splits: dict[str, Any] = {}
+    splits: dict[str, SplitShards] = {}
     rows = 0
     for split, path in paths.items():
         found = _write_split(work, directory / path.rows, split, staged)
-        if sum(count.records for count in found) != packed.facts["splits"][split]["rows"]:
+        if sum(count.records for count in found) != facts.splits[split].rows:
             raise IntegrityError(
                 f"{work.packed}: split {split} has other rows than its receipt says. Materialize packed_cohorts again"
             )
-        splits[split] = {
-            "shard_lengths": [count.records for count in found],
-            "payload_bytes": [count.payload_bytes for count in found],
-        }
+        splits[split] = SplitShards(
+            shard_lengths=[count.records for count in found],
+            payload_bytes=[count.payload_bytes for count in found],
+        )
         rows += sum(count.records for count in found)
     return Written(
-        inputs={PACKED: packed.content, "tokenizer": packed.inputs["tokenizer"]},
-        facts={name: packed.facts[name] for name in SHARED_FACTS}
-        | {"format": work.format, "rows_per_shard": work.notes.rows_per_shard, "splits": splits},
+        inputs={PACKED_COHORTS: packed.content, "tokenizer": packed.inputs["tokenizer"]},
+        facts=CohortShardsFacts(
+            **RowFacts.of(packed).model_dump(),
+            format=work.format,
+            rows_per_shard=work.notes.rows_per_shard,
+            splits=splits,
+        ),
         ledger=row_ledger(rows, [packed.ledger]),
     )
 
 
 def row_ledger(rows: int, packed: Iterable[Ledger | None]) -> Ledger:
-    """The books of something that holds packed rows, each row a document: their tokens and range of ids."""
+    """The ledger of an artifact that holds packed rows, each row a document: their tokens and range of ids."""
     of = Ledger.total(ledger for ledger in packed if ledger is not None)
     return Ledger(rows_in=rows, documents=rows, tokens=of.tokens, min_id=of.min_id, max_id=of.max_id)
 

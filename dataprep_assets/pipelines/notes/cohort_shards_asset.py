@@ -9,9 +9,9 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.orchestration.dataset import CPU_POOL, SHARDS_PER_RUN, DatasetAssets, worker_count
 from dataprep_assets.orchestration.shards import OnProgress, report_work
 from dataprep_assets.pipelines.corpus.token_bins import ShardResult
-from dataprep_assets.pipelines.notes.cohort_shards import NAMES, build_shards, shards_works
+from dataprep_assets.pipelines.notes.cohort_shards import COHORT_SHARDS, CohortShardsFacts, build_shards, shards_works
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_cohorts import NAME as PACKED
+from dataprep_assets.pipelines.notes.packed_cohorts import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.packed_cohorts_asset import cohort_partitions
 from resources import StorageResource
 
@@ -22,8 +22,8 @@ def cohort_shards_asset(dataset: DatasetAssets, notes: NotesDeclaration, format:
     """Write the rows of each cohort as shards of at most `rows_per_shard` examples."""
 
     @dg.asset(
-        key=dataset.key(NAMES[format]),
-        deps=[dataset.key(PACKED)],
+        key=dataset.key(COHORT_SHARDS[format]),
+        deps=[dataset.key(PACKED_COHORTS)],
         partitions_def=cohort_partitions(notes),
         backfill_policy=dg.BackfillPolicy.multi_run(SHARDS_PER_RUN),
         pool=CPU_POOL,
@@ -37,12 +37,13 @@ def cohort_shards_asset(dataset: DatasetAssets, notes: NotesDeclaration, format:
             return build_shards(works, workers=workers, on_progress=on_progress)
 
         yield from report_work(
-            context, dataset, NAMES[format], store, start, workers=workers, describe=_described, noun="cohort"
+            context, dataset, COHORT_SHARDS[format], store, start, workers=workers, describe=_described, noun="cohort"
         )
 
     return cohort_shards
 
 
 def _described(_: str, receipt: Receipt) -> Mapping[str, Any]:
-    lengths = [rows for split in receipt.facts["splits"].values() for rows in split["shard_lengths"]]
+    splits = CohortShardsFacts.of(receipt).splits
+    lengths = [rows for split in splits.values() for rows in split.shard_lengths]
     return {"shards": dg.MetadataValue.int(len(lengths)), "rows": dg.MetadataValue.int(sum(lengths))}

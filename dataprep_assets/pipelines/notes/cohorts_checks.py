@@ -16,22 +16,15 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.checks import checks_of, of_all_partitions
 from dataprep_assets.orchestration.dataset import DatasetAssets, worker_count
 from dataprep_assets.pipelines.corpus.engine_certificate_checks import engine_certificate_checks
-from dataprep_assets.pipelines.notes.cohort_shards import NAMES as SHARDS
-from dataprep_assets.pipelines.notes.cohort_shards import shards_works
+from dataprep_assets.pipelines.notes.cohort_shards import COHORT_SHARDS, shards_works
 from dataprep_assets.pipelines.notes.cohort_shards_proofs import SHARD_PROOFS, prove_cohort_shards
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration, ReplayDeclaration
 from dataprep_assets.pipelines.notes.engine_certificate import load_certificate
-from dataprep_assets.pipelines.notes.packed_cohorts import NAME as PACKED
-from dataprep_assets.pipelines.notes.packed_cohorts import cohort_works
+from dataprep_assets.pipelines.notes.packed_cohorts import PACKED_COHORTS, cohort_works
 from dataprep_assets.pipelines.notes.packed_cohorts_proofs import COHORT_PROOFS, prove_cohort
-from dataprep_assets.pipelines.notes.tfds_directory import NAMES as DIRECTORIES
-from dataprep_assets.pipelines.notes.tfds_directory_proofs import (
-    COMBINED_PROOFS,
-    DIRECTORY_PROOFS,
-    VIRTUAL_PROOFS,
-    prove_combined,
-    prove_directory,
-)
+from dataprep_assets.pipelines.notes.replay_proofs import COMBINED_PROOFS, VIRTUAL_PROOFS, prove_combined
+from dataprep_assets.pipelines.notes.tfds_directory import DIRECTORIES
+from dataprep_assets.pipelines.notes.tfds_directory_proofs import DIRECTORY_PROOFS, prove_directory
 from resources import StorageResource
 
 W = TypeVar("W", bound=Work)
@@ -61,7 +54,7 @@ def cohorts_checks(dataset: DatasetAssets, notes: NotesDeclaration) -> Sequence[
 
 def packed_cohorts_checks(dataset: DatasetAssets, notes: NotesDeclaration) -> dg.AssetChecksDefinition:
     """The checks of `<dataset>/packed_cohorts`."""
-    return _of_all_months(dataset, notes, PACKED, COHORT_PROOFS, cohort_works, prove_cohort)
+    return _of_all_months(dataset, notes, PACKED_COHORTS, COHORT_PROOFS, cohort_works, prove_cohort)
 
 
 def cohort_shards_checks(
@@ -69,7 +62,7 @@ def cohort_shards_checks(
 ) -> dg.AssetChecksDefinition:
     """The checks of the shards in one format."""
     works = partial(shards_works, format=format)
-    return _of_all_months(dataset, notes, SHARDS[format], SHARD_PROOFS, works, prove_cohort_shards)
+    return _of_all_months(dataset, notes, COHORT_SHARDS[format], SHARD_PROOFS, works, prove_cohort_shards)
 
 
 def _of_all_months(

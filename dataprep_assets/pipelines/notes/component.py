@@ -13,16 +13,15 @@ from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.dataset import DatasetAssets, Step, partition_range
 from dataprep_assets.orchestration.scaffold import CombinedCohortsScaffolder, PackedCohortsScaffolder
 from dataprep_assets.pipelines.corpus.engine_certificate_asset import engine_certificate_asset
-from dataprep_assets.pipelines.notes.cohort_shards import NAMES as SHARDS
+from dataprep_assets.pipelines.notes.cohort_shards import COHORT_SHARDS
 from dataprep_assets.pipelines.notes.cohort_shards_asset import cohort_shards_asset
 from dataprep_assets.pipelines.notes.cohorts_checks import cohorts_checks, combined_cohorts_checks
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
 from dataprep_assets.pipelines.notes.engine_certificate import build_engine_certificate, load_certificate
-from dataprep_assets.pipelines.notes.packed_cohorts import NAME as PACKED
+from dataprep_assets.pipelines.notes.packed_cohorts import PACKED_COHORTS, PackedCohortsFacts
 from dataprep_assets.pipelines.notes.packed_cohorts_asset import packed_cohorts_asset
 from dataprep_assets.pipelines.notes.status import stale, stale_replay, sweep_dataset, sweep_replay
-from dataprep_assets.pipelines.notes.tfds_directory import NAMES as DIRECTORIES
-from dataprep_assets.pipelines.notes.tfds_directory import maxtext_settings
+from dataprep_assets.pipelines.notes.tfds_directory import DIRECTORIES, maxtext_settings
 from dataprep_assets.pipelines.notes.tfds_directory_asset import combined_directory_asset, tfds_directory_asset
 
 
@@ -66,8 +65,8 @@ class PackedCohorts(DatasetComponent):
         """The certificate, then all cohorts as one range, then the directories."""
         key, months = self.assets.key, self.declaration.months.expected
         yield Step("engine certificate", [key("engine_certificate")])
-        shards = [key(SHARDS[format]) for format in self.declaration.formats]
-        yield Step(f"{len(months)} cohorts packed and sharded", [key(PACKED), *shards], partition_range(months))
+        shards = [key(COHORT_SHARDS[format]) for format in self.declaration.formats]
+        yield Step(f"{len(months)} cohorts packed and sharded", [key(PACKED_COHORTS), *shards], partition_range(months))
         yield Step("directories", [key(DIRECTORIES[format]) for format in self.declaration.formats])
 
     def stale(self, store: ArtifactStore) -> Iterator[str]:
@@ -83,11 +82,12 @@ class PackedCohorts(DatasetComponent):
     def summary(self, store: ArtifactStore) -> list[str]:
         notes = self.declaration
         months = notes.months.expected
-        packed = [r for r in store.receipts([notes.artifact(PACKED, m) for m in months]) if r is not None]
-        patients = sum(r.facts["patients"] for r in packed)
+        packed = [r for r in store.receipts([notes.artifact(PACKED_COHORTS, m) for m in months]) if r is not None]
+        facts = [PackedCohortsFacts.of(r) for r in packed]
+        patients = sum(f.patients for f in facts)
         documents = sum(r.ledger.documents for r in packed if r.ledger)
         tokens = sum(r.ledger.tokens for r in packed if r.ledger)
-        rows = sum(split["rows"] for r in packed for split in r.facts["splits"].values())
+        rows = sum(split.rows for f in facts for split in f.splits.values())
         settings = maxtext_settings(notes, store, notes.formats[0])
         return [
             f"{len(packed):,} of {len(months):,} cohorts, {patients:,} patients",

@@ -67,7 +67,7 @@ def _key(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, Path]])
 def build_engine_certificate(notes: NotesDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
     """Certify the fastest engine that loads the tokenizer, on a sample of these notes, and commit the certificate.
 
-    Returns the receipt, and whether the certificate that was there still holds.
+    Returns the receipt and whether it was reused.
     """
     bundle = load_bundle(notes.tokenizer)
     sample = _sampled(notes)
@@ -96,7 +96,7 @@ def build_engine_certificate(notes: NotesDeclaration, store: ArtifactStore) -> t
 
 
 def _texts(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, Path]]) -> Iterator[str]:
-    """Headers and notes. What cannot be read is skipped: refusing it is the packed cohorts' affair."""
+    """Headers and notes. A cohort that cannot be read is skipped here and refused when it is packed."""
     fields, template, key = notes.cohorts.fields, notes.header_template(), notes.patient_key.load()
     for month, (file, path) in sample.items():
         found = read_notes(file.reader(path), fields, template, key=key, month=month)
@@ -171,7 +171,11 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
 
 
 def pad_id(notes: NotesDeclaration, bundle: TokenizerBundle, stream: StreamPlan) -> int:
-    """The declared pad id. ConfigError when it is not in the vocabulary, or may occur in documents undeclared."""
+    """The pad id that ``notes`` declare, looked up in ``bundle``, the tokenizer.
+
+    Raises ConfigError when it is not in the vocabulary; and, unless `may_occur` is declared, when documents encoded by
+    ``stream`` can hold it.
+    """
     pad = notes.pad
     found = bundle.token(pad.token, key="pad.token").id if pad.token is not None else pad.id
     assert found is not None

@@ -29,28 +29,31 @@ from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceErr
 from dataprep_assets.execution.processes import Meter, report
 from dataprep_assets.execution.shards import run_shards
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.packing.algorithms import pack
-from dataprep_assets.packing.next_fit import concat_then_split
-from dataprep_assets.packing.splitting import SplitRule, split, without_room
 from dataprep_assets.pipelines.corpus.token_bins import ShardResult
 from dataprep_assets.pipelines.notes.cohort_source import CohortFile, list_cohorts, no_file
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.declaration import Layout, NotesDeclaration
 from dataprep_assets.pipelines.notes.engine_certificate import NotesPlan, load_certificate, notes_plan
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsWriter, RowBlock
 from dataprep_assets.pipelines.notes.privacy import unquoting
-from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Dropped
-from dataprep_assets.pipelines.notes.spool import Books, Spool, fill_spool
+from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
+from dataprep_assets.pipelines.notes.row_layout import RowLayout, lay_out
+from dataprep_assets.pipelines.notes.spool import DropCounter, Spool, fill_spool
 
 __all__ = [
-    "NAME",
+    "PACKED_COHORTS",
     "QUARANTINE",
     "CohortWork",
+    "PackedCohortsFacts",
     "PackedPaths",
+    "PackedSplit",
+    "RowFacts",
+    "SplitTokens",
     "build_packed_cohort",
     "build_packed_cohorts",
     "cohort_key",
@@ -60,11 +63,64 @@ __all__ = [
 ]
 
 VERSION = 1
-NAME = "packed_cohorts"
+PACKED_COHORTS = "packed_cohorts"
+"""Name of the artifact."""
 QUARANTINE = "quarantine.jsonl"
 PATIENTS = "patients.bin"
 _SPOOL = "spool.tokens"
-Int64 = NDArray[np.int64]
+
+
+class RowFacts(Facts):
+    """What holds for packed rows and for everything made of them."""
+
+    layout: Layout
+    columns: list[str]
+    row_length: int
+    pad_id: int
+    pad_may_occur: bool
+    separator_id: int
+    bos_id: int | None
+    tokenizer: str
+    vocab_size: int
+
+
+class SplitTokens(Facts):
+    """Where the tokens of a split's notes went: `in_rows` is their sum less `truncated` plus what is repeated."""
+
+    in_documents: int
+    truncated: int
+    repeated_headers: int
+    overlap: int
+    in_rows: int
+
+    @property
+    def balance(self) -> int:
+        """Tokens that the rows must hold; `in_rows` where none was lost."""
+        return self.in_documents - self.truncated + self.repeated_headers + self.overlap
+
+
+class PackedSplit(Facts):
+    """The counts of one split of a cohort. `fill` is the share of positions that hold tokens."""
+
+    rows: int
+    segments: int
+    documents: int
+    patients: int
+    tokens: SplitTokens
+    padding: int
+    fill: float
+    truncated_documents: int
+
+
+class PackedCohortsFacts(RowFacts):
+    """What the receipt of a packed cohort tells."""
+
+    certificate: dict[str, Any]
+    packing: dict[str, Any]
+    long_notes: dict[str, Any]
+    patients: int
+    patients_without_notes: int
+    splits: dict[str, PackedSplit]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +133,7 @@ class PackedPaths:
 
 
 def in_split(splits: Sequence[str], split: str, name: str) -> str:
-    """The path of a split's file in an artifact: at the top where `train` is the only split."""
+    """The path in an artifact of a split's file called ``name``: at the top where ``splits`` is `train` alone."""
     return name if tuple(splits) == ("train",) else f"{split}/{name}"
 
 
@@ -104,7 +160,7 @@ def read_patients(path: Path) -> NDArray[np.void]:
 
 @dataclass(frozen=True, kw_only=True)
 class CohortWork:
-    """One cohort to have. `file` is None where the source has none, which fails this cohort alone."""
+    """One cohort to pack. `file` is None where the source has none, which fails this cohort alone."""
 
     artifact: Artifact
     store: ArtifactStore = field(repr=False)
@@ -124,7 +180,11 @@ class CohortWork:
 
 
 def cohort_works(notes: NotesDeclaration, store: ArtifactStore, months: Iterable[str]) -> list[CohortWork]:
-    """The work of the given months. ConfigError for a month that is not declared; errors of `list_cohorts`."""
+    """The work of the given months, in their order.
+
+    ConfigError for a month that ``notes`` does not declare; MissingArtifactError when the engine certificate is not in
+    ``store``; the errors of `list_cohorts`.
+    """
     plan = notes_plan(notes, load_certificate(notes, store))
     files = list_cohorts(notes)
     expected = set(notes.months.expected)
@@ -133,29 +193,37 @@ def cohort_works(notes: NotesDeclaration, store: ArtifactStore, months: Iterable
         if month not in expected:
             raise ConfigError(f"{notes.dataset}: {month} is not one of its months")
         works.append(
-            CohortWork(artifact=notes.artifact(NAME, month), store=store, plan=plan, month=month, file=files.get(month))
+            CohortWork(
+                artifact=notes.artifact(PACKED_COHORTS, month),
+                store=store,
+                plan=plan,
+                month=month,
+                file=files.get(month),
+            )
         )
     return works
 
 
 def cohort_key(plan: NotesPlan, month: str, sha256: str) -> str:
-    """The key of a packed cohort whose source file has this digest."""
+    """The key of a month's packed cohort, packed by this plan from a file whose SHA-256 is ``sha256``."""
     return digest_value(["packed_cohorts", VERSION, month, plan.key_parts(), sha256])
 
 
 def build_packed_cohorts(
     works: Sequence[CohortWork], *, workers: int, on_progress: Callable[[Meter, int], None] | None = None
 ) -> Iterator[ShardResult]:
-    """Have all cohorts, several at a time; yields each as soon as it is verified, built or failed.
+    """Build the ``works`` that are not current, several at a time; yields each once it is verified, built or failed.
 
-    The bytes do not depend on the number of workers. WorkerDiedError when a worker dies; what is finished is committed.
+    The bytes do not depend on the number of ``workers``. ``on_progress`` is called while they work.
+
+    Raises WorkerDiedError when a worker dies; the cohorts that it finished are committed.
     """
     silent = any(work.sensitive for work in works)
     return run_shards(works, build_packed_cohort, workers=workers, on_progress=on_progress, silent=silent)
 
 
 def build_packed_cohort(work: CohortWork) -> tuple[Receipt, bool]:
-    """Have one cohort, in this process: its receipt, and whether the one that was there is current."""
+    """Build one cohort unless it is current, in this process. Returns its receipt and whether it was reused."""
     if work.file is None:
         raise no_file([work.month])
     file = work.file
@@ -171,61 +239,30 @@ def build_packed_cohort(work: CohortWork) -> tuple[Receipt, bool]:
         )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Layout:
-    """Rows as ranges of the spool, in row order: each segment is its first range and then its second.
-
-    ``documents``: int64, the notes that are in the rows. ``offsets``: the first segment of each row, from 0.
-    """
-
-    documents: Int64
-    first_starts: Int64
-    first_lengths: Int64
-    second_starts: Int64
-    second_lengths: Int64
-    offsets: Int64
-    truncated: int = 0
-    truncated_documents: int = 0
-
-    def blocks(self, spool: Spool, rows: int) -> Iterator[RowBlock]:
-        """The rows, up to ``rows`` at a time."""
-        for start in range(0, self.offsets.size - 1, rows):
-            offsets = self.offsets[start : start + rows + 1]
-            chosen = slice(offsets[0], offsets[-1])
-            lengths = np.stack([self.first_lengths[chosen], self.second_lengths[chosen]], axis=1).ravel()
-            starts = np.stack([self.first_starts[chosen], self.second_starts[chosen]], axis=1).ravel()
-            some = lengths > 0
-            yield RowBlock(
-                tokens=spool.tokens(starts[some], lengths[some]).astype(np.int32),
-                segments=self.first_lengths[chosen] + self.second_lengths[chosen],
-                offsets=offsets - offsets[0],
-            )
-
-
 class _Cohort:
     """Writes one cohort's files into its staging directory."""
 
     def __init__(self, work: CohortWork, staged: Path) -> None:
         self._plan, self._notes, self._month, self._staged = work.plan, work.plan.notes, work.month, staged
-        self._books = Books(work.plan, work.month)
+        self._drops = DropCounter(work.plan, work.month)
         self._low, self._high = 1 << 32, -1
 
     def write(self, file: CohortFile, path: Path, sha256: str) -> Written:
         reader = file.reader(path)
         spooled = self._staged / _SPOOL
-        spool = fill_spool(self._plan, reader, spooled, self._books, month=self._month, report=report)
+        spool = fill_spool(self._plan, reader, spooled, self._drops, month=self._month, report=report)
         if reader.sha256 != sha256:
             raise CorruptSourceError(f"{self._month}: its file changed while it was read; run it again")
-        layouts = [self._layout(spool, index) for index in range(len(self._notes.splits))]
-        rows_in = len(spool) + sum(self._books.dropped.values()) - self._books.dropped["header_too_long"]
-        self._books.check_budget(rows_in)
+        layouts = [lay_out(self._notes, spool, index, self._drops) for index in range(len(self._notes.splits))]
+        rows_in = len(spool) + sum(self._drops.dropped.values()) - self._drops.dropped["header_too_long"]
+        self._drops.check_budget(rows_in)
         splits = {
             name: self._write_split(spool, layout, name)
             for name, layout in zip(self._notes.splits, layouts, strict=True)
         }
         spooled.unlink()
-        if self._books.quarantine:
-            lines = b"".join(canonical_json(place) + b"\n" for place in self._books.quarantine)
+        if self._drops.quarantine:
+            lines = b"".join(canonical_json(position) + b"\n" for position in self._drops.quarantine)
             (self._staged / QUARANTINE).write_bytes(lines)
         ledger = self._ledger(spool, layouts, splits, rows_in, reader.bytes_read)
         ledger.balance(self._month)
@@ -236,52 +273,7 @@ class _Cohort:
             ledger=ledger,
         )
 
-    def _layout(self, spool: Spool, index: int) -> _Layout:
-        chosen = np.flatnonzero(spool.splits == index)
-        dates = spool.dates[chosen] if self._notes.order == "date" else np.zeros_like(chosen)
-        documents = chosen[np.lexsort((chosen, dates, spool.patients[chosen]))]
-        if self._notes.layout == "unpacked" or self._notes.packing.algorithm == "concat_then_split":
-            return self._concatenated(spool, documents)
-        return self._packed(spool, documents, self._notes.packing.algorithm)
-
-    def _concatenated(self, spool: Spool, documents: Int64) -> _Layout:
-        lengths = (spool.headers + spool.bodies)[documents]
-        segments = concat_then_split(lengths, self._notes.capacity)
-        nothing = np.zeros_like(segments.starts)
-        return _Layout(
-            documents=documents,
-            first_starts=spool.starts[documents][segments.items] + segments.starts,
-            first_lengths=segments.stops - segments.starts,
-            second_starts=nothing,
-            second_lengths=nothing,
-            offsets=segments.offsets,
-        )
-
-    def _packed(self, spool: Spool, documents: Int64, algorithm: Any) -> _Layout:
-        long_notes, capacity = self._notes.long_notes, self._notes.capacity
-        rule = SplitRule(rule=long_notes.rule, row_length=capacity, overlap=long_notes.overlap)
-        refused = without_room(spool.headers[documents], spool.bodies[documents], rule)
-        for at in documents[refused].tolist():
-            place = (int(spool.records[at]), int(spool.numbers[at]), -1)
-            self._books.drop(Dropped(*place, "header_too_long"))
-        documents = np.delete(documents, refused)
-        headers, bodies = spool.headers[documents], spool.bodies[documents]
-        chunks = split(headers, bodies, rule)
-        bins = pack(chunks.lengths, capacity, algorithm, seed=self._notes.packing.seed)
-        of = chunks.documents[bins.items]
-        starts = spool.starts[documents][of]
-        return _Layout(
-            documents=documents,
-            first_starts=starts,
-            first_lengths=headers[of] * chunks.with_header[bins.items],
-            second_starts=starts + headers[of] + chunks.starts[bins.items],
-            second_lengths=(chunks.stops - chunks.starts)[bins.items],
-            offsets=bins.offsets,
-            truncated=int(chunks.dropped.sum()),
-            truncated_documents=int(np.count_nonzero(chunks.dropped)),
-        )
-
-    def _write_split(self, spool: Spool, layout: _Layout, name: str) -> dict[str, Any]:
+    def _write_split(self, spool: Spool, layout: RowLayout, name: str) -> PackedSplit:
         shape, paths = self._plan.shape, packed_paths(self._notes, self._month)[name]
         for path in (paths.jsonl, paths.rows):
             (self._staged / path).parent.mkdir(exist_ok=True)
@@ -291,7 +283,7 @@ class _Cohort:
             PackedRowsWriter(self._staged / paths.rows, shape) as file,
         ):
             for block in layout.blocks(spool, shape.batch_rows):
-                self._look_at(block)
+                self._require_valid(block)
                 file.write(block)
                 columns = block.columns(shape)
                 for row in range(len(block)):
@@ -301,20 +293,20 @@ class _Cohort:
                 tokens += block.tokens.size
         patients = sorted({spool.digests[at] for at in np.unique(spool.patients[layout.documents]).tolist()})
         (self._staged / paths.patients).write_bytes(b"".join(patients))
-        books = self._tokens(spool, layout, name, tokens)
         positions = rows * shape.row_length
-        return {
-            "rows": rows,
-            "segments": layout.first_lengths.size,
-            "documents": layout.documents.size,
-            "patients": len(patients),
-            "tokens": books,
-            "padding": positions - tokens,
-            "fill": round(tokens / positions, 6) if positions else 1.0,
-            "truncated_documents": layout.truncated_documents,
-        }
+        return PackedSplit(
+            rows=rows,
+            segments=layout.first_lengths.size,
+            documents=layout.documents.size,
+            patients=len(patients),
+            tokens=self._tokens(spool, layout, name, tokens),
+            padding=positions - tokens,
+            fill=round(tokens / positions, 6) if positions else 1.0,
+            truncated_documents=layout.truncated_documents,
+        )
 
-    def _look_at(self, block: RowBlock) -> None:
+    def _require_valid(self, block: RowBlock) -> None:
+        """FormatError for a reserved pad id among the tokens; else widens the range of ids by theirs."""
         if not self._notes.pad.may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):
             raise FormatError(
                 f"{self._month}: a note holds the pad id {self._plan.shape.pad_id}; choose another, or declare "
@@ -324,36 +316,42 @@ class _Cohort:
             self._low = min(self._low, int(block.tokens.min()))
             self._high = max(self._high, int(block.tokens.max()))
 
-    def _tokens(self, spool: Spool, layout: _Layout, name: str, in_rows: int) -> dict[str, int]:
+    def _tokens(self, spool: Spool, layout: RowLayout, name: str, in_rows: int) -> SplitTokens:
         """Where the tokens went; IntegrityError when the rows do not hold those of the notes."""
         headers = int(spool.headers[layout.documents].sum())
         bodies = int(spool.bodies[layout.documents].sum())
+        repeated = overlap = 0
         if layout.second_lengths.any():
             repeated = int(layout.first_lengths.sum()) - headers
             overlap = int(layout.second_lengths.sum()) - (bodies - layout.truncated)
-        else:
-            repeated = overlap = 0
-        books = {
-            "in_documents": headers + bodies,
-            "truncated": layout.truncated,
-            "repeated_headers": repeated,
-            "overlap": overlap,
-            "in_rows": in_rows,
-        }
-        if in_rows != headers + bodies - layout.truncated + repeated + overlap or min(repeated, overlap) < 0:
-            raise IntegrityError(f"{self._month}: split {name}: its tokens do not balance: {books}. This is a bug")
-        return books
+        tokens = SplitTokens(
+            in_documents=headers + bodies,
+            truncated=layout.truncated,
+            repeated_headers=repeated,
+            overlap=overlap,
+            in_rows=in_rows,
+        )
+        if in_rows != tokens.balance or min(repeated, overlap) < 0:
+            raise IntegrityError(
+                f"{self._month}: split {name}: its tokens do not balance: {tokens.to_json()}. This is a bug"
+            )
+        return tokens
 
     def _ledger(
-        self, spool: Spool, layouts: Sequence[_Layout], splits: Mapping[str, Any], rows_in: int, source_bytes: int
+        self,
+        spool: Spool,
+        layouts: Sequence[RowLayout],
+        splits: Mapping[str, PackedSplit],
+        rows_in: int,
+        source_bytes: int,
     ) -> Ledger:
         kept = np.concatenate([layout.documents for layout in layouts])
         truncated = sum(layout.truncated_documents for layout in layouts)
         return Ledger(
             rows_in=rows_in,
             documents=int(kept.size),
-            dropped=dict(sorted((reason, count) for reason, count in self._books.dropped.items() if count)),
-            tokens=sum(split["tokens"]["in_rows"] for split in splits.values()),
+            dropped=dict(sorted((reason, count) for reason, count in self._drops.dropped.items() if count)),
+            tokens=sum(split.tokens.in_rows for split in splits.values()),
             separators=int(kept.size) - truncated,
             literal_separators=spool.literal_separators,
             special_literals=spool.special_literals,
@@ -373,22 +371,22 @@ class _Cohort:
             "cohorts.fields, or name the month in months.allow_empty"
         )
 
-    def _facts(self, spool: Spool, splits: Mapping[str, Any]) -> dict[str, Any]:
+    def _facts(self, spool: Spool, splits: Mapping[str, PackedSplit]) -> PackedCohortsFacts:
         plan = self._plan
-        return {
-            "layout": self._notes.layout,
-            "columns": list(plan.shape.columns),
-            "row_length": plan.shape.row_length,
-            "pad_id": plan.shape.pad_id,
-            "pad_may_occur": self._notes.pad.may_occur,
-            "separator_id": plan.stream.separator_id,
-            "bos_id": plan.stream.bos_id,
-            "tokenizer": plan.tokenizer,
-            "vocab_size": plan.vocab_size,
-            "certificate": plan.stream.certificate,
-            "packing": self._notes.packing.model_dump(),
-            "long_notes": self._notes.long_notes.model_dump(),
-            "patients": spool.patients_seen,
-            "patients_without_notes": spool.patients_without_notes,
-            "splits": dict(splits),
-        }
+        return PackedCohortsFacts(
+            layout=self._notes.layout,
+            columns=list(plan.shape.columns),
+            row_length=plan.shape.row_length,
+            pad_id=plan.shape.pad_id,
+            pad_may_occur=self._notes.pad.may_occur,
+            separator_id=plan.stream.separator_id,
+            bos_id=plan.stream.bos_id,
+            tokenizer=plan.tokenizer,
+            vocab_size=plan.vocab_size,
+            certificate=dict(plan.stream.certificate),
+            packing=self._notes.packing.model_dump(),
+            long_notes=self._notes.long_notes.model_dump(),
+            patients=spool.patients_seen,
+            patients_without_notes=spool.patients_without_notes,
+            splits=dict(splits),
+        )

@@ -10,7 +10,12 @@ from dataprep_assets.orchestration.dataset import CPU_POOL, SHARDS_PER_RUN, Data
 from dataprep_assets.orchestration.shards import OnProgress, report_work
 from dataprep_assets.pipelines.corpus.token_bins import ShardResult
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_cohorts import NAME, build_packed_cohorts, cohort_works
+from dataprep_assets.pipelines.notes.packed_cohorts import (
+    PACKED_COHORTS,
+    PackedCohortsFacts,
+    build_packed_cohorts,
+    cohort_works,
+)
 from resources import StorageResource
 
 
@@ -23,7 +28,7 @@ def packed_cohorts_asset(dataset: DatasetAssets, notes: NotesDeclaration) -> dg.
     """Render, tokenize, split, pack and pad the notes of each cohort; one that fails holds up no other."""
 
     @dg.asset(
-        key=dataset.key(NAME),
+        key=dataset.key(PACKED_COHORTS),
         deps=[dataset.key("engine_certificate")],
         partitions_def=cohort_partitions(notes),
         backfill_policy=dg.BackfillPolicy.multi_run(SHARDS_PER_RUN),
@@ -38,7 +43,7 @@ def packed_cohorts_asset(dataset: DatasetAssets, notes: NotesDeclaration) -> dg.
             return build_packed_cohorts(works, workers=workers, on_progress=on_progress)
 
         yield from report_work(
-            context, dataset, NAME, store, start, workers=workers, describe=_described, noun="cohort"
+            context, dataset, PACKED_COHORTS, store, start, workers=workers, describe=_described, noun="cohort"
         )
 
     return packed_cohorts
@@ -46,15 +51,15 @@ def packed_cohorts_asset(dataset: DatasetAssets, notes: NotesDeclaration) -> dg.
 
 def _described(_: str, receipt: Receipt) -> Mapping[str, Any]:
     """Counts of patients and rows, and how full the rows are."""
-    facts = receipt.facts
+    facts = PackedCohortsFacts.of(receipt)
     shown: dict[str, Any] = {
-        "patients": dg.MetadataValue.int(facts["patients"]),
-        "patients_without_notes": dg.MetadataValue.int(facts["patients_without_notes"]),
-        "row_length": dg.MetadataValue.int(facts["row_length"]),
-        "layout": dg.MetadataValue.text(facts["layout"]),
+        "patients": dg.MetadataValue.int(facts.patients),
+        "patients_without_notes": dg.MetadataValue.int(facts.patients_without_notes),
+        "row_length": dg.MetadataValue.int(facts.row_length),
+        "layout": dg.MetadataValue.text(facts.layout),
     }
-    rows = sum(split["rows"] for split in facts["splits"].values())
+    rows = sum(split.rows for split in facts.splits.values())
     shown["rows"] = dg.MetadataValue.int(rows)
     if rows and receipt.ledger is not None:
-        shown["fill"] = dg.MetadataValue.float(round(receipt.ledger.tokens / (rows * facts["row_length"]), 5))
+        shown["fill"] = dg.MetadataValue.float(round(receipt.ledger.tokens / (rows * facts.row_length), 5))
     return shown

@@ -15,34 +15,44 @@ share is refused: it would be there twice without anyone having asked.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats.example import Column
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Part
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.notes.cohort_shards import SHARED_FACTS
 from dataprep_assets.pipelines.notes.declaration import ReplayDeclaration, ReplaySource
+from dataprep_assets.pipelines.notes.packed_cohorts import RowFacts
+from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance, write_provenance
 from dataprep_assets.pipelines.notes.tfds_directory import (
-    NAMES,
-    PROVENANCE,
+    DIRECTORIES,
     Directory,
-    ShardOrigin,
+    DirectoryFacts,
+    DirectorySplit,
     link_shards,
-    read_provenance,
-    write_provenance,
 )
 
-__all__ = ["BUILDER_DIRECTORIES", "GRAIN_MIXTURE", "build_replay", "interleaved", "replay_key", "weighted"]
+__all__ = [
+    "BUILDER_DIRECTORIES",
+    "GRAIN_MIXTURE",
+    "CombinedFacts",
+    "SourceShare",
+    "build_replay",
+    "interleaved",
+    "replay_key",
+    "weighted",
+]
 
 VERSION = 1
 GRAIN_MIXTURE = "grain_mixture.json"
@@ -50,11 +60,28 @@ BUILDER_DIRECTORIES = "builder_directories.json"
 _EQUAL = ("columns", "row_length", "pad_id", "layout", "format")
 
 
+class SourceShare(Facts):
+    """A source's rows in one split of a combination, their share of the split, and the share that was wanted."""
+
+    rows: int
+    share: float
+    wanted: float
+
+
+class CombinedFacts(DirectoryFacts):
+    """What the receipt of a combination tells. `shares` is split → source → its share, absent in a virtual one."""
+
+    mode: str
+    sources: list[str]
+    shares: Mapping[str, Mapping[str, SourceShare]] = Field(default_factory=dict)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Source:
     declared: ReplaySource
     artifact: Artifact
     receipt: Receipt
+    facts: DirectoryFacts
 
     @property
     def tokenizer(self) -> str:
@@ -67,20 +94,20 @@ def _sources(replay: ReplayDeclaration, store: ArtifactStore) -> list[_Source]:
     MissingArtifactError for one that is not there, ConfigError for one without a declared split, IntegrityError naming
     what is not the same for all.
     """
-    artifacts = [Artifact(dataset=source.dataset, name=NAMES[replay.format]) for source in replay.sources]
+    artifacts = [Artifact(dataset=source.dataset, name=DIRECTORIES[replay.format]) for source in replay.sources]
     receipts = store.receipts(artifacts)
     if missing := [str(a) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is None]:
         raise MissingArtifactError(f"{replay.dataset}: not there: {', '.join(missing)}. Materialize them first")
     found = [
-        _Source(declared=declared, artifact=artifact, receipt=receipt)
+        _Source(declared=declared, artifact=artifact, receipt=receipt, facts=DirectoryFacts.of(receipt))
         for declared, artifact, receipt in zip(replay.sources, artifacts, receipts, strict=True)
         if receipt is not None
     ]
     first = found[0]
     for source in found:
-        if source.receipt.facts.get("mode") == "virtual":
+        if source.facts.mode == "virtual":
             raise ConfigError(f"{replay.dataset}: {source.artifact} is virtual: it has no shards to combine")
-        wrong = [name for name in _EQUAL if source.receipt.facts[name] != first.receipt.facts[name]]
+        wrong = [name for name in _EQUAL if getattr(source.facts, name) != getattr(first.facts, name)]
         wrong += ["tokenizer"] if source.tokenizer != first.tokenizer else []
         if wrong:
             shown = "; ".join(f"{name} {_value(source, name)}, not {_value(first, name)}" for name in wrong)
@@ -88,13 +115,13 @@ def _sources(replay: ReplayDeclaration, store: ArtifactStore) -> list[_Source]:
                 f"{replay.dataset}: {source.artifact} cannot be combined with {first.artifact}: it has {shown}. "
                 "Build all sources with the same settings"
             )
-        if lacking := [split for split in replay.splits if split not in source.receipt.facts["splits"]]:
+        if lacking := [split for split in replay.splits if split not in source.facts.splits]:
             raise ConfigError(f"{replay.dataset}: {source.artifact} has no split {', '.join(lacking)}")
     return found
 
 
 def _value(source: _Source, name: str) -> str:
-    return source.tokenizer[:12] if name == "tokenizer" else str(source.receipt.facts[name])
+    return source.tokenizer[:12] if name == "tokenizer" else str(getattr(source.facts, name))
 
 
 def replay_key(replay: ReplayDeclaration, store: ArtifactStore) -> str:
@@ -112,7 +139,7 @@ def _key(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_Sou
 
 
 def build_replay(replay: ReplayDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
-    """Have the combination: its receipt, and whether the one that was there is current.
+    """Build the combination unless it is current. Returns its receipt and whether it was reused.
 
     Errors of missing or unequal sources name them; ConfigError when whole shards cannot come within the tolerance of
     the declared weights; IntegrityError when two sources share a shard.
@@ -124,7 +151,7 @@ def build_replay(replay: ReplayDeclaration, store: ArtifactStore) -> tuple[Recei
         _require_distinct(replay, splits)
         return (_write_virtual if replay.mode == "virtual" else _write_shards)(replay, store, sources, splits, staged)
 
-    artifact = replay.artifact(NAMES[replay.format])
+    artifact = replay.artifact(DIRECTORIES[replay.format])
     return ensure(artifact, store, _key(replay, store, sources), write, replay.verify)
 
 
@@ -133,10 +160,9 @@ Shards = list[ShardOrigin]
 
 def _shards(store: ArtifactStore, source: _Source, split: str) -> Shards:
     """A source's shards of a split, in its order, as parts of its artifact."""
-    receipt = source.receipt
     provenance = read_provenance(store.local(source.artifact, [PROVENANCE]) / PROVENANCE)
     return [
-        replace(origin, part=Part(source.artifact, receipt.file(f"{receipt.facts['directory']}/{name}")))
+        replace(origin, part=Part(source.artifact, source.receipt.file(f"{source.facts.directory}/{name}")))
         for name, origin in provenance[split]
     ]
 
@@ -161,7 +187,7 @@ def _write_shards(
     splits: dict[str, list[Shards]],
     staged: Path,
 ) -> Written:
-    first = sources[0].receipt
+    first = sources[0].facts
     chosen, shares = {}, {}
     for split, shards in splits.items():
         ordered, shares[split] = _ordered(replay, split, shards)
@@ -171,14 +197,20 @@ def _write_shards(
         description=replay.description,
         version=replay.tfds_version,
         format=replay.format,
-        columns=tuple(Column(name=name, length=first.facts["row_length"]) for name in first.facts["columns"]),
+        columns=tuple(Column(name=name, length=first.row_length) for name in first.columns),
         splits=chosen,
     )
     joined = link_shards(staged, store, directory)
     rows = sum(split.rows for split in directory.info().splits)
     return Written(
         inputs=_inputs(sources),
-        facts=_facts(replay, sources) | directory.facts() | {"shares": shares},
+        facts=CombinedFacts(
+            **_shared(replay, sources),
+            directory=directory.path,
+            version=directory.version,
+            splits=directory.counts(),
+            shares=shares,
+        ),
         ledger=Ledger(rows_in=rows, documents=rows),
         joined=joined,
     )
@@ -188,12 +220,14 @@ def _inputs(sources: Sequence[_Source]) -> dict[str, str]:
     return {s.declared.dataset: s.receipt.content for s in sources} | {"tokenizer": sources[0].tokenizer}
 
 
-def _facts(replay: ReplayDeclaration, sources: Sequence[_Source]) -> dict[str, Any]:
-    shared = {name: sources[0].receipt.facts[name] for name in SHARED_FACTS}
-    return shared | {"mode": replay.mode, "sources": [source.declared.dataset for source in sources]}
+def _shared(replay: ReplayDeclaration, sources: Sequence[_Source]) -> dict[str, Any]:
+    """The facts that every mode has."""
+    rows = RowFacts.of(sources[0].receipt).model_dump()
+    names = [source.declared.dataset for source in sources]
+    return rows | {"format": replay.format, "mode": replay.mode, "sources": names}
 
 
-def _ordered(replay: ReplayDeclaration, split: str, shards: list[Shards]) -> tuple[Shards, dict[str, Any]]:
+def _ordered(replay: ReplayDeclaration, split: str, shards: list[Shards]) -> tuple[Shards, dict[str, SourceShare]]:
     """The shards of a split in their order, and each source's rows and shares."""
     names = [source.dataset for source in replay.sources]
     whole = sum(_rows(s) for s in shards)
@@ -207,7 +241,7 @@ def _ordered(replay: ReplayDeclaration, split: str, shards: list[Shards]) -> tup
         shards = weighted(shards, wanted)
     total = sum(_rows(s) for s in shards)
     shares = {
-        name: {"rows": _rows(s), "share": round(_rows(s) / total, 6), "wanted": round(want, 6)}
+        name: SourceShare(rows=_rows(s), share=round(_rows(s) / total, 6), wanted=round(want, 6))
         for name, s, want in zip(names, shards, wanted, strict=True)
     }
     for name, s, want in zip(names, shards, wanted, strict=True):
@@ -281,7 +315,7 @@ def _write_virtual(
     splits: dict[str, list[Shards]],
     staged: Path,
 ) -> Written:
-    places = [f"{store.place(source.artifact)}/{source.receipt.facts['directory']}" for source in sources]
+    places = [f"{store.place(source.artifact)}/{source.facts.directory}" for source in sources]
     for split, shards in splits.items():
         weights = [s.weight if s.weight is not None else _rows(o) for s, o in zip(replay.sources, shards, strict=True)]
         if replay.format == "array_record" and split == replay.splits[0]:
@@ -306,12 +340,13 @@ def _write_virtual(
     }
     write_provenance(staged, names)
     rows = sum(_rows(o) for shards in splits.values() for o in shards)
-    totals = {
-        split: {"rows": sum(map(_rows, shards)), "shards": sum(map(len, shards))} for split, shards in splits.items()
+    counts = {
+        split: DirectorySplit(rows=sum(map(_rows, shards)), shards=sum(map(len, shards)))
+        for split, shards in splits.items()
     }
     return Written(
         inputs=_inputs(sources),
-        facts=_facts(replay, sources) | {"format": replay.format, "splits": totals},
+        facts=CombinedFacts(**_shared(replay, sources), splits=counts),
         ledger=Ledger(rows_in=rows, documents=rows),
     )
 

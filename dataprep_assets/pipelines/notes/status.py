@@ -5,17 +5,14 @@ from collections.abc import Iterator
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.pipelines.notes.cohort_shards import NAMES as SHARDS
-from dataprep_assets.pipelines.notes.cohort_shards import shards_key
+from dataprep_assets.pipelines.notes.cohort_shards import COHORT_SHARDS, shards_key
 from dataprep_assets.pipelines.notes.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
 from dataprep_assets.pipelines.notes.engine_certificate import certificate_key, load_certificate, notes_plan
-from dataprep_assets.pipelines.notes.packed_cohorts import NAME as PACKED
-from dataprep_assets.pipelines.notes.packed_cohorts import cohort_key
+from dataprep_assets.pipelines.notes.packed_cohorts import PACKED_COHORTS, cohort_key
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.replay import replay_key
-from dataprep_assets.pipelines.notes.tfds_directory import NAMES as DIRECTORIES
-from dataprep_assets.pipelines.notes.tfds_directory import directory_key
+from dataprep_assets.pipelines.notes.tfds_directory import DIRECTORIES, directory_key
 
 __all__ = ["stale", "stale_replay", "sweep_dataset", "sweep_replay"]
 
@@ -44,7 +41,7 @@ def _stale_months(notes: NotesDeclaration, store: ArtifactStore) -> Iterator[str
     plan = notes_plan(notes, load_certificate(notes, store))
     files = list_cohorts(notes)
     for month in notes.months.expected:
-        packed = notes.artifact(PACKED, month)
+        packed = notes.artifact(PACKED_COHORTS, month)
         receipt = None
         if month in files:
             path = files[month].fetch()
@@ -55,7 +52,7 @@ def _stale_months(notes: NotesDeclaration, store: ArtifactStore) -> Iterator[str
             yield str(packed)
             continue
         for format in notes.formats:
-            shards = notes.artifact(SHARDS[format], month)
+            shards = notes.artifact(COHORT_SHARDS[format], month)
             if store.current(shards, shards_key(notes, format, receipt), notes.verify) is None:
                 yield str(shards)
 
@@ -73,7 +70,7 @@ def stale_replay(replay: ReplayDeclaration, store: ArtifactStore) -> Iterator[st
 
 def sweep_dataset(notes: NotesDeclaration, store: ArtifactStore) -> None:
     """Remove what killed runs left beside the artifacts of a dataset of which nothing is stale."""
-    partitioned = [PACKED, *(SHARDS[format] for format in notes.formats)]
+    partitioned = [PACKED_COHORTS, *(COHORT_SHARDS[format] for format in notes.formats)]
     artifacts = [notes.artifact(name, month) for name in partitioned for month in notes.months.expected]
     artifacts += [notes.artifact(name) for name in ("engine_certificate", *(DIRECTORIES[f] for f in notes.formats))]
     store.sweep(artifacts)

@@ -1,9 +1,9 @@
 """Builds the directory that TFDS reads: the shards of all cohorts in month order under their global names.
 
 The artifact holds ``<dataset>/<version>/`` with the shards (the same files under other names), `dataset_info.json` and
-`features.json`, so that the artifact's own place is a `data_dir` for `tfds.builder("<dataset>:<version>")`; and beside
-it `provenance.json`, which says for every shard what it was made of. ArrayRecord files are in an artifact of their own:
-TFDS reads one format from one directory.
+`features.json`, so that the artifact's own place is a `data_dir` for `tfds.builder("<dataset>:<version>")`; and
+beside it `provenance.json`, the origin of every shard. ArrayRecord files are in an artifact of their own: TFDS reads
+one format from one directory.
 
 Refused: a month that is missing, shards that were made with other settings or from older rows, and patients who are in
 several cohorts.
@@ -11,11 +11,9 @@ several cohorts.
 Entry points: `build_tfds_directory`; `Directory`, `link_shards` for combinations; `maxtext_settings`.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,58 +21,65 @@ from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactE
 from dataprep_assets.formats import tfds
 from dataprep_assets.formats.example import Column
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.engine_certificate import load_bundle
-from dataprep_assets.pipelines.notes.cohort_shards import NAMES as SHARDS
-from dataprep_assets.pipelines.notes.cohort_shards import SHARED_FACTS, row_ledger, shard_names
+from dataprep_assets.pipelines.notes.cohort_shards import COHORT_SHARDS, CohortShardsFacts, row_ledger, shard_names
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_cohorts import NAME as PACKED
-from dataprep_assets.pipelines.notes.packed_cohorts import packed_paths, read_patients
+from dataprep_assets.pipelines.notes.packed_cohorts import PACKED_COHORTS, RowFacts, packed_paths, read_patients
 from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.provenance import ShardOrigin, write_provenance
 
 __all__ = [
-    "NAMES",
-    "PROVENANCE",
+    "DIRECTORIES",
     "Directory",
-    "ShardOrigin",
+    "DirectoryFacts",
+    "DirectorySplit",
+    "TfdsDirectoryFacts",
     "build_tfds_directory",
     "directory_key",
     "link_shards",
     "maxtext_settings",
-    "read_provenance",
     "version_in_metadata",
 ]
 
 VERSION = 1
-NAMES: dict[FileFormat, str] = {"tfrecord": "tfds_directory", "array_record": "array_record_directory"}
+DIRECTORIES: dict[FileFormat, str] = {"tfrecord": "tfds_directory", "array_record": "array_record_directory"}
 """Format → name of the artifact."""
-PROVENANCE = "provenance.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShardOrigin:
-    """Where a shard of a directory comes from: the file of another artifact that has the same bytes.
+class DirectorySplit(Facts):
+    """The counts of one split."""
 
-    `dataset` and `partition` name what it was packed from (the cohort's month), `repeat` counts from 0 the times that
-    it was there before. `part` is None in a record that was read back.
+    rows: int
+    shards: int
+
+
+class DirectoryFacts(RowFacts):
+    """What the receipt of every directory tells, of one dataset or of several combined.
+
+    `directory` and `version` are absent in a virtual combination, which has no shards; `mode` in the directory of one
+    dataset.
     """
 
-    dataset: str
-    partition: str
-    source_shard: str
-    rows: int
-    payload_bytes: int
-    sha256: str
-    repeat: int = 0
-    part: Part | None = None
+    format: FileFormat
+    splits: dict[str, DirectorySplit]
+    directory: str | None = None
+    version: str | None = None
+    mode: str | None = None
 
-    def to_json(self, shard: str) -> dict[str, Any]:
-        """One entry of `provenance.json`."""
-        names = ("dataset", "partition", "source_shard", "rows", "payload_bytes", "sha256", "repeat")
-        return {"shard": shard, **{name: getattr(self, name) for name in names}}
+
+class TfdsDirectoryFacts(DirectoryFacts):
+    """What the receipt of one dataset's directory tells."""
+
+    directory: str
+    version: str
+    months: int
+    patients: int
+    patients_in_several_cohorts: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +116,11 @@ class Directory:
             ),
         )
 
-    def facts(self) -> dict[str, Any]:
-        """What a receipt says of it."""
-        splits = {split.name: {"rows": split.rows, "shards": len(split.shard_lengths)} for split in self.info().splits}
-        return {"directory": self.path, "version": self.version, "format": self.format, "splits": splits}
+    def counts(self) -> dict[str, DirectorySplit]:
+        """Split → its rows and shards."""
+        return {
+            split.name: DirectorySplit(rows=split.rows, shards=len(split.shard_lengths)) for split in self.info().splits
+        }
 
 
 def version_in_metadata(version: str) -> str:
@@ -123,7 +129,11 @@ def version_in_metadata(version: str) -> str:
 
 
 def link_shards(staged: Path, store: ArtifactStore, directory: Directory) -> tuple[Joined, ...]:
-    """Write a directory into the staging directory of its artifact: shards linked, metadata and provenance written."""
+    """Write a directory into the staging directory of its artifact: shards linked, metadata and provenance written.
+
+    ``staged`` is the staging directory, ``store`` holds the shards; every origin in ``directory`` must have its `part`.
+    Returns the linked files for `Written`.
+    """
     info = directory.info()
     where = staged / directory.path
     where.mkdir(parents=True)
@@ -139,28 +149,12 @@ def link_shards(staged: Path, store: ArtifactStore, directory: Directory) -> tup
     return tuple(joined)
 
 
-def write_provenance(staged: Path, splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Write `provenance.json`: split → entries of its shards, in order."""
-    (staged / PROVENANCE).write_text(json.dumps({"splits": splits}, indent=1, sort_keys=True) + "\n")
-
-
-def read_provenance(path: Path) -> dict[str, list[tuple[str, ShardOrigin]]]:
-    """Split → name and origin of each shard, of a `provenance.json`. IntegrityError when it is not one."""
-    try:
-        splits = json.loads(path.read_bytes())["splits"]
-        return {
-            split: [(e["shard"], ShardOrigin(**{k: v for k, v in e.items() if k != "shard"})) for e in entries]
-            for split, entries in splits.items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise IntegrityError(f"{path}: not a provenance file. Materialize its artifact again") from None
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Month:
     month: str
     shards: Artifact
     receipt: Receipt
+    facts: CohortShardsFacts
     packed: Artifact
     packed_receipt: Receipt
 
@@ -168,8 +162,8 @@ class _Month:
 def _months(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -> list[_Month]:
     """Every declared month, in order. MissingArtifactError naming the ones that are not there."""
     months = notes.months.expected
-    shards = [notes.artifact(SHARDS[format], month) for month in months]
-    packed = [notes.artifact(PACKED, month) for month in months]
+    shards = [notes.artifact(COHORT_SHARDS[format], month) for month in months]
+    packed = [notes.artifact(PACKED_COHORTS, month) for month in months]
     found = []
     missing = []
     receipts = zip(months, shards, store.receipts(shards), packed, store.receipts(packed), strict=True)
@@ -178,13 +172,20 @@ def _months(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -
             missing.append(month)
         else:
             found.append(
-                _Month(month=month, shards=artifact, receipt=receipt, packed=rows, packed_receipt=rows_receipt)
+                _Month(
+                    month=month,
+                    shards=artifact,
+                    receipt=receipt,
+                    facts=CohortShardsFacts.of(receipt),
+                    packed=rows,
+                    packed_receipt=rows_receipt,
+                )
             )
     if missing:
         shown = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
         raise MissingArtifactError(
             f"{notes.dataset}: {len(missing)} of {len(months)} months are not there: {shown}. Materialize these "
-            f"partitions of packed_cohorts and {SHARDS[format]} first"
+            f"partitions of packed_cohorts and {COHORT_SHARDS[format]} first"
         )
     _require_same(notes, found)
     return found
@@ -198,19 +199,17 @@ def _require_same(notes: NotesDeclaration, months: Sequence[_Month]) -> None:
         "rows_per_shard": notes.rows_per_shard,
         "tokenizer": load_bundle(notes.tokenizer).digest,
     }
-    first = {name: months[0].receipt.facts[name] for name in SHARED_FACTS}
+    first = RowFacts.of(months[0].receipt)
     for found in months:
-        facts, receipt = found.receipt.facts, found.receipt
-        if receipt.inputs[PACKED] != found.packed_receipt.content:
+        facts, receipt = found.facts, found.receipt
+        if receipt.inputs[PACKED_COHORTS] != found.packed_receipt.content:
             raise IntegrityError(
                 f"{found.shards}: made of older rows than packed_cohorts has now. Materialize it again"
             )
-        has = {name: facts[name] for name in declared if name != "tokenizer"} | {
-            "tokenizer": receipt.inputs["tokenizer"]
-        }
-        wrong = [name for name, value in declared.items() if has[name] != value]
-        wrong += [name for name, value in first.items() if facts[name] != value]
-        if wrong or facts["splits"].keys() != notes.splits.keys():
+        stored = facts.model_dump() | {"tokenizer": receipt.inputs["tokenizer"]}
+        wrong = [name for name, value in declared.items() if stored[name] != value]
+        wrong += [name for name in RowFacts.model_fields if getattr(facts, name) != getattr(first, name)]
+        if wrong or facts.splits.keys() != notes.splits.keys():
             raise IntegrityError(
                 f"{found.shards}: made with another {', '.join(wrong) or 'set of splits'} than is declared now, or "
                 f"than {months[0].month} has. Materialize packed_cohorts and its shards again: only stale ones "
@@ -219,7 +218,10 @@ def _require_same(notes: NotesDeclaration, months: Sequence[_Month]) -> None:
 
 
 def directory_key(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> str:
-    """The key of the directory of the shards as they are now; raises as `build_tfds_directory` does."""
+    """The key of the directory of ``notes``, in one format, of the shards as they are in ``store`` now.
+
+    Raises as `build_tfds_directory` does.
+    """
     return _key(notes, _months(notes, store, format), format)
 
 
@@ -232,10 +234,11 @@ def _key(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) 
 def build_tfds_directory(
     notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord"
 ) -> tuple[Receipt, bool]:
-    """Have the directory: its receipt, and whether the one that was there is current.
+    """Build the directory in ``format`` unless it is current. Returns its receipt and whether it was reused.
 
-    MissingArtifactError naming missing months; IntegrityError for shards that do not belong together and, unless
-    declared otherwise, for patients in several cohorts; ConfigError for a split without a row.
+    Raises MissingArtifactError naming the months that are not in ``store``; IntegrityError for shards that do not
+    belong together and, unless ``notes`` allow it, for patients in several cohorts; ConfigError for a split without a
+    row and for a format that is not declared.
     """
     if format not in notes.formats:
         raise ConfigError(f"{notes.dataset}: format {format} is not among the declared {list(notes.formats)}")
@@ -249,18 +252,24 @@ def build_tfds_directory(
         in_shards = sum(m.receipt.ledger.documents for m in months if m.receipt.ledger is not None)
         if rows != in_shards:
             raise IntegrityError(f"{notes.dataset}: {rows} rows of {in_shards} in its shards. This is a bug")
-        shared = {name: months[0].receipt.facts[name] for name in SHARED_FACTS}
         return Written(
             inputs={m.month: m.receipt.content for m in months} | {"tokenizer": months[0].receipt.inputs["tokenizer"]},
-            facts=shared
-            | directory.facts()
-            | {"months": len(months), "patients": patients, "patients_in_several_cohorts": several},
+            facts=TfdsDirectoryFacts(
+                **RowFacts.of(months[0].receipt).model_dump(),
+                directory=directory.path,
+                version=directory.version,
+                format=format,
+                splits=directory.counts(),
+                months=len(months),
+                patients=patients,
+                patients_in_several_cohorts=several,
+            ),
             ledger=row_ledger(rows, (m.receipt.ledger for m in months)),
             joined=joined,
         )
 
     with unquoting(notes.dataset):
-        return ensure(notes.artifact(NAMES[format]), store, _key(notes, months, format), write, notes.verify)
+        return ensure(notes.artifact(DIRECTORIES[format]), store, _key(notes, months, format), write, notes.verify)
 
 
 def _directory(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> Directory:
@@ -278,8 +287,7 @@ def _directory(notes: NotesDeclaration, months: Sequence[_Month], format: FileFo
 
 
 def _origins(notes: NotesDeclaration, month: _Month, split: str, format: FileFormat) -> list[ShardOrigin]:
-    facts = month.receipt.facts["splits"][split]
-    lengths, sizes = facts["shard_lengths"], facts["payload_bytes"]
+    lengths, sizes = month.facts.splits[split].shard_lengths, month.facts.splits[split].payload_bytes
     origins = []
     for name, rows, payload_bytes in zip(
         shard_names(notes, split, month.month, len(lengths), format), lengths, sizes, strict=True
@@ -313,19 +321,19 @@ def _patients(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[_M
         among = [found.month for found, here in zip(months, of_month, strict=True) if np.isin(here, twice).any()]
         shown = ", ".join(among[:8]) + (", …" if len(among) > 8 else "")
         raise IntegrityError(
-            f"{notes.dataset}: {twice.size} patients are in several cohorts, in {len(among)} months: {shown}. Mend the "
-            "source, or declare `duplicate_patients: allow`"
+            f"{notes.dataset}: {twice.size} patients are in several cohorts, in {len(among)} months: {shown}. Correct "
+            "the source, or declare `duplicate_patients: allow`"
         )
     return int(distinct.size), int(twice.size)
 
 
 def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> dict[str, str]:
-    """What to pass to MaxText to train on this directory, by its option names.
+    """The options of MaxText that train on the directory of ``notes`` in ``format`` in ``store``: name → value.
 
     Prepacked rows need a loader that passes the stored columns through: stock pipelines take one column and compute the
     rest again, as one segment a row. For these, only the settings that such a loader shares are given.
     """
-    place = store.place(notes.artifact(NAMES[format]))
+    place = store.place(notes.artifact(DIRECTORIES[format]))
     shards = f"{place}/{notes.dataset}/{notes.tfds_version}"
     common = {"max_target_length": str(notes.row_length), "tokenize_train_data": "False", "packing": "False"}
     if format == "array_record":

@@ -7,10 +7,16 @@ import dagster as dg
 
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.orchestration.dataset import DatasetAssets, result, table
-from dataprep_assets.pipelines.notes.cohort_shards import NAMES as SHARDS
+from dataprep_assets.pipelines.notes.cohort_shards import COHORT_SHARDS
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration, ReplayDeclaration
 from dataprep_assets.pipelines.notes.replay import build_replay
-from dataprep_assets.pipelines.notes.tfds_directory import NAMES, build_tfds_directory, maxtext_settings
+from dataprep_assets.pipelines.notes.tfds_directory import (
+    DIRECTORIES,
+    DirectoryFacts,
+    TfdsDirectoryFacts,
+    build_tfds_directory,
+    maxtext_settings,
+)
 from resources import StorageResource
 
 _DESCRIPTIONS: dict[FileFormat, str] = {
@@ -23,29 +29,29 @@ def tfds_directory_asset(dataset: DatasetAssets, notes: NotesDeclaration, format
     """Name the shards of all cohorts as TFDS wants them and describe them; refuses gaps and duplicates."""
 
     @dg.asset(
-        key=dataset.key(NAMES[format]),
-        deps=[dataset.key(SHARDS[format])],
+        key=dataset.key(DIRECTORIES[format]),
+        deps=[dataset.key(COHORT_SHARDS[format])],
         **dataset.common({"tensorflow", "file"}, _DESCRIPTIONS[format]),
     )
     def tfds_directory(context: dg.AssetExecutionContext, storage: StorageResource) -> dg.MaterializeResult[Any]:
         store = dataset.store(storage)
         receipt, reused = build_tfds_directory(notes, store, format)
-        settings = maxtext_settings(notes, store, format)
+        facts, settings = TfdsDirectoryFacts.of(receipt), maxtext_settings(notes, store, format)
         extra = {
             **_counts(receipt),
-            "months": receipt.facts["months"],
-            "patients": receipt.facts["patients"],
-            "patients_in_several_cohorts": receipt.facts["patients_in_several_cohorts"],
+            "months": facts.months,
+            "patients": facts.patients,
+            "patients_in_several_cohorts": facts.patients_in_several_cohorts,
             "maxtext": dg.MetadataValue.md("```\n" + " ".join(f"{k}={v}" for k, v in settings.items()) + "\n```"),
         }
-        return result(receipt, store.place(notes.artifact(NAMES[format])), reused, extra)
+        return result(receipt, store.place(notes.artifact(DIRECTORIES[format])), reused, extra)
 
     return tfds_directory
 
 
 def combined_directory_asset(dataset: DatasetAssets, replay: ReplayDeclaration) -> dg.AssetsDefinition:
     """Combine the directories of several datasets, shard by shard."""
-    name = NAMES[replay.format]
+    name = DIRECTORIES[replay.format]
 
     @dg.asset(
         key=dataset.key(name),
@@ -61,6 +67,6 @@ def combined_directory_asset(dataset: DatasetAssets, replay: ReplayDeclaration) 
 
 
 def _counts(receipt: Receipt) -> Mapping[str, Any]:
-    splits = receipt.facts.get("splits", {})
-    rows = [{"split": name, **{k: v for k, v in of.items() if isinstance(v, int)}} for name, of in splits.items()]
+    splits = DirectoryFacts.of(receipt).splits
+    rows = [{"split": name, "rows": of.rows, "shards": of.shards} for name, of in splits.items()]
     return {"splits": table(rows)} if rows else {}

@@ -32,7 +32,10 @@ _NEEDED = ("tensorflow", "tensorflow_datasets")
 
 
 def read_with_tfds(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
-    """Whether TFDS opens the directory and reads its rows in file order; a warning where it is not installed."""
+    """Let TFDS open the directory of shards ``where`` and read its rows in file order; a warning without TFDS.
+
+    ``dataset`` and ``version`` are the names that `tfds.builder` finds it by, ``format`` that of its shards.
+    """
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         return Finding(
             passed=False,

@@ -8,7 +8,7 @@ import pytest
 from dataprep_assets.formats import array_record, tfrecord
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohort_shards import NAMES, ShardsWork, shards_works
+from dataprep_assets.pipelines.notes.cohort_shards import COHORT_SHARDS, ShardsWork, shards_works
 from dataprep_assets.pipelines.notes.cohort_shards_proofs import SHARD_PROOFS, prove_cohort_shards
 from dataprep_assets.pipelines.notes.declaration import FileFormat
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
@@ -113,5 +113,5 @@ def test_shards_of_older_rows_and_missing_rows_are_told(tmp_path: Path) -> None:
     (work.store.directory(work.packed) / "receipt.json").unlink()
     found = prove_cohort_shards(work)
     assert failed(found) == set(SHARD_PROOFS)
-    assert NAMES["tfrecord"] == work.artifact.name
+    assert COHORT_SHARDS["tfrecord"] == work.artifact.name
     assert "packed_cohorts" in found["rows_valid"].summary

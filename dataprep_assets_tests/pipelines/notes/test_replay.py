@@ -12,6 +12,7 @@ from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactE
 from dataprep_assets.formats import tfds
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
 from dataprep_assets.pipelines.notes.replay import (
     BUILDER_DIRECTORIES,
     GRAIN_MIXTURE,
@@ -20,7 +21,6 @@ from dataprep_assets.pipelines.notes.replay import (
     weighted,
 )
 from dataprep_assets.pipelines.notes.status import stale_replay
-from dataprep_assets.pipelines.notes.tfds_directory import PROVENANCE, ShardOrigin, read_provenance
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 

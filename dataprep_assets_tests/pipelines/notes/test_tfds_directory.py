@@ -14,11 +14,10 @@ from dataprep_assets.formats.example import Column
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohort_shards import build_cohort_shards, shards_works
 from dataprep_assets.pipelines.notes.packed_cohorts import build_packed_cohort, cohort_works
+from dataprep_assets.pipelines.notes.provenance import PROVENANCE, read_provenance
 from dataprep_assets.pipelines.notes.tfds_directory import (
-    PROVENANCE,
     build_tfds_directory,
     maxtext_settings,
-    read_provenance,
 )
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, rows, written
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
