@@ -19,15 +19,16 @@ from dataprep_assets.errors import DataprepError, FormatError
 from dataprep_assets.formats import array_record, example, tfrecord
 from dataprep_assets.formats.example import Column
 from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.packing.row_defects import find_row_defects
-from dataprep_assets.pipelines.corpus.engine_certificate import load_bundle
-from dataprep_assets.pipelines.notes.cohort_shards import CohortShardsFacts, ShardsWork, SplitShards, shard_names
+from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_cohorts import PACKED_COHORTS, packed_paths
+from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
 from dataprep_assets.pipelines.notes.packed_rows_proofs import token_defects
 from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.sharded_cohort import CohortShardsFacts, ShardedCohort, SplitShards, shard_names
 
 __all__ = [
     "SHARD_PROOFS",
@@ -41,16 +42,18 @@ __all__ = [
     "rows_valid",
 ]
 
-SHARD_PROOFS: Mapping[str, str] = {
-    "files_intact": "Every file has the size and digest of the receipt, and no file is unlisted.",
-    "names_complete": "The files are shards 1 to N of each split, named as their cohort, and nothing else.",
-    "records_intact": "Both checksums of every record are right, and it has the declared columns and lengths.",
-    "lengths_counted": "The rows and payload bytes of each shard, counted, are those of the receipt.",
-    "only_the_last_is_shorter": "Every shard has the declared rows; only the last of a cohort has fewer.",
-    "rows_valid": "Every stored row holds the invariants: segments, positions, labels, padding, ids in the vocabulary.",
-    "equals_packed_rows": "Record for record, the shards are the rows of packed_cohorts as it is now.",
-}
-"""Name of each proof of a cohort's shards, and what it proves."""
+SHARD_PROOFS = (
+    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
+    Proof("names_complete", "The files are shards 1 to N of each split, named as their cohort, and nothing else."),
+    Proof("records_intact", "Both checksums of every record are right, and it has the declared columns and lengths."),
+    Proof("lengths_counted", "The rows and payload bytes of each shard, counted, are those of the receipt."),
+    Proof("only_the_last_is_shorter", "Every shard has the declared rows; only the last of a cohort has fewer."),
+    Proof(
+        "rows_valid",
+        "Every stored row holds the invariants: segments, positions, labels, padding, ids in the vocabulary.",
+    ),
+    Proof("equals_packed_rows", "Record for record, the shards are the rows of packed_cohorts as it is now."),
+)
 
 _REBUILD = "Materialize this partition of the shards again"
 
@@ -167,23 +170,23 @@ def _differences(found: Mapping[str, NDArray[Any]], stored: Mapping[str, NDArray
             yield f"row {int(wrong.argmax())}, column {name}: not that of {PACKED_COHORTS}"
 
 
-def prove_cohort_shards(work: ShardsWork) -> dict[str, Finding]:
+def prove_cohort_shards(cohort: ShardedCohort) -> dict[str, Finding]:
     """Every proof of the shards of one cohort, by name; shards or rows that are missing fail them all."""
     try:
-        with unquoting(work.month):
-            receipt, packed_receipt = work.store.require(work.artifact), work.store.require(work.packed)
+        with unquoting(cohort.month):
+            receipt, packed_receipt = cohort.store.require(cohort.artifact), cohort.store.require(cohort.packed)
             shards = CohortShards(
-                directory=work.store.local(work.artifact),
+                directory=cohort.store.local(cohort.artifact),
                 receipt=receipt,
-                packed=work.store.local(work.packed),
+                packed=cohort.store.local(cohort.packed),
                 packed_receipt=packed_receipt,
-                notes=work.notes,
-                month=work.month,
-                vocab_size=load_bundle(work.notes.tokenizer).vocab_size,
+                notes=cohort.notes,
+                month=cohort.month,
+                vocab_size=load_bundle(cohort.notes.tokenizer).vocab_size,
             )
     except DataprepError as error:  # a receipt that cannot be read is the finding
-        return dict.fromkeys(SHARD_PROOFS, Finding(passed=False, summary=str(error)))
-    with unquoting(work.month):
+        return {proof.name: Finding(passed=False, summary=str(error)) for proof in SHARD_PROOFS}
+    with unquoting(cohort.month):
         return {
             "files_intact": files_intact(shards.directory, shards.receipt, _REBUILD),
             "names_complete": names_complete(shards),

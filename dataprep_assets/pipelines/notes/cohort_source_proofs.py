@@ -14,8 +14,8 @@ import numpy as np
 
 from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.packing.splitting import SplitRule, split
-from dataprep_assets.pipelines.notes.packed_cohorts import packed_paths, read_patients
-from dataprep_assets.pipelines.notes.packed_month import REBUILD, PackedMonth
+from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort
+from dataprep_assets.pipelines.notes.packed_files import packed_paths, read_patients
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
@@ -23,7 +23,7 @@ __all__ = ["notes_recounted", "round_trip"]
 
 
 @judged
-def notes_recounted(packed: PackedMonth) -> Finding:
+def notes_recounted(packed: OpenedCohort) -> Finding:
     """The source as it is now: the same file, with the notes, drops, headers and patients that the receipt has."""
     receipt, ledger, source = packed.receipt, ledger_of(packed.receipt), packed.source
     where = name_of(receipt)
@@ -62,14 +62,14 @@ def notes_recounted(packed: PackedMonth) -> Finding:
     )
 
 
-def _digests(packed: PackedMonth) -> set[bytes]:
+def _digests(packed: OpenedCohort) -> set[bytes]:
     """The keyed digests of all patients in the rows."""
     paths = packed_paths(packed.notes, packed.month).values()
     return {digest.tobytes() for path in paths for digest in read_patients(packed.directory / path.patients)}
 
 
 @judged
-def round_trip(packed: PackedMonth) -> Finding:
+def round_trip(packed: OpenedCohort) -> Finding:
     """Sampled notes, read again from the source, rendered and encoded by the reference, are in their split's rows.
 
     The sample is seeded by the receipt's key, so a failure repeats. Messages name record, note and chunk.
@@ -107,7 +107,7 @@ def _ids(reference: ReferenceEngine, text: str) -> list[int]:
 
 
 def _pieces(
-    packed: PackedMonth, headers: Sequence[list[int]], bodies: Sequence[list[int]]
+    packed: OpenedCohort, headers: Sequence[list[int]], bodies: Sequence[list[int]]
 ) -> tuple[list[bytes], list[tuple[int, int]]]:
     """The bytes (int32) that rows must hold one after another, and the note and chunk of each."""
     if packed.concatenated:

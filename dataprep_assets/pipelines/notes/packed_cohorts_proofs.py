@@ -8,17 +8,19 @@ source again in `cohort_source_proofs`.
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 
 import orjson
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
-from dataprep_assets.pipelines.corpus import token_bins_proofs
+from dataprep_assets.graph.spec import Proof
+from dataprep_assets.pipelines.corpus import round_trip_proofs
+from dataprep_assets.pipelines.corpus.token_shard import TokenBinsFacts
 from dataprep_assets.pipelines.notes.cohort_source_proofs import notes_recounted, round_trip
-from dataprep_assets.pipelines.notes.packed_cohorts import QUARANTINE, CohortWork, packed_paths, read_patients
-from dataprep_assets.pipelines.notes.packed_month import REBUILD, PackedMonth
+from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort
+from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort
+from dataprep_assets.pipelines.notes.packed_files import QUARANTINE, packed_paths, read_patients
 from dataprep_assets.pipelines.notes.packed_rows_proofs import (
     ids_in_vocabulary,
     jsonl_equals_rows,
@@ -34,41 +36,56 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 __all__ = ["COHORT_PROOFS", "certificate_valid", "ledger_balances", "patients_in_their_split", "prove_cohort"]
 
-COHORT_PROOFS: Mapping[str, str] = {
-    "files_intact": "Every file has the size and digest of the receipt, and no file is unlisted.",
-    "ledger_balances": "Notes in = notes kept + notes dropped by reason; what was dropped for a defect has its place.",
-    "rows_valid": "No row is empty or too long; sampled JSON lines have every column, segments, positions and labels.",
-    "ids_in_vocabulary": "Every id is below len(tokenizer), and none is the pad id, recomputed from the file.",
-    "tokens_conserved": "Tokens of the notes, less truncated, plus repeated headers and overlaps, are in the rows.",
-    "separators_match_notes": "One separator ends each note, and one BOS begins it; none is doubled or missing.",
-    "jsonl_equals_rows": "The JSON lines are as many as the columnar rows, and sampled ones are equal.",
-    "certificate_valid": "The engine that encoded the cohort was certified for it.",
-    "notes_recounted": "Read again, the source has the notes, drops by reason, headers and patients of the receipt.",
-    "round_trip": "Sampled notes, rendered and encoded again by the reference, are in the rows of their split.",
-    "patients_in_their_split": "Each patient is in the one split that the keyed digest of the id decides.",
-    "rows_filled": "No two rows would fit into one: padding is what the packing algorithm cannot avoid.",
-}
-"""Name of each proof of a packed cohort, and what it proves."""
+COHORT_PROOFS = (
+    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
+    Proof(
+        "ledger_balances",
+        "Notes in = notes kept + notes dropped by reason; what was dropped for a defect has its place.",
+    ),
+    Proof(
+        "rows_valid",
+        "No row is empty or too long; sampled JSON lines have every column, segments, positions and labels.",
+    ),
+    Proof("ids_in_vocabulary", "Every id is below len(tokenizer), and none is the pad id, recomputed from the file."),
+    Proof(
+        "tokens_conserved", "Tokens of the notes, less truncated, plus repeated headers and overlaps, are in the rows."
+    ),
+    Proof("separators_match_notes", "One separator ends each note, and one BOS begins it; none is doubled or missing."),
+    Proof("jsonl_equals_rows", "The JSON lines are as many as the columnar rows, and sampled ones are equal."),
+    Proof("certificate_valid", "The engine that encoded the cohort was certified for it."),
+    Proof(
+        "notes_recounted", "Read again, the source has the notes, drops by reason, headers and patients of the receipt."
+    ),
+    Proof("round_trip", "Sampled notes, rendered and encoded again by the reference, are in the rows of their split."),
+    Proof("patients_in_their_split", "Each patient is in the one split that the keyed digest of the id decides."),
+    # half-empty rows cost time, nothing else
+    Proof(
+        "rows_filled",
+        "No two rows would fit into one: padding is what the packing algorithm cannot avoid.",
+        blocking=False,
+    ),
+)
+"""All others block: rows would be lost or read wrongly, teach across documents, or leak patients to another split."""
 
 
-def prove_cohort(work: CohortWork) -> dict[str, Finding]:
+def prove_cohort(cohort: PackedCohort) -> dict[str, Finding]:
     """Every proof of one packed cohort, by name; one that is missing or unreadable fails them all."""
     try:
-        with unquoting(work.month):
-            receipt, directory = work.store.require(work.artifact), work.store.local(work.artifact)
-            bundle = TokenizerBundle.load(work.plan.stream.tokenizer)
+        with unquoting(cohort.month):
+            receipt, directory = cohort.store.require(cohort.artifact), cohort.store.local(cohort.artifact)
+            bundle = TokenizerBundle.load(cohort.plan.stream.tokenizer)
     except DataprepError as error:  # a receipt that cannot be read is the finding
-        return dict.fromkeys(COHORT_PROOFS, Finding(passed=False, summary=str(error)))
-    packed = PackedMonth(
+        return {proof.name: Finding(passed=False, summary=str(error)) for proof in COHORT_PROOFS}
+    packed = OpenedCohort(
         directory=directory,
         receipt=receipt,
-        notes=work.plan.notes,
-        month=work.month,
+        notes=cohort.plan.notes,
+        month=cohort.month,
         bundle=bundle,
-        file=work.file,
-        key=work.plan.key,
+        file=cohort.file,
+        key=cohort.plan.key,
     )
-    with unquoting(work.month):
+    with unquoting(cohort.month):
         return {
             "files_intact": files_intact(packed.directory, packed.receipt, REBUILD),
             "ledger_balances": ledger_balances(packed),
@@ -86,7 +103,7 @@ def prove_cohort(work: CohortWork) -> dict[str, Finding]:
 
 
 @judged
-def ledger_balances(packed: PackedMonth) -> Finding:
+def ledger_balances(packed: OpenedCohort) -> Finding:
     """Notes in = kept + dropped; the quarantine has a place for every note that was dropped for a defect."""
     receipt, ledger = packed.receipt, ledger_of(packed.receipt)
     ledger.balance(name_of(receipt))
@@ -112,16 +129,23 @@ def ledger_balances(packed: PackedMonth) -> Finding:
 
 
 @judged
-def certificate_valid(packed: PackedMonth) -> Finding:
-    """As `token_bins_proofs.certificate_valid`; header and text of a note are two documents to an engine."""
-    ledger = ledger_of(packed.receipt)
+def certificate_valid(packed: OpenedCohort) -> Finding:
+    """The proof of token bins, on a cohort: header and text of a note are two documents to an engine."""
+    ledger, special_tokens = ledger_of(packed.receipt), packed.notes.document.special_tokens
     encoded = 2 * (ledger.documents + ledger.dropped.get("header_too_long", 0))
-    receipt = replace(packed.receipt, ledger=replace(ledger, documents=encoded))
-    return token_bins_proofs.certificate_valid(receipt, packed.bundle, packed.notes.document.special_tokens)
+    facts = TokenBinsFacts(
+        dtype="uint32",
+        separator_id=packed.facts.separator_id,
+        bos_id=packed.facts.bos_id,
+        special_tokens=special_tokens,
+        certificate=packed.facts.certificate,
+    )
+    receipt = replace(packed.receipt, ledger=replace(ledger, documents=encoded), facts=facts.to_json())
+    return round_trip_proofs.certificate_valid(receipt, packed.bundle, special_tokens)
 
 
 @judged
-def patients_in_their_split(packed: PackedMonth) -> Finding:
+def patients_in_their_split(packed: OpenedCohort) -> Finding:
     """Digests are sorted, distinct and counted; each is in the split that it decides, so in no other."""
     defects, total = [], 0
     shares = list(packed.notes.splits.values())

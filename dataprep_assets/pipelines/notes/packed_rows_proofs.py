@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import FormatError
 from dataprep_assets.graph.finding import Finding, Row, judged, ledger_of, name_of, verdict
 from dataprep_assets.packing.row_defects import find_row_defects
-from dataprep_assets.pipelines.notes.packed_cohorts import packed_paths
-from dataprep_assets.pipelines.notes.packed_month import REBUILD, PackedMonth, RowScan
+from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort, RowScan
+from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
 
 __all__ = [
@@ -55,7 +55,7 @@ def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_si
 
 
 @judged
-def rows_valid(packed: PackedMonth) -> Finding:
+def rows_valid(packed: OpenedCohort) -> Finding:
     """No row is empty or too long; sampled JSON lines hold the invariants of their layout (FORMATS A.9)."""
     defects, looked = [], 0
     for name, scan in packed.scans.items():
@@ -73,7 +73,7 @@ def rows_valid(packed: PackedMonth) -> Finding:
     )
 
 
-def _invalid(packed: PackedMonth, scan: RowScan, columns: Mapping[str, NDArray[Any]]) -> Iterator[str]:
+def _invalid(packed: OpenedCohort, scan: RowScan, columns: Mapping[str, NDArray[Any]]) -> Iterator[str]:
     if packed.notes.layout == "unpacked":
         yield from token_defects(columns, scan.shape, packed.bundle.vocab_size)
         return
@@ -110,7 +110,7 @@ def _lines(path: Path, rows: int) -> tuple[int, Mapping[int, Mapping[str, NDArra
 
 
 @judged
-def jsonl_equals_rows(packed: PackedMonth) -> Finding:
+def jsonl_equals_rows(packed: OpenedCohort) -> Finding:
     """As many JSON lines as columnar rows and as the receipt says, and the sampled ones are equal."""
     defects, total, compared = [], 0, 0
     for name, path in packed_paths(packed.notes, packed.month).items():
@@ -140,7 +140,7 @@ def jsonl_equals_rows(packed: PackedMonth) -> Finding:
 
 
 @judged
-def ids_in_vocabulary(packed: PackedMonth) -> Finding:
+def ids_in_vocabulary(packed: OpenedCohort) -> Finding:
     """Every id is below len(tokenizer); no note holds the pad id unless declared; the ledger has the true range."""
     size, ledger = packed.bundle.vocab_size, ledger_of(packed.receipt)
     lows = [s.low for s in packed.scans.values() if s.low is not None]
@@ -164,7 +164,7 @@ def ids_in_vocabulary(packed: PackedMonth) -> Finding:
 
 
 @judged
-def tokens_conserved(packed: PackedMonth) -> Finding:
+def tokens_conserved(packed: OpenedCohort) -> Finding:
     """Tokens of notes − truncated + repeated headers + overlaps = tokens in rows, counted from the rows."""
     defects, table = [], list[Row]()
     for name, of in packed.splits.items():
@@ -189,7 +189,7 @@ def tokens_conserved(packed: PackedMonth) -> Finding:
 
 
 @judged
-def separators_match_notes(packed: PackedMonth) -> Finding:
+def separators_match_notes(packed: OpenedCohort) -> Finding:
     """One separator ends each note and one BOS begins it, counted from the rows; none is doubled."""
     receipt, ledger = packed.receipt, ledger_of(packed.receipt)
     scans = list(packed.scans.values())
@@ -222,7 +222,7 @@ def separators_match_notes(packed: PackedMonth) -> Finding:
 
 
 @judged
-def rows_filled(packed: PackedMonth) -> Finding:
+def rows_filled(packed: OpenedCohort) -> Finding:
     """What the packing algorithm promises of its rows, whatever the notes."""
     defects, table = [], list[Row]()
     algorithm = "concat_then_split" if packed.concatenated else packed.notes.packing.algorithm

@@ -14,31 +14,32 @@ import numpy as np
 
 from dataprep_assets.formats.example import Column
 from dataprep_assets.graph.finding import Finding, Row, judged, name_of, verdict
+from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.packed_cohorts import (
+from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, CombinedFacts, DirectoryFacts
+from dataprep_assets.pipelines.notes.packed_files import (
     PACKED_COHORTS,
     PATIENTS,
-    PackedCohortsFacts,
+    PackedCohortFacts,
     in_split,
     read_patients,
 )
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
-from dataprep_assets.pipelines.notes.replay import BUILDER_DIRECTORIES, GRAIN_MIXTURE, CombinedFacts
-from dataprep_assets.pipelines.notes.tfds_directory import DIRECTORIES, DirectoryFacts
 from dataprep_assets.pipelines.notes.tfds_metadata_proofs import (
     METADATA_PROOFS,
-    READER_PROOFS,
     REBUILD,
     REBUILD_SOURCES,
+    TFDS_READS,
     TfdsDirectory,
     files_intact,
     metadata_findings,
     tfds_reads,
 )
+from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE
 
 __all__ = [
     "COMBINED_PROOFS",
@@ -53,20 +54,22 @@ __all__ = [
     "virtual_files",
 ]
 
-_OF_SOURCES = {
-    "sources_equal": "Columns, row length, pad id, layout and tokenizer are the same in all sources.",
-    "provenance_complete": "Every shard has its entry, and is byte for byte the source's; none is there unasked twice.",
-    "shares_achieved": "Each source's share of the rows, recounted, is the declared one within the tolerance.",
-    "splits_disjoint": "No patient of any source is in two splits of the combination.",
-}
-COMBINED_PROOFS: Mapping[str, str] = {**METADATA_PROOFS, **_OF_SOURCES, **READER_PROOFS}
-"""Name of each proof of a combination, and what it proves."""
-VIRTUAL_PROOFS: Mapping[str, str] = {
-    "files_intact": METADATA_PROOFS["files_intact"],
-    "virtual_files": "The file for the loader names every source where it is, with shares that add up to 1.",
-    **_OF_SOURCES,
-}
-"""The same of a virtual one, which has no shards."""
+_OF_SOURCES = (
+    Proof("sources_equal", "Columns, row length, pad id, layout and tokenizer are the same in all sources."),
+    Proof(
+        "provenance_complete",
+        "Every shard has its entry, and is byte for byte the source's; none is there unasked twice.",
+    ),
+    Proof("shares_achieved", "Each source's share of the rows, recounted, is the declared one within the tolerance."),
+    Proof("splits_disjoint", "No patient of any source is in two splits of the combination."),
+)
+COMBINED_PROOFS = (*METADATA_PROOFS, *_OF_SOURCES, TFDS_READS)
+VIRTUAL_PROOFS = (
+    next(proof for proof in METADATA_PROOFS if proof.name == "files_intact"),
+    Proof("virtual_files", "The file for the loader names every source where it is, with shares that add up to 1."),
+    *_OF_SOURCES,
+)
+"""Those of a virtual combination, which has no shards."""
 
 
 def prove_combined(replay: ReplayDeclaration, store: ArtifactStore) -> Iterator[tuple[str, Finding]]:
@@ -277,7 +280,7 @@ def splits_disjoint(directory: TfdsDirectory, store: ArtifactStore, sources: Map
 
 def _patients(store: ArtifactStore, sources: Mapping[str, Receipt], dataset: str, month: str, split: str) -> Any:
     artifact = Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month)
-    splits = list(PackedCohortsFacts.of(store.require(artifact)).splits)
+    splits = list(PackedCohortFacts.of(store.require(artifact)).splits)
     path = in_split(splits, split, PATIENTS)
     return read_patients(store.local(artifact, [path]) / path)
 

@@ -21,7 +21,7 @@ from dataprep_assets.errors import BadRecordError, IntegrityError
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.corpus.token_stream import load_encoder, sampled
-from dataprep_assets.pipelines.notes.engine_certificate import NotesPlan
+from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.reading import EMPTY, MISSING_METADATA, Dropped, Note, Opened, read_notes
 from dataprep_assets.sources.cohorts import CohortReader
 from dataprep_assets.sources.records import Block

@@ -1,75 +1,55 @@
-"""Builds the directory that TFDS reads: the shards of all cohorts in month order under their global names.
+"""The artifacts `<dataset>/tfds_directory` and `<dataset>/array_record_directory`: what a trainer's loader opens.
 
-The artifact holds ``<dataset>/<version>/`` with the shards (the same files under other names), `dataset_info.json` and
-`features.json`, so that the artifact's own place is a `data_dir` for `tfds.builder("<dataset>:<version>")`; and
-beside it `provenance.json`, the origin of every shard. ArrayRecord files are in an artifact of their own: TFDS reads
-one format from one directory.
+The shards of all cohorts in month order under their global names (`linked_directory`).
 
 Refused: a month that is missing, shards that were made with other settings or from older rows, and patients who are in
 several cohorts.
 
-Entry points: `build_tfds_directory`; `Directory`, `link_shards` for combinations; `maxtext_settings`.
+Entry points: `tfds_directory_spec`, `build_tfds_directory`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
-from dataprep_assets.formats import tfds
+from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.example import Column
 from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Markdown, Shown
+from dataprep_assets.graph.spec import ArtifactSpec, Proofs, RunStep
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
+from dataprep_assets.integrity.artifacts import ArtifactStore, Part
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.engine_certificate import load_bundle
-from dataprep_assets.pipelines.notes.cohort_shards import COHORT_SHARDS, CohortShardsFacts, row_ledger, shard_names
+from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_cohorts import PACKED_COHORTS, RowFacts, packed_paths, read_patients
+from dataprep_assets.pipelines.notes.linked_directory import (
+    DIRECTORIES,
+    Directory,
+    DirectoryFacts,
+    link_shards,
+    split_counts,
+)
+from dataprep_assets.pipelines.notes.maxtext import maxtext_settings
+from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, RowFacts, packed_paths, read_patients
 from dataprep_assets.pipelines.notes.privacy import unquoting
-from dataprep_assets.pipelines.notes.provenance import ShardOrigin, write_provenance
+from dataprep_assets.pipelines.notes.provenance import ShardOrigin
+from dataprep_assets.pipelines.notes.sharded_cohort import COHORT_SHARDS, CohortShardsFacts, row_ledger, shard_names
+from dataprep_assets.pipelines.notes.tfds_directory_proofs import DIRECTORY_PROOFS, prove_directory
 
-__all__ = [
-    "DIRECTORIES",
-    "Directory",
-    "DirectoryFacts",
-    "DirectorySplit",
-    "TfdsDirectoryFacts",
-    "build_tfds_directory",
-    "directory_key",
-    "link_shards",
-    "maxtext_settings",
-    "version_in_metadata",
-]
+__all__ = ["TfdsDirectoryFacts", "build_tfds_directory", "tfds_directory_spec"]
 
 VERSION = 1
-DIRECTORIES: dict[FileFormat, str] = {"tfrecord": "tfds_directory", "array_record": "array_record_directory"}
-"""Format → name of the artifact."""
-
-
-class DirectorySplit(Facts):
-    """The counts of one split."""
-
-    rows: int
-    shards: int
-
-
-class DirectoryFacts(RowFacts):
-    """What the receipt of every directory tells, of one dataset or of several combined.
-
-    `directory` and `version` are absent in a virtual combination, which has no shards; `mode` in the directory of one
-    dataset.
-    """
-
-    format: FileFormat
-    splits: dict[str, DirectorySplit]
-    directory: str | None = None
-    version: str | None = None
-    mode: str | None = None
+_DESCRIPTIONS: dict[FileFormat, str] = {
+    "tfrecord": "All cohorts under TFDS names, with `dataset_info.json` and `features.json`: tfds.builder reads it.",
+    "array_record": "All cohorts as ArrayRecord files under TFDS names: grain reads it.",
+}
 
 
 class TfdsDirectoryFacts(DirectoryFacts):
@@ -82,71 +62,48 @@ class TfdsDirectoryFacts(DirectoryFacts):
     patients_in_several_cohorts: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Directory:
-    """What a directory is called and holds: format, version directory, columns, and each split's shards in order."""
+def tfds_directory_spec(
+    notes: NotesDeclaration, format: FileFormat, *, shards: ArtifactSpec, step: RunStep
+) -> ArtifactSpec:
+    """The directory in one format.
 
-    dataset: str
-    description: str
-    version: str
-    format: FileFormat
-    columns: tuple[Column, ...]
-    splits: Mapping[str, Sequence[ShardOrigin]]
-
-    @property
-    def path(self) -> str:
-        """The directory of shards, relative to the artifact."""
-        return f"{self.dataset}/{self.version}"
-
-    def info(self) -> tfds.DatasetInfo:
-        """Its metadata."""
-        return tfds.DatasetInfo(
-            name=self.dataset,
-            version=version_in_metadata(self.version),
-            description=self.description,
-            file_format=self.format,
-            columns=self.columns,
-            splits=tuple(
-                tfds.Split(
-                    name=name,
-                    shard_lengths=tuple(origin.rows for origin in origins),
-                    num_bytes=sum(origin.payload_bytes for origin in origins),
-                )
-                for name, origins in self.splits.items()
-            ),
-        )
-
-    def counts(self) -> dict[str, DirectorySplit]:
-        """Split → its rows and shards."""
-        return {
-            split.name: DirectorySplit(rows=split.rows, shards=len(split.shard_lengths)) for split in self.info().splits
-        }
-
-
-def version_in_metadata(version: str) -> str:
-    """The version inside `dataset_info.json`: TFDS refuses the seed's `1.0` there, under any directory name."""
-    return "1.0.0" if version == "1.0" else version
-
-
-def link_shards(staged: Path, store: ArtifactStore, directory: Directory) -> tuple[Joined, ...]:
-    """Write a directory into the staging directory of its artifact: shards linked, metadata and provenance written.
-
-    ``staged`` is the staging directory, ``store`` holds the shards; every origin in ``directory`` must have its `part`.
-    Returns the linked files for `Written`.
+    Args:
+        notes: The dataset.
+        format: One of its formats.
+        shards: The shards of every cohort in this format.
+        step: The run in which the directories are made.
     """
-    info = directory.info()
-    where = staged / directory.path
-    where.mkdir(parents=True)
-    joined, provenance = [], {}
-    for split in info.splits:
-        origins, names = directory.splits[split.name], info.shard_names(split)
-        for origin, name in zip(origins, names, strict=True):
-            assert origin.part is not None
-            joined.append(store.join(staged, f"{directory.path}/{name}", [origin.part], verify=False))
-        provenance[split.name] = [origin.to_json(name) for origin, name in zip(origins, names, strict=True)]
-    tfds.write_metadata(where, info)
-    write_provenance(staged, provenance)
-    return tuple(joined)
+    return ArtifactSpec(
+        declaration=notes,
+        name=DIRECTORIES[format],
+        description=_DESCRIPTIONS[format],
+        kinds={"tensorflow", "file"},
+        inputs=(shards,),
+        step=step,
+        recipes=lambda store, _: [_recipe(notes, _months(notes, store, format), format)],
+        build=lambda request: [Outcome.of(*build_tfds_directory(notes, request.store, format))],
+        metadata=partial(_metadata, notes, format),
+        proofs=Proofs(proofs=DIRECTORY_PROOFS, examine=partial(_examine, notes, format)),
+    )
+
+
+def _examine(
+    notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, _: Sequence[str]
+) -> Iterator[tuple[str, Finding]]:
+    return prove_directory(notes, store, format)
+
+
+def _metadata(
+    notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, receipt: Receipt
+) -> Mapping[str, Shown]:
+    facts, settings = TfdsDirectoryFacts.of(receipt), maxtext_settings(notes, store, format)
+    return {
+        **split_counts(receipt),
+        "months": facts.months,
+        "patients": facts.patients,
+        "patients_in_several_cohorts": facts.patients_in_several_cohorts,
+        "maxtext": Markdown("```\n" + " ".join(f"{k}={v}" for k, v in settings.items()) + "\n```"),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,18 +174,25 @@ def _require_same(notes: NotesDeclaration, months: Sequence[_Month]) -> None:
             )
 
 
-def directory_key(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> str:
-    """The key of the directory of ``notes``, in one format, of the shards as they are in ``store`` now.
-
-    Raises as `build_tfds_directory` does.
-    """
-    return _key(notes, _months(notes, store, format), format)
-
-
-def _key(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> str:
+def _recipe(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> Recipe:
     declared = [notes.dataset, notes.description, notes.tfds_version, notes.duplicate_patients, format]
     contents = [[m.month, m.receipt.key, m.receipt.content, m.packed_receipt.content] for m in months]
-    return digest_value(["tfds_directory", VERSION, declared, contents])
+    return Recipe(
+        artifact=notes.artifact(DIRECTORIES[format]),
+        key=digest_value(["tfds_directory", VERSION, declared, contents]),
+        version=VERSION,
+        settings={
+            "dataset": notes.dataset,
+            "description": notes.description,
+            "tfds_version": notes.tfds_version,
+            "duplicate_patients": notes.duplicate_patients,
+            "format": format,
+        },
+        # shards with the same bytes can be of another recipe
+        sources={"recipes of the shards": digest_value([m.receipt.key for m in months])},
+        upstream={f"{m.shards.name}/{m.month}": m.receipt.content for m in months}
+        | {f"{m.packed.name}/{m.month}": m.packed_receipt.content for m in months},
+    )
 
 
 def build_tfds_directory(
@@ -269,7 +233,7 @@ def build_tfds_directory(
         )
 
     with unquoting(notes.dataset):
-        return ensure(notes.artifact(DIRECTORIES[format]), store, _key(notes, months, format), write, notes.verify)
+        return ensure(_recipe(notes, months, format), store, write, notes.verify)
 
 
 def _directory(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> Directory:
@@ -325,30 +289,3 @@ def _patients(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[_M
             "the source, or declare `duplicate_patients: allow`"
         )
     return int(distinct.size), int(twice.size)
-
-
-def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> dict[str, str]:
-    """The options of MaxText that train on the directory of ``notes`` in ``format`` in ``store``: name → value.
-
-    Prepacked rows need a loader that passes the stored columns through: stock pipelines take one column and compute the
-    rest again, as one segment a row. For these, only the settings that such a loader shares are given.
-    """
-    place = store.place(notes.artifact(DIRECTORIES[format]))
-    shards = f"{place}/{notes.dataset}/{notes.tfds_version}"
-    common = {"max_target_length": str(notes.row_length), "tokenize_train_data": "False", "packing": "False"}
-    if format == "array_record":
-        found = {
-            "dataset_type": "grain",
-            "grain_file_type": "arrayrecord",
-            "grain_train_files": f"{shards}/{notes.dataset}-train.array_record-*",
-        }
-    else:
-        version = version_in_metadata(notes.tfds_version)
-        found = {
-            "dataset_type": "tfds",
-            "dataset_path": place,
-            "dataset_name": f"{notes.dataset}:{version}",
-            "train_split": "train",
-        }
-    column = "tokens" if notes.layout == "unpacked" else "inputs"
-    return found | common | {"train_data_columns": f"['{column}']"}

@@ -4,7 +4,7 @@ Entry points: `DIRECTORY_PROOFS`, `prove_directory`. What holds for every direct
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,22 +12,23 @@ import numpy as np
 from dataprep_assets.formats import tfds
 from dataprep_assets.formats.example import Column
 from dataprep_assets.graph.finding import Finding, first_of, judged, name_of, verdict
+from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.notes.cohort_shards import COHORT_SHARDS
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_cohorts import (
+from dataprep_assets.pipelines.notes.packed_files import (
     PACKED_COHORTS,
-    PackedCohortsFacts,
+    PackedCohortFacts,
     packed_paths,
     read_patients,
 )
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin
+from dataprep_assets.pipelines.notes.sharded_cohort import COHORT_SHARDS
 from dataprep_assets.pipelines.notes.tfds_metadata_proofs import (
     METADATA_PROOFS,
-    READER_PROOFS,
     REBUILD,
     REBUILD_SOURCES,
+    TFDS_READS,
     TfdsDirectory,
     metadata_findings,
     tfds_reads,
@@ -35,14 +36,18 @@ from dataprep_assets.pipelines.notes.tfds_metadata_proofs import (
 
 __all__ = ["DIRECTORY_PROOFS", "equals_cohort_shards", "months_complete", "patients_disjoint", "prove_directory"]
 
-DIRECTORY_PROOFS: Mapping[str, str] = {
-    **METADATA_PROOFS,
-    "equals_cohort_shards": "Each shard is, byte for byte, one of a cohort as it is now; rows equal the JSON lines.",
-    "months_complete": "Every declared month is there once, in order, with all its shards; none is missing or twice.",
-    "patients_disjoint": "No patient is in two splits or in two cohorts.",
-    **READER_PROOFS,
-}
-"""Name of each proof of the directory of one dataset, and what it proves."""
+DIRECTORY_PROOFS = (
+    *METADATA_PROOFS,
+    Proof(
+        "equals_cohort_shards", "Each shard is, byte for byte, one of a cohort as it is now; rows equal the JSON lines."
+    ),
+    Proof(
+        "months_complete",
+        "Every declared month is there once, in order, with all its shards; none is missing or twice.",
+    ),
+    Proof("patients_disjoint", "No patient is in two splits or in two cohorts."),
+    TFDS_READS,
+)
 
 
 def prove_directory(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -> Iterator[tuple[str, Finding]]:
@@ -77,7 +82,7 @@ def equals_cohort_shards(directory: TfdsDirectory, notes: NotesDeclaration, stor
         elif of_shards.inputs.get(PACKED_COHORTS) != of_rows.content:
             defects.append(f"{month}: its shards are made of other rows than {PACKED_COHORTS} has now")
         else:
-            rows += sum(split.rows for split in PackedCohortsFacts.of(of_rows).splits.values())
+            rows += sum(split.rows for split in PackedCohortFacts.of(of_rows).splits.values())
     for split, entries in directory.provenance.items():
         for name, origin in entries:
             record = directory.receipt.file(f"{directory.dataset}/{directory.version}/{name}")

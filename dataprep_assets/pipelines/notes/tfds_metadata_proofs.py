@@ -3,7 +3,7 @@
 Shards are counted by walking from frame to frame; their payloads were proven with the cohorts, and are the same bytes
 when their digests are. What TFDS itself makes of the directory is proven by letting it read (`tfds_reads`).
 
-Entry points: `TfdsDirectory`, `metadata_findings`, `tfds_reads`; `METADATA_PROOFS`, `READER_PROOFS`.
+Entry points: `TfdsDirectory`, `metadata_findings`, `tfds_reads`; `METADATA_PROOFS`, `TFDS_READS`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,18 +16,19 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import array_record, tfds, tfrecord
 from dataprep_assets.formats.example import Column
 from dataprep_assets.graph.finding import Finding, first_of, judged, name_of, verdict
+from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification, damage
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration, ReplayDeclaration
+from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, version_in_metadata
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
-from dataprep_assets.pipelines.notes.tfds_directory import DIRECTORIES, version_in_metadata
 from dataprep_assets.pipelines.notes.tfds_reader import read_with_tfds
 
 __all__ = [
     "METADATA_PROOFS",
-    "READER_PROOFS",
     "REBUILD",
     "REBUILD_SOURCES",
+    "TFDS_READS",
     "TfdsDirectory",
     "features_match",
     "files_intact",
@@ -38,18 +39,23 @@ __all__ = [
     "tfds_reads",
 ]
 
-METADATA_PROOFS: Mapping[str, str] = {
-    "files_intact": "Every file has the size and digest of the receipt, and no file is unlisted.",
-    "names_complete": "Shards 0 to N - 1 of each split are there under the names that TFDS wants, and nothing else.",
-    "shard_lengths_counted": "shardLengths is the counted records of each shard, not only their sum.",
-    "num_bytes_counted": "numBytes is the sum of all payloads.",
-    "features_match": "features.json declares the stored columns, their length and int32.",
-}
-"""Name of each proof of a directory's own files, and what it proves."""
-READER_PROOFS: Mapping[str, str] = {
-    "tfds_reads": "tensorflow-datasets opens the directory and reads the rows, in file order, as they are stored."
-}
-"""The same of what TFDS reads."""
+METADATA_PROOFS = (
+    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
+    Proof(
+        "names_complete", "Shards 0 to N - 1 of each split are there under the names that TFDS wants, and nothing else."
+    ),
+    Proof("shard_lengths_counted", "shardLengths is the counted records of each shard, not only their sum."),
+    Proof("num_bytes_counted", "numBytes is the sum of all payloads."),
+    Proof("features_match", "features.json declares the stored columns, their length and int32."),
+)
+"""Proofs of a directory's own files."""
+TFDS_READS = Proof(
+    "tfds_reads",
+    "tensorflow-datasets opens the directory and reads the rows, in file order, as they are stored.",
+    blocking=False,
+)
+"""Repeats with the real reader what the others prove without it; a warning where TensorFlow is not installed: the
+machines that build a dataset need not have it."""
 
 REBUILD = "Materialize the directory again"
 REBUILD_SOURCES = "Materialize its sources and then the directory again"

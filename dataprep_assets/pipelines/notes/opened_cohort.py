@@ -3,7 +3,7 @@
 The columnar files are read once for all proofs that count tokens, the source once for all that compare with it; both
 in blocks, so memory does not grow with the cohort.
 
-Entry points: `PackedMonth`; `RowScan`, `SourceScan`, `SampledNote` for what a reading found.
+Entry points: `OpenedCohort`; `RowScan`, `SourceScan`, `SampledNote` for what a reading found.
 """
 
 from collections import Counter
@@ -21,14 +21,14 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohort_source import CohortFile, no_file
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_cohorts import PackedCohortsFacts, PackedSplit, packed_paths
+from dataprep_assets.pipelines.notes.packed_files import PackedCohortFacts, PackedSplit, packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import Note, Opened, read_notes
 from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-__all__ = ["REBUILD", "SAMPLED_NOTES", "PackedMonth", "RowScan", "SampledNote", "SourceScan"]
+__all__ = ["REBUILD", "SAMPLED_NOTES", "OpenedCohort", "RowScan", "SampledNote", "SourceScan"]
 
 SAMPLED_NOTES = 16
 """Notes of a cohort that are rendered and encoded again."""
@@ -85,7 +85,7 @@ class SourceScan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackedMonth:
+class OpenedCohort:
     """One packed cohort to prove: where its files lie, what its receipt says, and what was declared."""
 
     directory: Path
@@ -97,7 +97,7 @@ class PackedMonth:
     key: bytes = b""
 
     def __repr__(self) -> str:
-        return f"PackedMonth({self.month})"
+        return f"OpenedCohort({self.month})"
 
     @cached_property
     def scans(self) -> Mapping[str, RowScan]:
@@ -148,9 +148,9 @@ class PackedMonth:
         )
 
     @cached_property
-    def facts(self) -> PackedCohortsFacts:
+    def facts(self) -> PackedCohortFacts:
         """The receipt's facts; IntegrityError when one is missing."""
-        return PackedCohortsFacts.of(self.receipt)
+        return PackedCohortFacts.of(self.receipt)
 
     @property
     def splits(self) -> Mapping[str, PackedSplit]:
