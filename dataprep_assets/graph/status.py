@@ -13,7 +13,7 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 
-__all__ = ["Stale", "stale", "sweep"]
+__all__ = ["Stale", "stale", "sweep", "unplanned"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +152,26 @@ def _upstream(
 
 def _because_of(one: Stale) -> Change:
     return Change(kind="input changed", reason=f"its input {one.name} is stale")
+
+
+def unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[Artifact]:
+    """Yield the artifacts of partitions that are in no plan any more: a source lost files, or its shards were cut anew.
+
+    Nothing reads them, and nothing removes them unasked.
+    """
+    planned: dict[str, set[str]] = {}
+    for spec in specs:
+        if spec.partitions is not None and spec.kept:
+            try:
+                keys = spec.partitions.keys(store)
+            except DataprepError:  # without a plan nothing can be said to have left it
+                return
+            planned.setdefault(spec.name, set()).update(keys)
+    for name, wanted in planned.items():
+        declaration = specs[0].declaration
+        for partition in store.partitions(declaration.dataset, name):
+            if partition not in wanted:
+                yield declaration.artifact(name, partition)
 
 
 def sweep(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:

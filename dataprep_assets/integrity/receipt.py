@@ -41,8 +41,8 @@ class FileRecord:
 class Receipt:
     """See the module. `key` identifies inputs + config + tokenizer + step version; `content` the data files.
 
-    `recipe` names what the key is a digest of (`graph.recipe`): version, settings, sources, upstream artifacts. Receipts
-    from before it was recorded have none.
+    `recipe` names what the key is a digest of (`graph.recipe`): version, settings, sources, upstream artifacts.
+    Receipts from before it was recorded have none.
     """
 
     dataset: str

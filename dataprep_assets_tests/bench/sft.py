@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED, PackPlan, SftWork, pack_shard
 from dataprep_assets.pipelines.blend.sft.spool import ChatSource, chat_plan, spool_source
-from dataprep_assets.pipelines.corpus.token_bins import ONE_THREAD
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import certify
 from dataprep_assets.tokenization.chat.template import ChatTemplate
