@@ -7,7 +7,9 @@ from typing import Any
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_cohorts import CohortWork, cohort_works, packed_paths
+from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort
+from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
+from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, PackedRowsWriter, RowBlock
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 
@@ -18,11 +20,11 @@ BOS: dict[str, Any] = {
 }
 
 
-def packed(root: Path, notes: NotesDeclaration, month: str = MONTH) -> CohortWork:
-    """The work of a month that was packed below a root."""
+def packed(root: Path, notes: NotesDeclaration, month: str = MONTH) -> PackedCohort:
+    """A month that was packed below a root."""
     assert not run_notes(notes, root).failed
-    (work,) = cohort_works(notes, LocalArtifacts(root), [month])
-    return work
+    (cohort,) = packed_cohorts(notes, LocalArtifacts(root), [month])
+    return cohort
 
 
 def failed(found: dict[str, Finding]) -> dict[str, str]:
@@ -30,9 +32,9 @@ def failed(found: dict[str, Finding]) -> dict[str, str]:
     return {name: finding.summary for name, finding in found.items() if not finding.passed}
 
 
-def rewritten(work: CohortWork, change: Callable[[RowBlock], RowBlock]) -> None:
+def rewritten(cohort: PackedCohort, change: Callable[[RowBlock], RowBlock]) -> None:
     """Write the columnar file again with other rows."""
-    path = work.store.directory(work.artifact) / packed_paths(work.plan.notes, work.month)["train"].rows
+    path = cohort.store.directory(cohort.artifact) / packed_paths(cohort.plan.notes, cohort.month)["train"].rows
     file = PackedRowsFile(path)
     blocks = [change(block) for block in file.blocks(file.shape.batch_rows)]
     path.unlink()

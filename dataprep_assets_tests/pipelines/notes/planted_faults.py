@@ -17,6 +17,7 @@ from dataprep_assets.formats import array_record, example, tfrecord
 from dataprep_assets.formats.example import Column
 from dataprep_assets.integrity.receipt import _own_digest
 from dataprep_assets.pipelines.notes import tfds_reader
+from dataprep_assets.pipelines.notes.component import PackedCohorts
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, PackedRowsWriter, RowBlock
 from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject
 
@@ -241,13 +242,13 @@ def refused_class(made: NotesProject, _: pytest.MonkeyPatch) -> None:
 
 
 def chat_turn_separator(made: NotesProject, _: pytest.MonkeyPatch) -> None:
-    from dataprep_assets.pipelines.corpus.engine_certificate import load_bundle
+    from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 
     path = made.root.parent / "tokenizer" / "tokenizer.json"
     path.write_text(path.read_text().replace("<|endoftext|>", "<|im_end|>"))
-    component = made.components[0]
     document = made.notes.document.model_copy(update={"separator": "<|im_end|>"})
-    component.declaration = made.notes.model_copy(update={"document": document})
+    changed = PackedCohorts(made.notes.model_copy(update={"document": document}))
+    made.components = (changed, *made.components[1:])
     load_bundle.cache_clear()
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dataprep_assets.pipelines.notes.cohorts_checks import REPORTS, cohorts_checks, combined_cohorts_checks
 from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject, notes_attributes, notes_project
 from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLE
 from dataprep_assets_tests.pipelines.notes.planted_faults import (
@@ -27,6 +26,7 @@ from dataprep_assets_tests.pipelines.notes.planted_faults import (
 )
 
 pytest.importorskip("array_record", reason="the ArrayRecord shards are checked too: install the extra tfds")
+NOT_BLOCKING = ("rows_filled", "tfds_reads", "fast_engine_accepted", "separator_ends_documents")
 REPLAY = {
     "dataset": "combined",
     "sensitive": False,
@@ -75,11 +75,8 @@ def copied(finished: NotesProject, tmp_path: Path) -> Iterator[NotesProject]:
 
 def test_every_check_has_a_planted_fault(finished: NotesProject) -> None:
     notes, _, combined = finished.components
-    every = [
-        *cohorts_checks(notes.assets, finished.notes),
-        *combined_cohorts_checks(combined.assets, combined.declaration),  # type: ignore[arg-type]
-    ]
-    declared = {(k.asset_key.to_user_string(), k.name) for checks in every for k in checks.check_keys}
+    specs = [*notes.specs, *combined.specs]
+    declared = {("/".join(spec.path), proof.name) for spec in specs if spec.proofs for proof in spec.proofs.proofs}
     assert declared == set(FAULTS)
 
 
@@ -101,33 +98,33 @@ def test_the_check_fails_on_its_fault(
     evaluation = copied.check(dg.AssetKey(asset.split("/")))[name]
     assert not evaluation.passed
     assert evaluation.description
-    assert evaluation.blocking == (name not in (*REPORTS, "fast_engine_accepted", "separator_ends_documents"))
+    assert evaluation.blocking == (name not in NOT_BLOCKING)
 
 
 def test_a_changed_source_is_told(copied: NotesProject, monkeypatch: pytest.MonkeyPatch) -> None:
     edit_source(copied, monkeypatch)
-    found = copied.check(copied.dataset.key("packed_cohorts"))["notes_recounted"]
+    found = copied.check(copied.key("packed_cohorts"))["notes_recounted"]
     assert not found.passed
     assert f"{MONTH}: the source has sha256" in str(found.description)
 
 
 def test_a_wrong_length_that_another_makes_up_for_is_named_though_the_sum_is_right(copied: NotesProject) -> None:
     info("tfds_directory", shift_lengths)(copied, pytest.MonkeyPatch())
-    found = copied.check(copied.dataset.key("tfds_directory"))["shard_lengths_counted"]
+    found = copied.check(copied.key("tfds_directory"))["shard_lengths_counted"]
     assert "00000-of-" in str(found.description)
     assert found.metadata["defects"].value == 2
 
 
 def test_without_tensorflow_nothing_is_claimed(copied: NotesProject, monkeypatch: pytest.MonkeyPatch) -> None:
     no_tfds(copied, monkeypatch)
-    found = copied.check(copied.dataset.key("tfds_directory"))["tfds_reads"]
+    found = copied.check(copied.key("tfds_directory"))["tfds_reads"]
     assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert "Install dataprep-assets[tfds]" in str(found.description)
 
 
 def test_a_damaged_receipt_fails_every_check_of_its_cohorts(copied: NotesProject) -> None:
     edit_json(packed(copied, "receipt.json"), lambda receipt: receipt.update(key="0" * 64))
-    found = copied.check(copied.dataset.key("packed_cohorts"))
+    found = copied.check(copied.key("packed_cohorts"))
     assert len(found) == 12
     assert not any(evaluation.passed for evaluation in found.values())
 
@@ -137,7 +134,7 @@ def test_a_run_of_one_month_examines_it_alone_and_speaks_of_all(
 ) -> None:
     os.environ.pop("DATAPREP_WORKERS", None)
     edit_receipt(packed(copied), unbalanced)
-    copied.check(copied.dataset.key("packed_cohorts"))  # every month: the verdicts are remembered
+    copied.check(copied.key("packed_cohorts"))  # every month: the verdicts are remembered
     outcome = copied.run(["packed_cohorts"], ["2010-11", "2010-11"])
     (found,) = [e for e in outcome.get_asset_check_evaluations() if e.check_name == "ledger_balances"]
     assert not found.passed

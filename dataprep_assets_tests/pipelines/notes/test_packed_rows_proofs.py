@@ -16,8 +16,8 @@ from dataprep_assets_tests.pipelines.notes.pipeline import declaration
 
 
 def test_a_doubled_separator_and_a_doubled_bos_are_counted(tmp_path: Path) -> None:
-    work = packed(tmp_path, declaration(**BOS))
-    separator, bos = work.plan.stream.separator_id, work.plan.stream.bos_id
+    cohort = packed(tmp_path, declaration(**BOS))
+    separator, bos = cohort.plan.stream.separator_id, cohort.plan.stream.bos_id
     assert bos is not None
 
     def double(block: RowBlock) -> RowBlock:
@@ -26,21 +26,21 @@ def test_a_doubled_separator_and_a_doubled_bos_are_counted(tmp_path: Path) -> No
         tokens[stops[1] - block.segments[1] + 1] = bos
         return replace(block, tokens=tokens)
 
-    rewritten(work, double)
-    found = prove_cohort(work)["separators_match_notes"]
+    rewritten(cohort, double)
+    found = prove_cohort(cohort)["separators_match_notes"]
     assert not found.passed
     assert [row["defect"] for row in found.table if "doubled" in str(row["defect"])] != []
     assert any("begin with two BOS" in str(row["defect"]) for row in found.table)
 
 
 def test_a_row_of_padding_alone_and_one_that_is_too_long_are_refused(tmp_path: Path) -> None:
-    work = packed(tmp_path, declaration())
+    cohort = packed(tmp_path, declaration())
 
     def empty(block: RowBlock) -> RowBlock:
         return replace(block, offsets=np.insert(block.offsets, 1, block.offsets[1]))
 
-    rewritten(work, empty)
-    assert "row 1 is all padding" in prove_cohort(work)["rows_valid"].summary
+    rewritten(cohort, empty)
+    assert "row 1 is all padding" in prove_cohort(cohort)["rows_valid"].summary
 
 
 LAYOUTS = ["prepacked", "unpacked"]
@@ -48,11 +48,11 @@ LAYOUTS = ["prepacked", "unpacked"]
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_json_line_that_a_crash_cut_is_named(layout: str, tmp_path: Path) -> None:
-    work = packed(tmp_path, declaration(layout=layout))
-    path = work.store.directory(work.artifact) / f"{MONTH}.jsonl"
+    cohort = packed(tmp_path, declaration(layout=layout))
+    path = cohort.store.directory(cohort.artifact) / f"{MONTH}.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines)[:-7])
-    assert f"line {len(lines)} has no end" in prove_cohort(work)["jsonl_equals_rows"].summary
+    assert f"line {len(lines)} has no end" in prove_cohort(cohort)["jsonl_equals_rows"].summary
 
 
 DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -65,10 +65,10 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_broken_json_row_is_found(damage: str, layout: str, tmp_path: Path) -> None:
-    work = packed(tmp_path, declaration(layout=layout))
-    path = work.store.directory(work.artifact) / f"{MONTH}.jsonl"
+    cohort = packed(tmp_path, declaration(layout=layout))
+    path = cohort.store.directory(cohort.artifact) / f"{MONTH}.jsonl"
     *before, last = path.read_bytes().splitlines(keepends=True)
     row = orjson.loads(last)
     DAMAGE[damage](row)
     path.write_bytes(b"".join(before) + orjson.dumps(row) + b"\n")
-    assert f"line {len(before) + 1}" in prove_cohort(work)["rows_valid"].summary
+    assert f"line {len(before) + 1}" in prove_cohort(cohort)["rows_valid"].summary
