@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar, Self
 
 import dagster as dg
@@ -12,7 +13,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import DatasetComponent
-from dataprep_assets.orchestration.scaffold import CombinedCohortsScaffolder, PackedCohortsScaffolder
+from dataprep_assets.orchestration.scaffold import scaffolder
 from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
 from dataprep_assets.pipelines.notes.cohort_shards import cohort_shards_spec
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
@@ -25,7 +26,7 @@ from dataprep_assets.pipelines.notes.replay import combined_directory_spec
 from dataprep_assets.pipelines.notes.tfds_directory import tfds_directory_spec
 
 
-@scaffold_with(PackedCohortsScaffolder)
+@scaffold_with(scaffolder(Path(__file__).with_name("packed_cohorts.scaffold.yaml")))
 class PackedCohorts(DatasetComponent):
     """Clinical notes, one file a birth month, to packed rows, shards, and a directory that TFDS and grain open."""
 
@@ -80,7 +81,7 @@ def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:
     return [certificate, packed, *shards, *directories]
 
 
-@scaffold_with(CombinedCohortsScaffolder)
+@scaffold_with(scaffolder(Path(__file__).with_name("combined_cohorts.scaffold.yaml")))
 class CombinedCohorts(DatasetComponent):
     """Several datasets of packed rows as one directory, for training with replay."""
 

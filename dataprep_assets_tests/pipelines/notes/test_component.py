@@ -13,7 +13,6 @@ from dagster.components.scaffold.scaffold import ScaffoldRequest
 import dataprep_assets
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.component import declared
-from dataprep_assets.orchestration.scaffold import CombinedCohortsScaffolder, PackedCohortsScaffolder
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
 from dataprep_assets_tests.pipelines.notes.notes_project import notes_attributes
