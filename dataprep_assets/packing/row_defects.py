@@ -1,4 +1,6 @@
-"""Row defects: packed rows held against the invariants of their format (FORMATS A.9), without a look at the bins.
+"""Row defects: packed rows held against the invariants of their format, without a look at the bins.
+
+The invariants are those of docs/formats/packed-rows.md#invariants.
 
 Each invariant gives at most one defect, its first place in row order. A defect names row, column and position and never
 a token, so it may be shown for rows of protected text.
@@ -47,6 +49,7 @@ def find_row_defects(
     """The invariants that the rows break, in a fixed order; an empty list for good rows.
 
     ``rows``: `PackedRows`, or name → integer array of shape ``(rows, L)``; ``targets`` may be missing.
+    ``row_length``: positions L of a row. ``pad_id``: the id where there is no document.
     ``vocab_size``: also hold the tokens of documents below it (None: only at or above 0).
     ``pad_is_reserved``: no document holds the pad id, so that one in a segment is a defect as well.
     When a column is missing or misshapen, only that is reported.

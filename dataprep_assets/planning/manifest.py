@@ -1,8 +1,8 @@
 """The manifest: every source file, once, in an order that no file system or server decides.
 
-`manifest.jsonl` has one line a file, `manifest_summary.json` the totals per split (FORMATS B.3). Both depend only on
-what the source holds: paths are relative to the source or URLs pinned to a commit, order is the natural order of
-the paths (`chunk2` before `chunk10`), so every listing order and every machine give the same bytes.
+`manifest.jsonl` has one line a file, `manifest_summary.json` the totals per split (docs/formats/manifest.md#lines).
+Both depend only on what the source holds: paths are relative to the source or URLs pinned to a commit, order is the
+natural order of the paths (`chunk2` before `chunk10`), so every listing order and every machine give the same bytes.
 """
 
 import json
@@ -35,7 +35,7 @@ class SourceFile:
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestEntry:
-    """One line of `manifest.jsonl`; see FORMATS B.3 for the seed's fields.
+    """One line of `manifest.jsonl`; docs/formats/manifest.md#lines has the original's fields.
 
     `ordinal` counts over the whole manifest, `file_index` within the split (it is not the number in the name);
     `path` is `relpath` for local sources and a URL pinned to `commit` for remote ones. Fields are plain values, so
@@ -111,7 +111,9 @@ def build_manifest(
 ) -> list[ManifestEntry]:
     """Entries of all included files, splits in declared order and paths in natural order within each.
 
-    `splits` maps a split's name to globs over the path inside the source. Raises ConfigError when a split matches
+    `files` are what the source lists, in any order. `include` and the values of `splits` (a split's name → globs) are
+    globs over the path inside the source; a file that matches no split is left out. `commit` is what the source is
+    pinned to, and `url_prefix` comes before the path of a remote file. Raises ConfigError when a split matches
     nothing or a file matches two splits, SourceError when the same path is listed twice.
     """
     wanted = [glob_pattern(g) for g in include]
@@ -175,7 +177,10 @@ def summarize(entries: Sequence[ManifestEntry], shards: Mapping[str, int]) -> di
 
 
 def write_manifest(directory: Path, entries: Sequence[ManifestEntry], shards: Mapping[str, int]) -> None:
-    """Write `manifest.jsonl` and `manifest_summary.json`."""
+    """Write `manifest.jsonl` and `manifest_summary.json` into `directory`.
+
+    `entries` are the lines in their order, `shards` maps a split to its number of shards.
+    """
     with open(directory / MANIFEST, "wb") as file:
         file.writelines(canonical_json(vars(entry)) + b"\n" for entry in entries)
     (directory / SUMMARY).write_text(json.dumps(summarize(entries, shards), indent=1, sort_keys=True) + "\n")

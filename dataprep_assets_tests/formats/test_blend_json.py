@@ -36,7 +36,10 @@ def test_megatron_takes_every_split_of_it(tmp_path: Path) -> None:
 
 
 def test_megatron_refuses_what_we_refuse_to_write() -> None:
-    """The forms of FORMATS D.10: an empty list, and the nested one that the original's documentation shows."""
+    """An empty list, and the nested one that the original's documentation shows.
+
+    See docs/formats/blend-json.md#forms-that-megatron-takes.
+    """
     theirs = _their_reader()
     with pytest.raises(ValueError, match=""):
         theirs([])
@@ -50,9 +53,9 @@ def test_megatron_refuses_what_we_refuse_to_write() -> None:
         ({"train": []}, "empty list"),
         ({"train": [["1.0", "/a"]]}, "flat list"),
         ({"train": ["1.0"]}, "pairs"),
-        ({"train": ["/a", "/b"]}, "no weight"),
-        ({"train": ["-1", "/a"]}, "no weight"),
-        ({"train": ["nan", "/a"]}, "no weight"),
+        ({"train": ["/a", "/b"]}, "not a weight"),
+        ({"train": ["-1", "/a"]}, "not a weight"),
+        ({"train": ["nan", "/a"]}, "not a weight"),
         ({"train": ["0", "/a"]}, "every weight is 0"),
         ({"train": ["1", "17"]}, "looks like a number"),
         ({"train": ["1", "/a", "1", "/a"]}, "listed in train already"),

@@ -61,7 +61,7 @@ def blend_asset(dataset: BlendAssets) -> dg.AssetsDefinition:
             config = {"run_hash": plan.run_hash, **stage_identity(blend)}
             place = log_tables(blend.wandb, dataset=blend.dataset, stage=blend.stage, config=config, tables=tables)
             extra["wandb"] = location(place)
-        return result(receipt, store.place(blend.artifact(RUNS, plan.run_hash)), reused, extra)
+        return result(receipt, store.location(blend.artifact(RUNS, plan.run_hash)), reused, extra)
 
     return finished_blend
 

@@ -68,7 +68,7 @@ def blend_plan_asset(dataset: BlendAssets) -> dg.AssetsDefinition:
             "source_bytes": sum(unit.size_bytes for unit in plan.units),
             "plan_table": table([plan_row(blend, unit) for unit in plan.units]),
         }
-        return result(receipt, store.place(blend.artifact("blend_plan")), reused, extra)
+        return result(receipt, store.location(blend.artifact("blend_plan")), reused, extra)
 
     return blend_plan
 

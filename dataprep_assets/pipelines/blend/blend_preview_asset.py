@@ -29,6 +29,6 @@ def blend_preview_asset(dataset: BlendAssets) -> dg.AssetsDefinition:
         extra |= {f"expected_{name}": facts[name] for name in ("rows", "tokens", "shards")}
         extra |= {"bytes_to_fetch": facts["bytes_to_fetch"], "disk_bytes": facts["disk_bytes"]}
         extra["rounds_to_zero"] = ", ".join(facts["rounds_to_zero"]) or "none"
-        return result(receipt, store.place(blend.artifact("blend_preview")), reused, extra)
+        return result(receipt, store.location(blend.artifact("blend_preview")), reused, extra)
 
     return blend_preview

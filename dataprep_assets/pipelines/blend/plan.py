@@ -369,4 +369,4 @@ def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
 
 def has_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> bool:
     """Whether a whole plan is there; a damaged one is to be built again."""
-    return store.whole(blend.artifact("blend_plan")) is not None
+    return store.intact(blend.artifact("blend_plan")) is not None

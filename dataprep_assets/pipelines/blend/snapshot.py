@@ -84,7 +84,7 @@ def launches(blend: BlendDeclaration, plan: BlendPlan, at_once: int) -> list[lis
 def snapshot_is_current(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> bool:
     """Whether a shard's snapshot is of the files that the plan names. Nothing is fetched."""
     artifact = blend.artifact("blend_snapshot", partition)
-    if store.whole(artifact) is None:
+    if store.intact(artifact) is None:
         return False
     _, shard = plan.find(partition)
     known = _read(blend, store, partition)

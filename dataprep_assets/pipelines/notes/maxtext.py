@@ -13,8 +13,8 @@ def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: File
     Prepacked rows need a loader that passes the stored columns through: stock pipelines take one column and compute the
     rest again, as one segment a row. For these, only the settings that such a loader shares are given.
     """
-    place = store.place(notes.artifact(DIRECTORIES[format]))
-    shards = f"{place}/{notes.dataset}/{notes.tfds_version}"
+    location = store.location(notes.artifact(DIRECTORIES[format]))
+    shards = f"{location}/{notes.dataset}/{notes.tfds_version}"
     common = {"max_target_length": str(notes.row_length), "tokenize_train_data": "False", "packing": "False"}
     if format == "array_record":
         found = {
@@ -26,7 +26,7 @@ def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: File
         version = version_in_metadata(notes.tfds_version)
         found = {
             "dataset_type": "tfds",
-            "dataset_path": place,
+            "dataset_path": location,
             "dataset_name": f"{notes.dataset}:{version}",
             "train_split": "train",
         }

@@ -123,17 +123,17 @@ def _value(source: _Source, name: str) -> str:
 
 def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_Source]) -> Recipe:
     declared = replay.model_dump(mode="json", exclude={"owners", "storage", "verify", "workers", "sensitive"})
-    # A virtual combination is made of places, so these decide its bytes.
-    places = [store.place(source.artifact) for source in sources] if replay.mode == "virtual" else []
+    # A virtual combination is made of locations, so these decide its bytes.
+    locations = [store.location(source.artifact) for source in sources] if replay.mode == "virtual" else []
     made = [[source.receipt.key, source.receipt.content] for source in sources]
     return Recipe(
         artifact=replay.artifact(DIRECTORIES[replay.format]),
-        key=digest_value(["notes_replay", VERSION, declared, made, places]),
+        key=digest_value(["notes_replay", VERSION, declared, made, locations]),
         version=VERSION,
         settings=declared,
         # sources with the same bytes can be of another recipe, or lie elsewhere
         sources={"recipes of the sources": digest_value([source.receipt.key for source in sources])}
-        | ({"places of the sources": digest_value(places)} if places else {}),
+        | ({"locations of the sources": digest_value(locations)} if locations else {}),
         upstream={f"{s.artifact.dataset}:{s.artifact.name}": s.receipt.content for s in sources},
     )
 
@@ -229,10 +229,10 @@ def _write_virtual(
     splits: dict[str, list[Shards]],
     staged: Path,
 ) -> Written:
-    places = {s.declared.dataset: f"{store.place(s.artifact)}/{s.facts.directory}" for s in sources}
+    locations = {s.declared.dataset: f"{store.location(s.artifact)}/{s.facts.directory}" for s in sources}
     first = splits[replay.splits[0]]
     rows_in_first = {s.declared.dataset: rows_of(shards) for s, shards in zip(sources, first, strict=True)}
-    write_mixture(staged, replay, places, rows_in_first)
+    write_mixture(staged, replay, locations, rows_in_first)
     names = {
         split: [
             origin.to_json(Path(origin.part.record.path).name)

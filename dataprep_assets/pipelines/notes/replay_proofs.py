@@ -81,7 +81,10 @@ def prove_combined(replay: ReplayDeclaration, store: ArtifactStore) -> Iterator[
         receipts = {name: store.require(source) for name, source in sources.items()}
         if virtual:
             yield "files_intact", files_intact(directory)
-            yield "virtual_files", virtual_files(directory, {n: store.place(a) for n, a in sources.items()}, receipts)
+            yield (
+                "virtual_files",
+                virtual_files(directory, {n: store.location(a) for n, a in sources.items()}, receipts),
+            )
         else:
             facts = DirectoryFacts.of(directory.receipt)
             columns = [Column(name=name, length=facts.row_length) for name in facts.columns]
@@ -286,16 +289,18 @@ def _patients(store: ArtifactStore, sources: Mapping[str, Receipt], dataset: str
 
 
 @judged
-def virtual_files(directory: TfdsDirectory, places: Mapping[str, str], sources: Mapping[str, Receipt]) -> Finding:
+def virtual_files(directory: TfdsDirectory, locations: Mapping[str, str], sources: Mapping[str, Receipt]) -> Finding:
     """The file that tells a loader how to mix: every source once, at its path, with shares that add up to 1.
 
-    ``directory`` is the combination, ``places`` dataset → path or URL of its directory's artifact, ``sources``
+    ``directory`` is the combination, ``locations`` dataset → path or URL of its directory's artifact, ``sources``
     dataset → receipt of it.
     """
-    wanted = {name: f"{place}/{DirectoryFacts.of(sources[name]).directory}" for name, place in places.items()}
+    wanted = {name: f"{location}/{DirectoryFacts.of(sources[name]).directory}" for name, location in locations.items()}
     if directory.format == "tfrecord":
         found = json.loads((directory.artifact / BUILDER_DIRECTORIES).read_bytes())
-        defects = [] if found == list(wanted.values()) else [f"{BUILDER_DIRECTORIES} does not name the sources' places"]
+        defects = (
+            [] if found == list(wanted.values()) else [f"{BUILDER_DIRECTORIES} does not name the sources' locations"]
+        )
     else:
         found = json.loads((directory.artifact / GRAIN_MIXTURE).read_bytes())
         defects = list(_mixture(found, wanted))
@@ -311,8 +316,8 @@ def _mixture(found: Mapping[str, Any], wanted: Mapping[str, str]) -> Iterable[st
     if found.keys() != wanted.keys():
         yield f"{GRAIN_MIXTURE} names {sorted(found)}, the sources are {sorted(wanted)}"
         return
-    for name, place in wanted.items():
-        if not str(found[name]["path"]).startswith(f"{place}/{name}-"):
+    for name, location in wanted.items():
+        if not str(found[name]["path"]).startswith(f"{location}/{name}-"):
             yield f"{GRAIN_MIXTURE}: {name} is not at its place"
     if abs(sum(of["weight"] for of in found.values()) - 1) > 1e-9:
         yield f"{GRAIN_MIXTURE}: the weights do not add up to 1"

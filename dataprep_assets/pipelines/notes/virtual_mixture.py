@@ -15,22 +15,24 @@ BUILDER_DIRECTORIES = "builder_directories.json"
 """For `tfds.builder_from_directories`: the directories, in declared order."""
 
 
-def write_mixture(staged: Path, replay: ReplayDeclaration, places: Mapping[str, str], rows: Mapping[str, int]) -> None:
+def write_mixture(
+    staged: Path, replay: ReplayDeclaration, locations: Mapping[str, str], rows: Mapping[str, int]
+) -> None:
     """Write the file for the loader of the declared format.
 
     Args:
         staged: The staging directory of the combination.
         replay: Its declaration; weights that are not declared follow from the rows.
-        places: Dataset → path or URL of its directory of shards, in declared order.
+        locations: Dataset → path or URL of its directory of shards, in declared order.
         rows: Dataset → its rows in the first split.
     """
     if replay.format == "tfrecord":
-        _write_json(staged / BUILDER_DIRECTORIES, list(places.values()))
+        _write_json(staged / BUILDER_DIRECTORIES, list(locations.values()))
         return
     weights = [s.weight if s.weight is not None else rows[s.dataset] for s in replay.sources]
     mixture = {
-        dataset: {"path": f"{place}/{dataset}-{replay.splits[0]}.array_record-*", "weight": weight / sum(weights)}
-        for (dataset, place), weight in zip(places.items(), weights, strict=True)
+        dataset: {"path": f"{location}/{dataset}-{replay.splits[0]}.array_record-*", "weight": weight / sum(weights)}
+        for (dataset, place), weight in zip(locations.items(), weights, strict=True)
     }
     _write_json(staged / GRAIN_MIXTURE, mixture)
 

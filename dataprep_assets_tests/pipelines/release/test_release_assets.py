@@ -15,14 +15,13 @@ import pytest
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats import sample_ids
 from dataprep_assets.integrity.verify import verify
-from dataprep_assets.pipelines.release import published_shards_asset as published_shards
+from dataprep_assets.pipelines.release import published_shards_asset
 from dataprep_assets.pipelines.release.published import consumer_code, consumer_environment
 from dataprep_assets.serving import ShardWindow
 from dataprep_assets.serving.release import MANIFEST, read_release
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets.stores.store import ObjectInfo, Progress
 from dataprep_assets_tests.fakes.places import Places, places
-from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
 from dataprep_assets_tests.pipelines.release.release_project import (
     LENGTH,
     ReleaseProject,
@@ -30,7 +29,7 @@ from dataprep_assets_tests.pipelines.release.release_project import (
     release_attributes,
     release_project,
 )
-from dataprep_assets_tests.project import SAMPLE
+from dataprep_assets_tests.project import SAMPLE, failure_of
 
 KINDS = ("folder", "swift")
 
@@ -150,7 +149,7 @@ def test_a_second_run_builds_and_sends_nothing(copied: ReleaseProject) -> None:
 def test_a_long_upload_says_in_the_log_how_far_it_is(
     servers: Places, copied: ReleaseProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(published_shards, "LOG_SECONDS", 0.0)
+    monkeypatch.setattr(published_shards_asset, "LOG_SECONDS", 0.0)
     declared_otherwise(copied, publish=new_target(servers, "moto", monkeypatch))
     outcome = copied.publish()
     assert outcome.success

@@ -13,7 +13,7 @@ from dataprep_assets.pipelines.release import order
 from dataprep_assets.pipelines.release.npy_shards_checks import npy_shards_checks
 from dataprep_assets.pipelines.release.published_shards_checks import published_shards_checks
 from dataprep_assets.serving.release import locate
-from dataprep_assets_tests.pipelines.corpus.test_every_check_can_fail import edit_receipt, flip_byte
+from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
 from dataprep_assets_tests.pipelines.release.release_project import (
     LENGTH,
     ReleaseProject,
@@ -61,7 +61,7 @@ def flip_shard(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
 
 
 def wider_ids(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
-    """FORMATS C.8: a shard of another dtype in the run."""
+    """A shard of another dtype among those of the run."""
     np.save(made.npy(SHARD), np.load(made.npy(SHARD)).astype("<u2"))
 
 

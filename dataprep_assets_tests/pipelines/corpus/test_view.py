@@ -1,0 +1,159 @@
+"""Proofs about the copied views: each defect planted under a receipt that agrees with it, as a bug would leave it."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dataprep_assets.formats import hf_parquet
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.receipt import Receipt, record_files
+from dataprep_assets.pipelines.corpus.declaration import View
+from dataprep_assets.pipelines.corpus.view import artifact_name, combined_splits, layout_valid, same_stream, view_named
+from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
+
+CORPUS = sample_declaration(
+    views=["mds", "hf_parquet"], mds_sequence_length=256, splits={"val": ["validation/**"], "test": ["test/**"]}
+)
+VAL = "data/val-00000-of-00001.parquet"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("views")
+    assert run_pipeline(CORPUS, root).failed == {}
+    return root
+
+
+@pytest.fixture
+def store(finished: Path, tmp_path: Path) -> LocalArtifacts:
+    return LocalArtifacts(Path(shutil.copytree(finished, tmp_path / "root")))
+
+
+def prove(store: LocalArtifacts, view: View, *, sign: bool = False, **facts: object) -> dict[str, Finding]:
+    """Both findings; with `sign` the receipt describes the files as they are now."""
+    artifact, splits = CORPUS.artifact(artifact_name(view)), combined_splits(CORPUS, store)
+    directory, receipt = store.local(artifact), store.require(artifact)
+    if sign:
+        receipt = replace(receipt, files=record_files(directory))
+    receipt = replace(receipt, facts={**receipt.facts, **facts})
+    return {
+        "same_stream": same_stream(directory, receipt, view_named(view), splits, store),
+        "layout_valid": layout_valid(directory, receipt, view_named(view), splits),
+    }
+
+
+def failed(found: dict[str, Finding]) -> set[str]:
+    return {name for name, finding in found.items() if not finding.passed}
+
+
+def told(found: dict[str, Finding]) -> str:
+    return " ".join(finding.summary + str(finding.table) for finding in found.values())
+
+
+@pytest.mark.parametrize("view", ["mds", "hf_parquet"])
+def test_a_sound_view_is_proven_and_says_how_much(store: LocalArtifacts, view: View) -> None:
+    found = prove(store, view)
+    assert failed(found) == set()
+    tokens = sum(split.token_count for split in combined_splits(CORPUS, store))
+    assert found["same_stream"].facts["tokens"] == tokens
+    assert "id for id" in found["same_stream"].summary
+
+
+def _rewrite(directory: Path, change: Callable[[list[list[int]]], list[list[int]]]) -> None:
+    documents = change(pq.read_table(directory / VAL)["input_ids"].to_pylist())
+    schema = pa.schema([pa.field("input_ids", pa.list_(pa.field("element", pa.int32())))])
+    pq.write_table(pa.table([documents], schema=schema), directory / VAL)
+
+
+def _join(documents: list[list[int]]) -> list[list[int]]:
+    return [documents[0][:-1], [documents[0][-1], *documents[1]], *documents[2:]]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint", "fails"),
+    [
+        (lambda d: [d[1], d[0], *d[2:]], "val: token", {"same_stream"}),
+        (_join, "val: documents from number 0", {"same_stream"}),
+        (lambda d: d[:-1], "59", {"same_stream", "layout_valid"}),
+        (lambda d: [*d, [1]], "val: token 24642", {"same_stream", "layout_valid"}),
+        (lambda d: [[*d[0][:-1], d[0][-1] + 1], *d[1:]], "val: token", {"same_stream"}),
+    ],
+    ids=["swapped", "cut elsewhere", "lost", "added", "other id"],
+)
+def test_parquet_that_is_not_the_stream_is_found(
+    store: LocalArtifacts, change: Callable[[list[list[int]]], list[list[int]]], complaint: str, fails: set[str]
+) -> None:
+    _rewrite(store.local(CORPUS.artifact("hf_parquet_bins")), change)
+    assert "same_stream" in failed(prove(store, "hf_parquet"))  # without a signature, by its digest
+    found = prove(store, "hf_parquet", sign=True)
+    assert failed(found) == fails
+    assert complaint in told(found)
+
+
+def test_a_card_of_other_counts_and_a_lost_card_are_found(store: LocalArtifacts) -> None:
+    card = store.local(CORPUS.artifact("hf_parquet_bins")) / hf_parquet.CARD
+    card.write_text(card.read_text().replace("num_examples: 60", "num_examples: 61", 1))
+    found = prove(store, "hf_parquet", sign=True)
+    assert failed(found) == {"layout_valid"}
+    assert "61" in told(found)
+    card.unlink()
+    assert failed(prove(store, "hf_parquet", sign=True)) == {"layout_valid"}
+
+
+def _shard(store: LocalArtifacts) -> Path:
+    return store.local(CORPUS.artifact("mds_bins")) / "val" / "shard.00000.mds"
+
+
+def _reindex(shard: Path) -> None:
+    index = json.loads((shard.parent / "index.json").read_bytes())
+    index["shards"][0]["raw_data"]["hashes"]["sha256"] = hashlib.sha256(shard.read_bytes()).hexdigest()
+    (shard.parent / "index.json").write_text(json.dumps(index))
+
+
+def test_an_mds_shard_of_other_ids_is_found(store: LocalArtifacts) -> None:
+    data = bytearray(_shard(store).read_bytes())
+    data[-4:] = np.array([int.from_bytes(data[-4:], "little") ^ 1], "<i4").tobytes()
+    _shard(store).write_bytes(data)
+    assert failed(prove(store, "mds", sign=True)) == {"same_stream", "layout_valid"}
+    _reindex(_shard(store))
+    found = prove(store, "mds", sign=True)
+    assert failed(found) == {"same_stream"}
+    assert "val: token 24575 is not that of combined_bins" in told(found)
+
+
+def test_an_mds_index_that_lists_too_little_is_found(store: LocalArtifacts) -> None:
+    index = _shard(store).with_name("index.json")
+    value = json.loads(index.read_bytes())
+    index.write_text(json.dumps({**value, "shards": []}))
+    _shard(store).unlink()
+    found = prove(store, "mds", sign=True)
+    assert "layout_valid" in failed(found)
+    assert "0 samples of 256" in told(found)
+
+
+def test_a_receipt_that_leaves_out_more_than_the_rest_is_found(store: LocalArtifacts) -> None:
+    counts = {split.split: split.token_count % 256 for split in combined_splits(CORPUS, store)}
+    assert failed(prove(store, "mds", tokens_left_out=counts)) == set()
+    assert failed(prove(store, "mds", tokens_left_out=counts | {"val": counts["val"] + 256})) == {"layout_valid"}
+
+
+def test_an_unreadable_file_is_a_verdict_and_no_accident(store: LocalArtifacts) -> None:
+    for view, path in (("hf_parquet", VAL), ("mds", "val/index.json")):
+        broken = store.local(CORPUS.artifact(artifact_name(view))) / path  # type: ignore[arg-type]
+        broken.write_bytes(broken.read_bytes()[:20])
+        assert failed(prove(store, view, sign=True)) == {"same_stream", "layout_valid"}  # type: ignore[arg-type]
+
+
+def test_the_receipt_of_a_view_names_the_stream_it_copies(store: LocalArtifacts) -> None:
+    receipt: Receipt = store.require(CORPUS.artifact("mds_bins"))
+    combined = {s: store.require(CORPUS.artifact("combined_bins", s)).content for s in CORPUS.splits}
+    assert receipt.inputs == combined

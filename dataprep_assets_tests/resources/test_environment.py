@@ -1,0 +1,117 @@
+"""The environment names a storage: the right one is built, a missing variable is named, no secret shows."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.stores.connect import GcsPlace, S3Place
+from dataprep_assets_tests.resources.variables import KEY_ID, R2, SECRET
+from resources import build_resources, open_storage
+from resources.environment import build_storage
+
+
+def test_the_default_is_a_folder_of_the_project(environment: Any, tmp_path: Path) -> None:
+    environment({})
+    assert open_storage(tmp_path).artifacts() == LocalArtifacts(tmp_path / ".dataprep" / "artifacts")
+    environment({"DATAPREP_ROOT": "elsewhere"})
+    assert open_storage(tmp_path).artifacts() == LocalArtifacts(tmp_path / "elsewhere")
+    assert set(build_resources(tmp_path)) == {"storage", "artifacts"}
+
+
+def test_the_seeds_variables_name_a_bucket_of_r2(environment: Any, tmp_path: Path) -> None:
+    environment(R2)
+    place = open_storage(tmp_path).place()
+    assert place == S3Place(
+        bucket="corpora",
+        prefix="remote/tokenized",
+        endpoint_url="https://0123456789abcdef.r2.cloudflarestorage.com",
+        access_key_id=KEY_ID,
+        secret_access_key=SECRET,
+        key_names=("R2_DATASET_WRITE_ACCESS_KEY_ID", "R2_DATASET_WRITE_SECRET_ACCESS_KEY"),
+    )
+    store = open_storage(tmp_path).artifacts()
+    assert isinstance(store, BucketArtifacts)
+    assert store.url == "s3://corpora/remote/tokenized"
+    assert store.root.is_relative_to(tmp_path / ".dataprep" / "cache")
+
+
+def test_the_projects_own_variables_go_first(environment: Any, tmp_path: Path) -> None:
+    environment(
+        R2
+        | {
+            "DATAPREP_ROOT": "own/",
+            "DATAPREP_BUCKET": "other",
+            "DATAPREP_ENDPOINT_URL": "http://127.0.0.1:1",
+            "DATAPREP_CACHE": str(tmp_path / "c"),
+            "DATAPREP_CACHE_BYTES": "1000",
+        }
+    )
+    store = open_storage(tmp_path).artifacts()
+    assert isinstance(store, BucketArtifacts)
+    assert (store.url, store.budget_bytes) == ("s3://other/own", 1000)
+    assert store.root.parent == tmp_path / "c"
+
+
+def test_read_credentials_serve_where_there_are_no_others(environment: Any, tmp_path: Path) -> None:
+    values = {name.replace("WRITE", "READ"): value for name, value in R2.items()}
+    environment(values)
+    place = open_storage(tmp_path).place()
+    assert isinstance(place, S3Place)
+    assert place.key_names[0] == "R2_DATASET_READ_ACCESS_KEY_ID"
+    assert place.access_key_id == KEY_ID
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"DATAPREP_STORAGE": "tape"}, "DATAPREP_STORAGE: 'tape'"),
+        ({"DATAPREP_STORAGE": "gcs"}, "DATAPREP_BUCKET: not set"),
+        ({"DATAPREP_STORAGE": "s3"}, r"DATAPREP_BUCKET: not set \(or R2_DATASET_BUCKET_NAME\)"),
+        ({"DATAPREP_STORAGE": "r2", "DATAPREP_BUCKET": "b"}, "DATAPREP_ENDPOINT_URL: not set"),
+        (
+            {"DATAPREP_STORAGE": "r2", "DATAPREP_BUCKET": "b", "R2_DATASET_ACCOUNT_ID": "a"},
+            "R2_DATASET_WRITE_ACCESS_KEY_ID: not set",
+        ),
+        (
+            {"DATAPREP_STORAGE": "s3", "DATAPREP_BUCKET": "b", "R2_DATASET_WRITE_ACCESS_KEY_ID": KEY_ID},
+            "R2_DATASET_WRITE_SECRET_ACCESS_KEY: not set",
+        ),
+        (
+            {"DATAPREP_STORAGE": "s3", "DATAPREP_BUCKET": "b", "R2_DATASET_READ_SECRET_ACCESS_KEY": SECRET},
+            "R2_DATASET_READ_ACCESS_KEY_ID: not set",
+        ),
+        (
+            {"DATAPREP_STORAGE": "s3", "DATAPREP_BUCKET": "b", "R2_DATASET_ACCOUNT_ID": "https://a.b"},
+            "R2_DATASET_ACCOUNT_ID: an account id",
+        ),
+        ({"DATAPREP_CACHE_BYTES": "10GB"}, "DATAPREP_CACHE_BYTES: '10GB' is not a number"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_named(
+    values: dict[str, str], named: str, environment: Any, tmp_path: Path
+) -> None:
+    environment(values)
+    with pytest.raises(ConfigError, match=named) as caught:
+        build_storage(tmp_path)
+    assert SECRET not in str(caught.value)
+    assert KEY_ID not in str(caught.value)
+
+
+def test_gcs_has_a_bucket_and_a_project(environment: Any, tmp_path: Path) -> None:
+    environment({"DATAPREP_STORAGE": "gcs", "DATAPREP_BUCKET": "b", "DATAPREP_ROOT": "p", "GOOGLE_CLOUD_PROJECT": "x"})
+    assert open_storage(tmp_path).place() == GcsPlace(bucket="b", prefix="p", project="x")
+
+
+def test_no_secret_is_in_any_repr_or_in_the_resources_config(environment: Any, tmp_path: Path) -> None:
+    environment(R2)
+    storage = build_storage(tmp_path)
+    opened = open_storage(tmp_path)
+    shown = [repr(x) for x in (storage, opened.place(), opened.artifacts(), build_resources(tmp_path))]
+    shown.append(str(storage.place))
+    for text in shown:
+        assert SECRET not in text
+    assert SECRET not in repr(storage._convert_to_config_dictionary())
