@@ -14,9 +14,9 @@ import pytest
 from numpy.typing import NDArray
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.packed_cohorts import packed_paths
+from dataprep_assets.pipelines.notes.maxtext import maxtext_settings
+from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
-from dataprep_assets.pipelines.notes.tfds_directory import maxtext_settings
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 
 library = pytest.importorskip("tensorflow_datasets", reason="TFDS is the reader: install the extra tfds")

@@ -12,13 +12,14 @@ from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactE
 from dataprep_assets.formats import array_record, example, tfds, tfrecord
 from dataprep_assets.formats.example import Column
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohort_shards import build_cohort_shards, shards_works
-from dataprep_assets.pipelines.notes.packed_cohorts import build_packed_cohort, cohort_works
+from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
+from dataprep_assets.pipelines.notes.maxtext import maxtext_settings
+from dataprep_assets.pipelines.notes.packed_cohort import ensure_packed_cohort
+from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
+from dataprep_assets.pipelines.notes.provenance import PROVENANCE, read_provenance
+from dataprep_assets.pipelines.notes.sharded_cohort import ensure_sharded_cohort
 from dataprep_assets.pipelines.notes.tfds_directory import (
-    PROVENANCE,
     build_tfds_directory,
-    maxtext_settings,
-    read_provenance,
 )
 from dataprep_assets_tests.formats.shard_reader import read_directory
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, rows, written
@@ -163,10 +164,10 @@ def test_shards_older_than_the_rows_and_other_settings_are_refused(tmp_path: Pat
     notes = plain(source, ("2010-01", "2010-02"))
     assert not run_notes(notes, tmp_path / "out").failed
     written(source, {"2010-02": [patient("new", note("another tea"))]})
-    build_packed_cohort(cohort_works(notes, store, ["2010-02"])[0])
+    ensure_packed_cohort(packed_cohorts(notes, store, ["2010-02"])[0])
     with pytest.raises(IntegrityError, match="2010-02: made of older rows"):
         build_tfds_directory(notes, store)
-    build_cohort_shards(shards_works(notes, store, ["2010-02"])[0])
+    ensure_sharded_cohort(sharded_cohorts(notes, store, ["2010-02"])[0])
     _, reused = build_tfds_directory(notes, store)
     assert not reused
     longer = plain(source, ("2010-01", "2010-02"), row_length=64)
