@@ -12,9 +12,9 @@ from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
+from dataprep_assets.pipelines.blend.blend_plan import has_blend_plan, load_blend_plan
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import open_place
-from dataprep_assets.pipelines.blend.plan import has_blend_plan, load_blend_plan
 from dataprep_assets.pipelines.blend.stream import blend_dtype
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import meta_of

@@ -5,7 +5,8 @@ three go to W&B itself where the declaration says `wandb`. Beside them is what w
 came of it, as a table and as a plot.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import dagster as dg
@@ -14,12 +15,14 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.orchestration.dataset import location, result, table, worker_count
 from dataprep_assets.orchestration.share_plot import plotted
+from dataprep_assets.pipelines.blend.blend_plan import stage_identity
 from dataprep_assets.pipelines.blend.blend_plan_asset import SHARDS, BlendAssets, plan_row
+from dataprep_assets.pipelines.blend.blend_snapshot import BlendSnapshotFacts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.finalize import ARTIFACT as RUNS
-from dataprep_assets.pipelines.blend.finalize import BLEND, DATA_ARGS, MANIFEST, build_blend_run
-from dataprep_assets.pipelines.blend.plan import BlendPlan, stage_identity
-from dataprep_assets.pipelines.blend.status import works_of
+from dataprep_assets.pipelines.blend.plan import BlendPlan
+from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts, build_blend_run
+from dataprep_assets.pipelines.blend.status import shards_of
+from dataprep_assets.pipelines.blend.trainer_entry import trainer_lines
 from dataprep_assets.pipelines.blend.wandb_log import log_tables
 from resources import StorageResource
 
@@ -38,10 +41,10 @@ def blend_asset(dataset: BlendAssets) -> dg.AssetsDefinition:
     def finished_blend(context: dg.AssetExecutionContext, storage: StorageResource) -> dg.MaterializeResult[Any]:
         store = dataset.store(storage)
         plan = dataset.plan(store)
-        works = works_of(blend)(blend, store, plan, plan.partitions)
-        receipt, reused = build_blend_run(blend, store, plan, works)
-        rows: Sequence[Mapping[str, Any]] = receipt.facts["realised"]
-        empty = receipt.facts["empty"]
+        shards = shards_of(blend)(blend, store, plan, plan.partitions)
+        receipt, reused = build_blend_run(blend, store, plan, shards)
+        facts = RunFacts.of(receipt)
+        rows = [asdict(row) for row in facts.realised]
         tables = {
             "progress_table": progress_rows(blend, store, plan),
             "stage_table": stage_rows(blend, store, plan),
@@ -51,9 +54,9 @@ def blend_asset(dataset: BlendAssets) -> dg.AssetsDefinition:
             "realised": table(rows),
             "requested_and_realised": plotted(rows, "realised"),
             **{name: table(shown) for name, shown in tables.items()},
-            "empty_shards": len(empty),
-            "empty": ", ".join(empty) or "none",
-            "train_on_it": dg.MetadataValue.md("\n".join(f"- `{line}`" for line in trainer_lines(blend, receipt))),
+            "empty_shards": len(facts.empty),
+            "empty": ", ".join(facts.empty) or "none",
+            "train_on_it": dg.MetadataValue.md("\n".join(f"- `{line}`" for line in run_trainer_lines(receipt))),
         }
         extra |= {f"realised_{row['split']}_{row['name']}": round(row["realised"], 6) for row in rows}
         if blend.wandb is not None:
@@ -73,18 +76,10 @@ _READS = {
 }
 
 
-def trainer_lines(blend: BlendDeclaration, receipt: Receipt) -> list[str]:
-    """What to tell the trainer."""
-    root, used = receipt.facts["root"], receipt.facts["used"]
-    if blend.stage == "pretrain":
-        lines = [f"--per-split-data-args-path {root}/{BLEND}"]
-        if any(record.path == DATA_ARGS for record in receipt.files):
-            lines.append(f"--data-args-path {root}/{DATA_ARGS}")
-        return lines
-    if blend.stage == "sft":
-        keys = {"train": "packed_train_data_path", "valid": "packed_val_data_path"}
-        return [f"{keys.get(split, split)}={root}/splits/{split}/" for split in used]
-    return [f"{root}/{MANIFEST}"]
+def run_trainer_lines(receipt: Receipt) -> list[str]:
+    """What to give the trainer of a finished run."""
+    facts = RunFacts.of(receipt)
+    return trainer_lines(facts.stage, facts.root, facts.used, [record.path for record in receipt.files])
 
 
 def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:
@@ -129,7 +124,7 @@ def stage_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -
     return [
         single("blend_plan", "blend_plan"),
         single("blend_preview", "blend_preview"),
-        fetched | {"bytes": sum(int(receipt.facts["source_bytes"]) for receipt in snapshots)},
+        fetched | {"bytes": sum(BlendSnapshotFacts.of(receipt).source_bytes for receipt in snapshots)},
         *([single("engine_certificate", "engine_certificate")] if blend.stage != "rl" else []),
         made,
         single(RUNS, NAME, plan.run_hash),

@@ -6,11 +6,11 @@ import dagster as dg
 
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.orchestration.checks import checks_of
-from dataprep_assets.pipelines.blend import blend_proofs as proofs
+from dataprep_assets.pipelines.blend import realised_proofs, run_proofs, trainer_entry_proofs
 from dataprep_assets.pipelines.blend.blend_asset import NAME
 from dataprep_assets.pipelines.blend.blend_plan_asset import BlendAssets
-from dataprep_assets.pipelines.blend.finalize import ARTIFACT as RUNS
-from dataprep_assets.pipelines.blend.status import works_of
+from dataprep_assets.pipelines.blend.runs import RUNS
+from dataprep_assets.pipelines.blend.status import shards_of
 from resources import StorageResource
 
 CHECKS = {
@@ -30,14 +30,14 @@ def blend_checks(dataset: BlendAssets) -> dg.AssetChecksDefinition:
     def findings(_: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
         store = dataset.store(storage)
         plan = dataset.plan(store)
-        works = works_of(blend)(blend, store, plan, plan.partitions)
-        yield "shards_complete", proofs.shards_complete(store, plan, works)
-        yield "rows_read_once", proofs.rows_read_once(blend, store, plan, works)
+        shards = shards_of(blend)(blend, store, plan, plan.partitions)
+        yield "shards_complete", run_proofs.shards_complete(store, plan, shards)
+        yield "rows_read_once", run_proofs.rows_read_once(blend, store, plan, shards)
         artifact = blend.artifact(RUNS, plan.run_hash)
         receipt, directory = store.require(artifact), store.local(artifact)
-        yield "run_intact", proofs.run_intact(directory, receipt, plan)
-        yield "entry_lists_every_shard", proofs.entry_lists_every_shard(blend, directory, receipt)
-        yield "splits_disjoint", proofs.splits_disjoint(receipt, plan)
-        yield "realised_as_requested", proofs.realised_as_requested(blend, directory, receipt, plan)
+        yield "run_intact", run_proofs.run_intact(directory, receipt, plan)
+        yield "entry_lists_every_shard", trainer_entry_proofs.entry_lists_every_shard(blend, directory, receipt)
+        yield "splits_disjoint", run_proofs.splits_disjoint(receipt, plan)
+        yield "realised_as_requested", realised_proofs.realised_as_requested(blend, directory, receipt, plan)
 
     return checks_of(dataset.key(NAME), CHECKS, findings)

@@ -13,8 +13,9 @@ import dagster as dg
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.dataset import NETWORK_POOL, DatasetAssets, result, table
 from dataprep_assets.orchestration.dynamic_partitions import register_in_order
+from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan, load_blend_plan
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, build_blend_plan, load_blend_plan
+from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
 from resources import StorageResource
 
 SHARDS = {"pretrain": "indexed_bins", "sft": "packed_sft", "rl": "rl_jsonl"}

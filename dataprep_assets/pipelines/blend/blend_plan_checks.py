@@ -6,7 +6,7 @@ import dagster as dg
 
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.orchestration.checks import checks_of
-from dataprep_assets.pipelines.blend import blend_proofs as proofs
+from dataprep_assets.pipelines.blend import blend_plan_proofs
 from dataprep_assets.pipelines.blend.blend_plan_asset import BlendAssets
 from resources import StorageResource
 
@@ -22,7 +22,7 @@ def blend_plan_checks(dataset: BlendAssets) -> dg.AssetChecksDefinition:
 
     def findings(_: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
         store = dataset.store(storage)
-        yield "plan_covers_sources", proofs.plan_covers_sources(dataset.plan(store), blend.max_rows)
-        yield "plan_is_current", proofs.plan_is_current(blend, store)
+        yield "plan_covers_sources", blend_plan_proofs.plan_covers_sources(dataset.plan(store), blend.max_rows)
+        yield "plan_is_current", blend_plan_proofs.plan_is_current(blend, store)
 
     return checks_of(dataset.key("blend_plan"), CHECKS, findings)

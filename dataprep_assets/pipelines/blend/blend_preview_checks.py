@@ -6,9 +6,10 @@ import dagster as dg
 
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.orchestration.checks import checks_of
-from dataprep_assets.pipelines.blend import blend_proofs as proofs
 from dataprep_assets.pipelines.blend.blend_plan_asset import BlendAssets
-from dataprep_assets.pipelines.corpus import snapshot_proofs as snapshot
+from dataprep_assets.pipelines.blend.blend_preview import BlendPreviewFacts
+from dataprep_assets.pipelines.blend.blend_preview_proofs import nothing_rounds_to_zero
+from dataprep_assets.pipelines.corpus import snapshot_proofs
 from resources import StorageResource
 
 CHECKS = {
@@ -24,8 +25,9 @@ def blend_preview_checks(dataset: BlendAssets) -> dg.AssetChecksDefinition:
     def findings(_: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[tuple[str, Finding]]:
         store = dataset.store(storage)
         receipt = store.require(blend.artifact("blend_preview"))
-        yield "nothing_rounds_to_zero", proofs.nothing_rounds_to_zero(receipt)
-        needed = int(receipt.facts["bytes_to_fetch"]) + int(receipt.facts["disk_bytes"])
-        yield "disk_headroom", snapshot.disk_headroom(store.root, needed)
+        yield "nothing_rounds_to_zero", nothing_rounds_to_zero(receipt)
+        facts = BlendPreviewFacts.of(receipt)
+        needed = facts.bytes_to_fetch + facts.disk_bytes
+        yield "disk_headroom", snapshot_proofs.disk_headroom(store.root, needed)
 
     return checks_of(dataset.key("blend_preview"), CHECKS, findings, reports=("disk_headroom",))

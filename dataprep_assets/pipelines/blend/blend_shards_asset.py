@@ -23,10 +23,10 @@ ShardWorks = Callable[[BlendDeclaration, ArtifactStore, BlendPlan, Sequence[str]
 
 
 class BuildShards(Protocol[W_contra]):
-    """Has all shards, on worker processes: yields each as soon as it is verified, built or failed."""
+    """Builds all shards on worker processes: yields each as soon as it is verified, built or failed."""
 
     def __call__(
-        self, works: Sequence[W_contra], *, workers: int, verification: Verification, on_progress: OnProgress
+        self, shards: Sequence[W_contra], /, *, workers: int, verification: Verification, on_progress: OnProgress
     ) -> Iterator[ShardResult]: ...
 
 

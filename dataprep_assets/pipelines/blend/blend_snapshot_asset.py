@@ -9,7 +9,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.orchestration.dataset import NETWORK_POOL, SHARDS_PER_RUN
 from dataprep_assets.orchestration.shards import report_fetches
 from dataprep_assets.pipelines.blend.blend_plan_asset import BlendAssets
-from dataprep_assets.pipelines.blend.snapshot import build_blend_snapshot
+from dataprep_assets.pipelines.blend.blend_snapshot import build_blend_snapshot
 from resources import StorageResource
 
 

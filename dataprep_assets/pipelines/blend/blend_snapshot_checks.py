@@ -10,8 +10,8 @@ from dataprep_assets.graph.verdicts import Verdicts
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.checks import checks_of, of_all_partitions
 from dataprep_assets.pipelines.blend.blend_plan_asset import BlendAssets
+from dataprep_assets.pipelines.blend.blend_snapshot import shard_parts
 from dataprep_assets.pipelines.blend.plan import BlendPlan
-from dataprep_assets.pipelines.blend.snapshot import shard_parts
 from dataprep_assets.pipelines.corpus import snapshot_proofs as proofs
 from resources import StorageResource
 

@@ -10,25 +10,25 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.dataset import Step, partition_range, worker_count
 from dataprep_assets.orchestration.scaffold import TrainingBlendScaffolder
-from dataprep_assets.pipelines.blend.blend_asset import NAME, blend_asset, trainer_lines
+from dataprep_assets.pipelines.blend.blend_asset import NAME, blend_asset, run_trainer_lines
 from dataprep_assets.pipelines.blend.blend_certificate_checks import blend_certificate_checks
 from dataprep_assets.pipelines.blend.blend_checks import blend_checks
+from dataprep_assets.pipelines.blend.blend_plan import has_blend_plan
 from dataprep_assets.pipelines.blend.blend_plan_asset import SHARDS, BlendAssets, blend_plan_asset
 from dataprep_assets.pipelines.blend.blend_plan_checks import blend_plan_checks
 from dataprep_assets.pipelines.blend.blend_preview_asset import blend_preview_asset
 from dataprep_assets.pipelines.blend.blend_preview_checks import blend_preview_checks
+from dataprep_assets.pipelines.blend.blend_snapshot import launches
 from dataprep_assets.pipelines.blend.blend_snapshot_asset import blend_snapshot_asset
 from dataprep_assets.pipelines.blend.blend_snapshot_checks import blend_snapshot_checks
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.finalize import ARTIFACT as RUNS
 from dataprep_assets.pipelines.blend.indexed_bins_asset import indexed_bins_asset
 from dataprep_assets.pipelines.blend.indexed_bins_checks import indexed_bins_checks
-from dataprep_assets.pipelines.blend.plan import has_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl_asset import rl_jsonl_asset
 from dataprep_assets.pipelines.blend.rl.rl_jsonl_checks import rl_jsonl_checks
+from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts
 from dataprep_assets.pipelines.blend.sft.packed_sft_asset import packed_sft_asset
 from dataprep_assets.pipelines.blend.sft.packed_sft_checks import packed_sft_checks
-from dataprep_assets.pipelines.blend.snapshot import launches
 from dataprep_assets.pipelines.blend.status import stale, sweep_blend
 from dataprep_assets.pipelines.blend.stream import build_blend_certificate, load_blend_certificate
 from dataprep_assets.pipelines.corpus.engine_certificate_asset import engine_certificate_asset
@@ -128,13 +128,13 @@ class TrainingBlend(DatasetComponent):
         blend = self.declaration
         plan = self.assets.plan(store)
         receipt = store.require(blend.artifact(RUNS, plan.run_hash))
+        facts = RunFacts.of(receipt)
         lines = [f"{'dataset':<28}{'split':<8}{'shards':>8}{'rows':>12}{'tokens':>16}{'requested':>11}{'realised':>10}"]
-        for row in receipt.facts["realised"]:
+        for row in facts.realised:
             lines.append(
-                f"{row['name']:<28}{row['split']:<8}{row['shards']:>8,}{row['rows']:>12,}{row['tokens']:>16,}"
-                f"{row['requested']:>11.4f}{row['realised']:>10.4f}"
+                f"{row.name:<28}{row.split:<8}{row.shards:>8,}{row.rows:>12,}{row.tokens:>16,}"
+                f"{row.requested:>11.4f}{row.realised:>10.4f}"
             )
-        empty = receipt.facts["empty"]
-        shards = f"{len(plan.partitions):,} {SHARDS[blend.stage]}, {len(empty):,} of them empty"
+        shards = f"{len(plan.partitions):,} {SHARDS[blend.stage]}, {len(facts.empty):,} of them empty"
         lines.append(f"{shards}; run {plan.run_hash}")
-        return [*lines, *(f"for the trainer: {line}" for line in trainer_lines(blend, receipt))]
+        return [*lines, *(f"for the trainer: {line}" for line in run_trainer_lines(receipt))]

@@ -1,6 +1,6 @@
 """Builds Megatron's bin and idx of a pretraining blend, a shard a partition.
 
-The shard is the canonical token stream, built by the corpus pipeline's own machinery (`builds/token_bins.py`): its
+The shard is the canonical token stream, built as the corpus pipeline builds it (`corpus/token_bins.py`): its
 `tokens.bin` is Megatron's `.bin`, and `tokens.idx` is derived from the same document ends. `<directory>/tokens` is the
 prefix that Megatron opens.
 """
@@ -8,33 +8,37 @@ prefix that Megatron opens.
 from collections.abc import Iterable
 
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.blend.blend_snapshot import shard_parts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan
-from dataprep_assets.pipelines.blend.snapshot import shard_parts
 from dataprep_assets.pipelines.blend.stream import blend_stream, load_blend_certificate
 from dataprep_assets.pipelines.corpus.token_bins import ShardWork
 
-ARTIFACT = "indexed_bins"
+INDEXED_BINS = "indexed_bins"
 
 
-def indexed_bins_works(
+def indexed_bins_shards(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partitions: Iterable[str]
 ) -> list[ShardWork]:
-    """The work of the given shards; MissingArtifactError when a snapshot or the certificate is not there."""
+    """The shards with these partition keys, ready to build.
+
+    `blend` is the declaration, `store` holds the artifacts, `plan` is the committed plan. Raises MissingArtifactError
+    when a snapshot or the certificate is missing.
+    """
     certificate = load_blend_certificate(blend, store)
-    works = []
+    shards = []
     for partition in partitions:
-        unit, shard = plan.find(partition)
-        works.append(
+        unit, planned = plan.find(partition)
+        shards.append(
             ShardWork(
-                artifact=blend.artifact(ARTIFACT, partition),
+                artifact=blend.artifact(INDEXED_BINS, partition),
                 store=store,
                 plan=blend_stream(blend, certificate, unit.dataset.text_field),
                 budget=blend.bad_records.budget,
                 files=shard_parts(blend, store, plan, partition),
-                sizes=(shard.total_bytes,),
+                sizes=(planned.total_bytes,),
                 megatron=True,
                 salt=blend.force,
             )
         )
-    return works
+    return shards

@@ -8,6 +8,7 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, versions
@@ -25,6 +26,17 @@ DOCUMENTS_PER_DATASET = 200
 CHARACTERS_PER_DOCUMENT = 50_000
 UINT16_VOCABULARY = 65_500
 """Megatron's own bound (`DType.optimal_dtype`): a vocabulary below it is stored as uint16, any other as int32."""
+
+
+class BlendCertificateFacts(Facts):
+    """`refused`: what the engine was refused for; `documents`: texts compared with the reference."""
+
+    engine: str
+    engine_version: str
+    reference_version: str
+    refused: tuple[str, ...]
+    reason: str | None
+    documents: int
 
 
 def blend_certificate_key(blend: BlendDeclaration, plan: BlendPlan) -> str:
@@ -49,14 +61,14 @@ def build_blend_certificate(blend: BlendDeclaration, store: ArtifactStore, plan:
         (staged / CERTIFICATE).write_text(json.dumps(certificate.to_json(), indent=1, sort_keys=True) + "\n")
         return Written(
             inputs={"tokenizer": bundle.digest} | {unit.name: unit.plan_hash for unit in plan.units},
-            facts={
-                "engine": certificate.engine,
-                "engine_version": certificate.engine_version,
-                "reference_version": certificate.reference_version,
-                "refused": list(certificate.refused),
-                "reason": certificate.reason,
-                "documents": sum(certificate.compared.values()),
-            },
+            facts=BlendCertificateFacts(
+                engine=certificate.engine,
+                engine_version=certificate.engine_version,
+                reference_version=certificate.reference_version,
+                refused=tuple(certificate.refused),
+                reason=certificate.reason,
+                documents=sum(certificate.compared.values()),
+            ),
         )
 
     return ensure(blend.artifact("engine_certificate"), store, blend_certificate_key(blend, plan), write)

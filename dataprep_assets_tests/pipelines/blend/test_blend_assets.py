@@ -15,10 +15,11 @@ import orjson
 import pytest
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.blend_plan import plan_blend
 from dataprep_assets.pipelines.blend.blend_plan_asset import register_in_order
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import BlendPlan, plan_blend
+from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
 from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of

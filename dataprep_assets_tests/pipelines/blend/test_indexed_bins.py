@@ -11,9 +11,9 @@ from dataprep_assets.errors import BadRecordError, ConfigError
 from dataprep_assets.formats import flat_bins, megatron
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan, load_blend_plan
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_works
-from dataprep_assets.pipelines.blend.plan import build_blend_plan, load_blend_plan
+from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_shards
 from dataprep_assets.pipelines.blend.stream import blend_dtype
 from dataprep_assets.pipelines.corpus.token_bins import ShardWork
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -38,7 +38,7 @@ def _built(blend: BlendDeclaration, root: Path, workers: int = 1) -> tuple[list[
     build_blend_plan(blend, store)
     plan = load_blend_plan(blend, store)
     build_shards(blend, store, plan, workers, outcome)
-    return indexed_bins_works(blend, store, plan, plan.partitions), outcome
+    return indexed_bins_shards(blend, store, plan, plan.partitions), outcome
 
 
 def _documents(work: ShardWork) -> list[list[int]]:

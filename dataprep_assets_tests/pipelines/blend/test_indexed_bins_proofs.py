@@ -15,7 +15,7 @@ from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend import indexed_bins_proofs as proofs
-from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_works
+from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_shards
 from dataprep_assets.pipelines.corpus.token_bins import ShardWork
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests.pipelines.blend.pipeline import SEPARATOR, finished, pretraining, texts, write_rows
@@ -31,7 +31,7 @@ def _work(folder: Path, **options: Any) -> ShardWork:
         folder, num_shards=1, pretrain=OPTIONS | options, blend={"datasets": [{"name": "a", "path": str(path)}]}
     )
     _, _, plan = finished(blend, folder / "out")
-    return indexed_bins_works(blend, LocalArtifacts(folder / "out"), plan, plan.partitions)[0]
+    return indexed_bins_shards(blend, LocalArtifacts(folder / "out"), plan, plan.partitions)[0]
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_range_of_rows_round_trips(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.parquet", texts("a", 30))
     blend = pretraining(tmp_path, num_shards=3, blend={"datasets": [{"name": "a", "path": str(path)}]})
     _, _, plan = finished(blend, tmp_path / "out")
-    for one in indexed_bins_works(blend, LocalArtifacts(tmp_path / "out"), plan, plan.partitions):
+    for one in indexed_bins_shards(blend, LocalArtifacts(tmp_path / "out"), plan, plan.partitions):
         assert all(f.passed for f in _findings(one).values())
 
 

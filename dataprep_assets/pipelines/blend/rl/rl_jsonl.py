@@ -18,29 +18,34 @@ from dataprep_assets.errors import BadRecordError, CorruptSourceError
 from dataprep_assets.execution.processes import Meter, report
 from dataprep_assets.execution.shards import run_shards
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.pipelines.blend.blend_snapshot import shard_parts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles, fetch_sources
 from dataprep_assets.pipelines.blend.rl.transforms import Record, Transform, compose, declared_sources, fingerprint
-from dataprep_assets.pipelines.blend.snapshot import shard_parts
 from dataprep_assets.pipelines.corpus.token_bins import ShardResult
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.sources.rows import RowBlock, read_rows
 
 VERSION = 1
-ARTIFACT = "rl_jsonl"
+RL_JSONL = "rl_jsonl"
 QUARANTINE = "quarantine.jsonl"
 _LEVEL = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class RlWork:
-    """One shard to have. Picklable."""
+class RlShard:
+    """One shard to build: its source files, and how its records are made of them. Picklable.
+
+    `budget` is the largest share of rows that may be dropped for being bad. Another `salt` is another key: it forces a
+    new build.
+    """
 
     artifact: Artifact
     store: ArtifactStore
@@ -66,23 +71,49 @@ class RlWork:
 
     @property
     def key(self) -> str:
-        """Digest of all that decides the shard's bytes."""
+        """Digest of everything that decides the shard's bytes."""
         files = [
             [f.label, f.sha256, f.format, f.compression, *([f.rows.first, f.rows.stop] if f.rows else [])]
             for f in self.files
         ]
         policy = [self.compression, self.bad_records, self.budget, self.salt]
-        return digest_value([ARTIFACT, VERSION, self.fingerprint, policy, files])
+        return digest_value([RL_JSONL, VERSION, self.fingerprint, policy, files])
 
 
-def rl_works(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partitions: Iterable[str]) -> list[RlWork]:
-    """The work of the given shards, with placeholder sources fetched; MissingArtifactError without a snapshot."""
+class RlSourceFacts(Facts):
+    """One source file, with the range of its rows where only a part of them is read, and its rows and records."""
+
+    file: str
+    ordinal: int
+    sha256: str
+    rows_in: int
+    documents: int
+    rows: tuple[int, int | None] | None = None
+
+
+class RlJsonlFacts(Facts):
+    """`file`: the name of the data file; `records`: its lines."""
+
+    file: str
+    records: int
+    compression: str
+    sources: tuple[RlSourceFacts, ...]
+
+
+def rl_shards(
+    blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partitions: Iterable[str]
+) -> list[RlShard]:
+    """The shards with these partition keys, ready to build, with placeholder sources fetched.
+
+    `blend` is the declaration, `store` holds the artifacts, `plan` is the committed plan. Raises MissingArtifactError
+    without a snapshot.
+    """
     options = blend.rl_options
     placeholders = fetch_sources(declared_sources(options.transforms), blend.sources)
     made_of = digest_value(fingerprint(options.transforms, blend.sources))
     return [
-        RlWork(
-            artifact=blend.artifact(ARTIFACT, partition),
+        RlShard(
+            artifact=blend.artifact(RL_JSONL, partition),
             store=store,
             files=shard_parts(blend, store, plan, partition),
             transforms=options.transforms,
@@ -99,27 +130,29 @@ def rl_works(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, par
 
 
 def build_rl_shards(
-    works: Sequence[RlWork],
+    shards: Sequence[RlShard],
     *,
     workers: int,
     verification: Verification = "full",
     on_progress: Callable[[Meter, int], None] | None = None,
 ) -> Iterator[ShardResult]:
-    """Have all shards: yields each as soon as it is verified, built or failed. A failed one does not stop the others.
+    """Build all shards that are not current: yields each as soon as it is verified, built or failed.
 
-    A worker that dies does (WorkerDiedError): what is finished is committed.
+    `workers` is the number of worker processes; `verification` says how thoroughly a finished shard is read;
+    `on_progress` is called with the meter and the number of workers. A failed shard does not stop the others. A worker
+    that dies does (WorkerDiedError), and what is finished is kept.
     """
     task = partial(build_rl_shard, verification=verification)
-    return run_shards(works, task, workers=workers, on_progress=on_progress)
+    return run_shards(shards, task, workers=workers, on_progress=on_progress)
 
 
-def build_rl_shard(work: RlWork, verification: Verification = "full") -> tuple[Receipt, bool]:
-    """Have one shard: its receipt, and whether the one that was there is current."""
-    return ensure(work.artifact, work.store, work.key, partial(_write, work), verification)
+def build_rl_shard(shard: RlShard, verification: Verification = "full") -> tuple[Receipt, bool]:
+    """Build one shard unless it is current. Returns the receipt and whether it was reused."""
+    return ensure(shard.artifact, shard.store, shard.key, partial(_write, shard), verification)
 
 
 @dataclass
-class _Books:
+class _Tally:
     """What became of the rows of a shard."""
 
     rows: int = 0
@@ -128,10 +161,10 @@ class _Books:
     source_bytes: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     quarantine: list[dict[str, Any]] = field(default_factory=list)
-    sources: list[dict[str, Any]] = field(default_factory=list)
+    sources: list[RlSourceFacts] = field(default_factory=list)
 
     def ledger(self) -> Ledger:
-        """The books as a ledger: a document is a record."""
+        """The counts as a ledger: a document is a record."""
         return Ledger(
             rows_in=self.rows,
             documents=self.records,
@@ -141,63 +174,64 @@ class _Books:
         )
 
 
-def _write(work: RlWork, staged: Path) -> Written:
-    books = _Books()
-    steps = compose(work.transforms, work.placeholders)
-    with open(staged / work.file_name, "wb") as file:
-        if work.compression == "zstd":
+def _write(shard: RlShard, staged: Path) -> Written:
+    tally = _Tally()
+    steps = compose(shard.transforms, shard.placeholders)
+    with open(staged / shard.file_name, "wb") as file:
+        if shard.compression == "zstd":
             import zstandard
 
             compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, threads=0)
             with compressor.stream_writer(file, closefd=False) as out:
-                _write_records(work, steps, books, out.write)
+                _write_records(shard, steps, tally, out.write)
         else:
-            _write_records(work, steps, books, file.write)
-    ledger = books.ledger()
-    ledger.balance(str(work.artifact))
-    _check_budget(work, books)
-    if books.quarantine:
-        (staged / QUARANTINE).write_bytes(b"".join(canonical_json(q) + b"\n" for q in books.quarantine))
+            _write_records(shard, steps, tally, file.write)
+    ledger = tally.ledger()
+    ledger.balance(str(shard.artifact))
+    _check_budget(shard, tally)
+    if tally.quarantine:
+        (staged / QUARANTINE).write_bytes(b"".join(canonical_json(q) + b"\n" for q in tally.quarantine))
     return Written(
-        inputs={f.label: f.sha256 for f in work.files} | {"transforms": work.fingerprint},
-        facts={
-            "file": work.file_name,
-            "records": books.records,
-            "compression": work.compression,
-            "sources": books.sources,
-        },
+        inputs={f.label: f.sha256 for f in shard.files} | {"transforms": shard.fingerprint},
+        facts=RlJsonlFacts(
+            file=shard.file_name,
+            records=tally.records,
+            compression=shard.compression,
+            sources=tuple(tally.sources),
+        ),
         ledger=ledger,
     )
 
 
 def _write_records(
-    work: RlWork, steps: Sequence[tuple[str, Transform]], books: _Books, write: Callable[[bytes], Any]
+    shard: RlShard, steps: Sequence[tuple[str, Transform]], tally: _Tally, write: Callable[[bytes], Any]
 ) -> None:
-    for part in work.files:
-        before = (books.rows, books.records)
+    for part in shard.files:
+        before = (tally.rows, tally.records)
         reader = read_rows(
             part.path, format=part.format, compression=part.compression, label=part.label, rows=part.rows
         )
         read = 0
         try:
             for block in reader:
-                write(b"".join(_lines(work, part, block, steps, books)))
+                write(b"".join(_lines(shard, part, block, steps, tally)))
                 report(source_bytes=reader.bytes_read - read, documents=len(block.rows))
                 read = reader.bytes_read
         except BadRecordError:
-            _require_digest(part, sha256_file(part.path))  # a damaged file is not to be taken for a bad row
+            _require_digest(part, sha256_file(part.path))  # a damaged file must not pass for a bad row
             raise
         _require_digest(part, reader.sha256)
-        books.source_bytes += reader.bytes_read
-        books.sources.append(
-            {
-                "file": part.label,
-                "ordinal": part.ordinal,
-                "sha256": part.sha256,
-                "rows_in": books.rows - before[0],
-                "documents": books.records - before[1],
-                **({"rows": [part.rows.first, part.rows.stop]} if part.rows else {}),
-            }
+        tally.source_bytes += reader.bytes_read
+        cut = {"rows": (part.rows.first, part.rows.stop)} if part.rows else {}
+        tally.sources.append(
+            RlSourceFacts(
+                file=part.label,
+                ordinal=part.ordinal,
+                sha256=part.sha256,
+                rows_in=tally.rows - before[0],
+                documents=tally.records - before[1],
+                **cut,
+            )
         )
 
 
@@ -210,23 +244,23 @@ def _require_digest(part: SourcePart, actual: str) -> None:
 
 
 def _lines(
-    work: RlWork, part: SourcePart, block: RowBlock, steps: Sequence[tuple[str, Transform]], books: _Books
+    shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[tuple[str, Transform]], tally: _Tally
 ) -> Iterator[bytes]:
-    books.rows += len(block.rows) + len(block.bad)
-    books.blank += block.blank_lines
+    tally.rows += len(block.rows) + len(block.bad)
+    tally.blank += block.blank_lines
     for bad in block.bad:
-        _refuse(work, part, books, bad.row, bad.byte, bad.reason)
+        _refuse(shard, part, tally, bad.row, bad.byte, bad.reason)
     for record, row, byte in zip(block.rows, block.numbers, block.offsets, strict=True):
         made, left_out_by = _through(record, steps, f"{part.label}: row {row}")
         if made is None:
-            books.dropped[f"left_out_by_{left_out_by}"] += 1
+            tally.dropped[f"left_out_by_{left_out_by}"] += 1
             continue
         try:
             line = orjson.dumps(made, option=orjson.OPT_APPEND_NEWLINE)
         except (TypeError, ValueError):
-            _refuse(work, part, books, row, byte, "not_json")
+            _refuse(shard, part, tally, row, byte, "not_json")
             continue
-        books.records += 1
+        tally.records += 1
         yield line
 
 
@@ -240,36 +274,38 @@ def _through(record: Record, steps: Sequence[tuple[str, Transform]], where: str)
             if ":" not in name:
                 return None, name
             raise _failed(where, name, error) from None
-        except Exception as error:  # the user's function: any error of it is to name the row
+        except Exception as error:  # the user's function: whatever it raises, the row must be named
             raise _failed(where, name, error) from None
         if made is None:
             return None, name
         if not isinstance(made, dict):
-            raise BadRecordError(f"{where}: {name} gave a {type(made).__name__}; a transform gives a dict, or None")
+            raise BadRecordError(f"{where}: {name} returned a {type(made).__name__}, not a dict or None")
     return made, ""
 
 
 def _failed(where: str, name: str, error: Exception) -> BadRecordError:
-    # its message is not repeated: it may quote the record
-    return BadRecordError(f"{where}: {name} raised {type(error).__name__}. Mend it, or let it return None to skip")
+    # without the error's message: it may quote the record
+    return BadRecordError(
+        f"{where}: {name} raised {type(error).__name__}. Correct it, or let it return None to leave the record out"
+    )
 
 
-def _refuse(work: RlWork, part: SourcePart, books: _Books, row: int, byte: int, reason: str) -> None:
-    if work.bad_records == "fail":
+def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, row: int, byte: int, reason: str) -> None:
+    if shard.bad_records == "fail":
         raise BadRecordError(
-            f"{part.label}: row {row}, byte {byte}: {reason}. Mend the source, or set `bad_records: {{policy: drop}}` "
-            "to count and skip such rows"
+            f"{part.label}: row {row}, byte {byte}: {reason}. Correct the source, or set "
+            "`bad_records: {policy: drop}` to count and skip such rows"
         )
-    books.dropped[reason] += 1
-    books.quarantine.append({"file": part.label, "row": row, "byte": byte, "reason": reason})
+    tally.dropped[reason] += 1
+    tally.quarantine.append({"file": part.label, "row": row, "byte": byte, "reason": reason})
 
 
-def _check_budget(work: RlWork, books: _Books) -> None:
-    bad = len(books.quarantine)
-    if bad and bad > work.budget * books.rows:
-        first = books.quarantine[0]
+def _check_budget(shard: RlShard, tally: _Tally) -> None:
+    bad = len(tally.quarantine)
+    if bad and bad > shard.budget * tally.rows:
+        first = tally.quarantine[0]
         raise BadRecordError(
-            f"{work.artifact}: {bad} of {books.rows} rows would be dropped as bad, more than the budget of "
-            f"{work.budget:.4%}. The first is {first['file']}, row {first['row']}: {first['reason']}. Mend the source, "
-            "or raise `bad_records.budget`"
+            f"{shard.artifact}: {bad} of {tally.rows} rows would be dropped as bad, more than the budget of "
+            f"{shard.budget:.4%}. The first is {first['file']}, row {first['row']}: {first['reason']}. Correct the "
+            "source, or raise `bad_records.budget`"
         )

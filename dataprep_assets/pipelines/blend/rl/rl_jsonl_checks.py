@@ -4,10 +4,10 @@ import dagster as dg
 
 from dataprep_assets.pipelines.blend.blend_plan_asset import BlendAssets
 from dataprep_assets.pipelines.blend.blend_shards_checks import shard_checks
-from dataprep_assets.pipelines.blend.rl.rl_jsonl import ARTIFACT, rl_works
+from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL, rl_shards
 from dataprep_assets.pipelines.blend.rl.rl_jsonl_proofs import RL_JSONL_PROOFS, prove_rl_jsonl
 
 
 def rl_jsonl_checks(dataset: BlendAssets) -> dg.AssetChecksDefinition:
     """All checks of the shards."""
-    return shard_checks(dataset, ARTIFACT, RL_JSONL_PROOFS, rl_works, prove_rl_jsonl)
+    return shard_checks(dataset, RL_JSONL, RL_JSONL_PROOFS, rl_shards, prove_rl_jsonl)

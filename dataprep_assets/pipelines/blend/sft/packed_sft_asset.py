@@ -8,18 +8,16 @@ import dagster as dg
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_plan_asset import BlendAssets
 from dataprep_assets.pipelines.blend.blend_shards_asset import blend_shards_asset
-from dataprep_assets.pipelines.blend.packed_sft import ARTIFACT, sft_works
-from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
-
-_SHOWN = ("sequences", "bins", "trained_tokens", "truncated", "truncated_to_pack_size", "fill", "packing_factor")
+from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT, build_packed_sft, sft_shards
+from dataprep_assets.pipelines.blend.sft.shard import PackedSftFacts
 
 
 def packed_sft_asset(dataset: BlendAssets) -> dg.AssetsDefinition:
     """Render, mask, tokenize and pack the shards, in parallel over files."""
     return blend_shards_asset(
         dataset,
-        ARTIFACT,
-        sft_works,
+        PACKED_SFT,
+        sft_shards,
         build_packed_sft,
         kinds={"parquet", "huggingface"},
         description="Packed conversations: input_ids, loss_mask, seq_start_id.",
@@ -28,4 +26,14 @@ def packed_sft_asset(dataset: BlendAssets) -> dg.AssetsDefinition:
 
 
 def _described(_: str, receipt: Receipt) -> Mapping[str, Any]:
-    return {name: receipt.facts[name] for name in _SHOWN} | {"stop_token": receipt.facts["stop_token"]}
+    facts = PackedSftFacts.of(receipt)
+    return {
+        "sequences": facts.sequences,
+        "bins": facts.bins,
+        "trained_tokens": facts.trained_tokens,
+        "truncated": facts.truncated,
+        "truncated_to_pack_size": facts.truncated_to_pack_size,
+        "fill": facts.fill,
+        "packing_factor": facts.packing_factor,
+        "stop_token": facts.stop_token,
+    }

@@ -15,8 +15,9 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.sft.packed_sft import ORIGINS, PACKED, PackPlan, SftWork, build_packed_sft
-from dataprep_assets.pipelines.blend.sft.spool import ChatPlan, ChatSource, chat_plan
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
+from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
+from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, PackPlan, SftShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle, chat_certificate
@@ -90,9 +91,9 @@ def work(
     shard: str = "chat-00000",
     budget: float = 0.0,
     **packing: Any,
-) -> SftWork:
+) -> SftShard:
     """The work of one shard."""
-    return SftWork(
+    return SftShard(
         artifact=Artifact(dataset="d", name="packed_sft", partition=shard),
         store=LocalArtifacts(root),
         sources=tuple(sources),
@@ -108,7 +109,7 @@ class Shard:
 
     directory: Path
     receipt: Receipt
-    work: SftWork
+    work: SftShard
 
     @property
     def rows(self) -> list[dict[str, list[int]]]:
@@ -123,7 +124,7 @@ class Shard:
         return found
 
 
-def build(work: SftWork, workers: int = 1) -> Shard:
+def build(work: SftShard, workers: int = 1) -> Shard:
     """Have one shard; its error is raised."""
     (result,) = build_packed_sft([work], workers=workers)
     if result.error is not None:

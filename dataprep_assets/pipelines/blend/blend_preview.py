@@ -1,4 +1,4 @@
-"""Builds the preview of a blend: what it will be, before anything is tokenized.
+"""Builds the preview of a blend: what it will be, estimated before anything is tokenized.
 
 Rows and tokens are estimates from a sample of each dataset: its first, middle and last file where files are here, its
 smallest one where they have to be fetched. A file that is read to its end is counted, not estimated.
@@ -12,12 +12,14 @@ from pathlib import Path
 
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.blend_plan import plan_key
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import open_place
-from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, plan_key
+from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
 from dataprep_assets.pipelines.blend.stream import blend_dtype, row_texts
 from dataprep_assets.pipelines.corpus.engine_certificate import load_bundle
 from dataprep_assets.planning.blend import outlook, record_repeats, record_shares, requested_shares
@@ -30,14 +32,14 @@ VERSION = 2
 PREVIEW = "preview.json"
 FILES = 3
 ROWS_PER_FILE = 2000
-"""Rows of a file that are looked at, a second or so each."""
+"""Rows of a file that are read, a second or so for each file."""
 DOCUMENTS_PER_FILE = 100
-"""Rows of them that are tokenized."""
+"""The first of these rows are tokenized."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourcePreview:
-    """What is to be expected of one dataset. Counts are estimates; `samples` are training samples of its share."""
+    """The estimate of one dataset. All counts are estimates; `samples` are the training samples of its share."""
 
     split: str
     name: str
@@ -57,8 +59,21 @@ class SourcePreview:
 
     @property
     def rounds_to_zero(self) -> bool:
-        """Whether its share of the training is less than one sample, or there is nothing to have it of."""
+        """Whether its share of the training is less than one sample, or it has no data."""
         return self.samples < 1
+
+
+class BlendPreviewFacts(Facts):
+    """The preview of every dataset (`sources`), the datasets that round to zero, and sums over all datasets."""
+
+    run_hash: str
+    sources: tuple[SourcePreview, ...]
+    rounds_to_zero: tuple[str, ...]
+    rows: int
+    tokens: int
+    shards: int
+    bytes_to_fetch: int
+    disk_bytes: int
 
 
 @dataclass(frozen=True)
@@ -101,7 +116,7 @@ def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePrevie
 
 @dataclass(frozen=True, kw_only=True)
 class _Prospect:
-    """What is asked of a dataset, and what it can be."""
+    """The requested share of a dataset, and the share that its data allows."""
 
     requested: float
     realisable: float
@@ -163,10 +178,10 @@ def _estimate(blend: BlendDeclaration, unit: PlannedUnit) -> _Amount:
     access = open_place(unit.dataset, blend.sources).access
     entries = _sampled_files(unit, access)
     access.fetch(entries)
-    looked = [_look(blend, unit, entry, access) for entry in entries]
+    estimates = [_estimate_file(blend, unit, entry, access) for entry in entries]
     sampled = sum(entry.size_bytes for entry in entries)
     scale = unit.size_bytes / sampled if sampled else 0.0
-    return _Amount(rows=scale * sum(a.rows for a in looked), tokens=scale * sum(a.tokens for a in looked))
+    return _Amount(rows=scale * sum(a.rows for a in estimates), tokens=scale * sum(a.tokens for a in estimates))
 
 
 def _sampled_files(unit: PlannedUnit, access: SourceAccess) -> list[ManifestEntry]:
@@ -176,7 +191,7 @@ def _sampled_files(unit: PlannedUnit, access: SourceAccess) -> list[ManifestEntr
     return [unit.entries[i] for i in sorted({0, last // 2, last})][:FILES]
 
 
-def _look(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry, access: SourceAccess) -> _Amount:
+def _estimate_file(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry, access: SourceAccess) -> _Amount:
     """Rows and tokens of one file, from its first rows."""
     path = access.path(entry)
     reader = read_rows(path, format=entry.format, compression=entry.compression, label=entry.relpath)
@@ -213,10 +228,10 @@ def preview_key(blend: BlendDeclaration, plan: BlendPlan) -> str:
 
 
 def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> tuple[Receipt, bool]:
-    """Look at a sample of every dataset and commit `preview.json`; its rows are the fact `sources`.
+    """Read a sample of every dataset of `plan` and commit `preview.json`; its rows are the fact `sources`.
 
-    Returns the receipt, and whether the preview that was there is of the same plan. Which datasets round to zero is the
-    fact `rounds_to_zero`; a proof refuses them.
+    `blend` is the declaration, `store` gets the preview. Returns the receipt and whether it was reused: it is of the
+    same plan. A dataset that rounds to zero is named in the fact `rounds_to_zero`; a proof fails on it.
     """
 
     def write(staged: Path) -> Written:
@@ -225,16 +240,16 @@ def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: Ble
         (staged / PREVIEW).write_text(json.dumps(rows, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
         return Written(
             inputs={unit.name: unit.plan_hash for unit in plan.units},
-            facts={
-                "run_hash": plan.run_hash,
-                "sources": rows,
-                "rounds_to_zero": [source.name for source in found if source.rounds_to_zero],
-                "rows": sum(source.rows for source in found),
-                "tokens": sum(source.tokens for source in found),
-                "shards": sum(source.shards for source in found),
-                "bytes_to_fetch": sum(source.bytes_to_fetch for source in found),
-                "disk_bytes": sum(source.disk_bytes for source in found),
-            },
+            facts=BlendPreviewFacts(
+                run_hash=plan.run_hash,
+                sources=tuple(found),
+                rounds_to_zero=tuple(source.name for source in found if source.rounds_to_zero),
+                rows=sum(source.rows for source in found),
+                tokens=sum(source.tokens for source in found),
+                shards=sum(source.shards for source in found),
+                bytes_to_fetch=sum(source.bytes_to_fetch for source in found),
+                disk_bytes=sum(source.disk_bytes for source in found),
+            ),
         )
 
     return ensure(blend.artifact("blend_preview"), store, preview_key(blend, plan), write)

@@ -11,16 +11,17 @@ from dataprep_assets.formats import blend_json
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend import blend_proofs as proofs
+from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan, load_blend_plan
+from dataprep_assets.pipelines.blend.blend_preview import build_blend_preview
+from dataprep_assets.pipelines.blend.blend_snapshot import build_blend_snapshot
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.finalize import build_blend_run
-from dataprep_assets.pipelines.blend.packed_sft import sft_works
-from dataprep_assets.pipelines.blend.plan import build_blend_plan, load_blend_plan
-from dataprep_assets.pipelines.blend.preview import build_blend_preview
-from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
-from dataprep_assets.pipelines.blend.snapshot import build_blend_snapshot
+from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested
+from dataprep_assets.pipelines.blend.run_proofs import run_intact, shards_complete, splits_disjoint
+from dataprep_assets.pipelines.blend.runs import build_blend_run
+from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, sft_shards
 from dataprep_assets.pipelines.blend.status import stale, sweep_blend
 from dataprep_assets.pipelines.blend.stream import build_blend_certificate
+from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, text_of, write_rows
 
 TEMPLATE = (
@@ -59,10 +60,10 @@ def _run(blend: BlendDeclaration, root: Path) -> tuple[Receipt, Path]:
     for partition in plan.partitions:
         build_blend_snapshot(blend, store, plan, partition)
     build_blend_certificate(blend, store, plan)
-    works = sft_works(blend, store, plan, plan.partitions)
-    results = list(build_packed_sft(works, workers=1))
+    shards = sft_shards(blend, store, plan, plan.partitions)
+    results = list(build_packed_sft(shards, workers=1))
     assert not [result.error for result in results if result.error]
-    receipt, _ = build_blend_run(blend, store, plan, works)
+    receipt, _ = build_blend_run(blend, store, plan, shards)
     return receipt, store.directory(blend.artifact("runs", plan.run_hash))
 
 
@@ -93,10 +94,10 @@ def test_its_blend_json_lists_the_shards_that_the_split_directories_hold(tmp_pat
         stored = {sha256_file(Path(f"{entry.prefix}.parquet")) for entry in entries}
         assert stored == {sha256_file(path) for path in (directory / "splits" / split).iterdir()}
         assert sum(entry.weight for entry in entries) == pytest.approx(1)
-    assert proofs.entry_lists_every_shard(blend, directory, receipt).passed
+    assert entry_lists_every_shard(blend, directory, receipt).passed
     value = json.loads((directory / "blend.json").read_bytes())
     (directory / "blend.json").write_text(json.dumps(value | {"train": value["train"][2:]}))
-    finding = proofs.entry_lists_every_shard(blend, directory, receipt)
+    finding = entry_lists_every_shard(blend, directory, receipt)
     assert not finding.passed
     assert "blend.json: train lists" in finding.summary
 
@@ -106,25 +107,25 @@ def test_its_run_passes_the_proofs_and_nothing_is_stale(tmp_path: Path) -> None:
     receipt, directory = _run(blend, tmp_path / "out")
     store = LocalArtifacts(tmp_path / "out")
     plan = load_blend_plan(blend, store)
-    works = sft_works(blend, store, plan, plan.partitions)
+    shards = sft_shards(blend, store, plan, plan.partitions)
     for finding in (
-        proofs.run_intact(directory, receipt, plan),
-        proofs.entry_lists_every_shard(blend, directory, receipt),
-        proofs.realised_as_requested(blend, directory, receipt, plan),
-        proofs.splits_disjoint(receipt, plan),
-        proofs.shards_complete(store, plan, works),
+        run_intact(directory, receipt, plan),
+        entry_lists_every_shard(blend, directory, receipt),
+        realised_as_requested(blend, directory, receipt, plan),
+        splits_disjoint(receipt, plan),
+        shards_complete(store, plan, shards),
     ):
         assert finding.passed, finding.summary
     assert list(stale(blend, store)) == []
     sweep_blend(blend, store)
     next((directory / "splits" / "train").iterdir()).unlink()
-    assert not proofs.entry_lists_every_shard(blend, directory, receipt).passed
+    assert not entry_lists_every_shard(blend, directory, receipt).passed
 
 
 def test_shards_too_coarse_for_the_weights_fail_the_proof(tmp_path: Path) -> None:
     blend = _blend(tmp_path / "s", num_shards=2)
     receipt, directory = _run(blend, tmp_path / "out")
     plan = load_blend_plan(blend, LocalArtifacts(tmp_path / "out"))
-    finding = proofs.realised_as_requested(blend, directory, receipt, plan)
+    finding = realised_as_requested(blend, directory, receipt, plan)
     assert not finding.passed
     assert "was to be 0.5000 of the blend" in finding.summary

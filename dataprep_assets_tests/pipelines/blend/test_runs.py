@@ -10,10 +10,9 @@ import pytest
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats import blend_json
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.finalize import build_blend_run
-from dataprep_assets.pipelines.blend.plan import load_blend_plan
-from dataprep_assets.pipelines.blend.preview import preview_blend
+from dataprep_assets.pipelines.blend.blend_plan import load_blend_plan
+from dataprep_assets.pipelines.blend.blend_preview import preview_blend
+from dataprep_assets.pipelines.blend.runs import build_blend_run
 from dataprep_assets.pipelines.blend.status import stale
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.pipelines.blend.pipeline import (
@@ -21,11 +20,12 @@ from dataprep_assets_tests.pipelines.blend.pipeline import (
     finished,
     pretraining,
     run,
+    shards,
     small_sources,
     texts,
-    works,
     write_rows,
 )
+from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
 
 
 def _shares(entries: list[blend_json.Entry]) -> dict[str, float]:
@@ -109,7 +109,7 @@ def test_missing_and_failed_shards_are_refused_by_name(tmp_path: Path) -> None:
     shutil.rmtree(store.directory(blend.artifact("indexed_bins", "code-00001")))
     (store.directory(blend.artifact("indexed_bins", "web-00002")) / "receipt.json").unlink()
     with pytest.raises(MissingArtifactError, match="2 of 6 shards are missing or failed: code-00001, web-00002"):
-        build_blend_run(blend, store, plan, works(blend, store, plan))
+        build_blend_run(blend, store, plan, shards(blend, store, plan))
 
 
 def test_a_shard_of_other_settings_is_refused_by_name(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_shard_of_other_settings_is_refused_by_name(tmp_path: Path) -> None:
     plan = load_blend_plan(blend, store)
     other = pretraining(tmp_path / "s", pretrain={"separator": SEPARATOR, "max_doc_tokens": 5})
     with pytest.raises(IntegrityError, match="6 of 6 shards were made of other inputs"):
-        build_blend_run(other, store, plan, works(other, store, plan))
+        build_blend_run(other, store, plan, shards(other, store, plan))
 
 
 def test_receipts_without_their_data_are_refused(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_receipts_without_their_data_are_refused(tmp_path: Path) -> None:
     path = store.directory(blend.artifact("indexed_bins", "code-00000")) / "tokens.bin"
     path.write_bytes(path.read_bytes()[:-2] + b"\0\0")
     with pytest.raises(IntegrityError, match="indexed_bins/code-00000"):
-        build_blend_run(blend, store, plan, works(blend, store, plan))
+        build_blend_run(blend, store, plan, shards(blend, store, plan))
     assert not directory.exists()
 
 
@@ -178,14 +178,6 @@ def test_nothing_is_stale_after_a_run_and_each_loss_is_noticed(tmp_path: Path) -
     assert list(stale(blend, store)) == ["small_blend/blend_plan"]
 
 
-def records(folder: Path, weights: tuple[float, float], **changes: Any) -> BlendDeclaration:
-    """An RL blend of 90 records of `code` and 60 of `web`."""
-    small_sources(folder)
-    entries = [{"name": n, "path": str(folder / n), "weight": w} for n, w in zip(("code", "web"), weights, strict=True)]
-    settings = {"stage": "rl", "tokenizer": None, "pretrain": None, "blend": {"train": entries}, "num_shards": 2}
-    return pretraining(folder, **settings | changes)
-
-
 def _lines_read(manifest: dict[str, Any]) -> dict[str, int]:
     """Records of each dataset that a reader of all listed files gets."""
     found: dict[str, int] = {}
@@ -203,7 +195,7 @@ def _lines_read(manifest: dict[str, Any]) -> dict[str, int]:
 def test_rl_records_are_listed_as_often_as_the_weights_ask(
     tmp_path: Path, weights: tuple[float, float], read: dict[str, int]
 ) -> None:
-    blend = records(tmp_path / "s", weights)
+    blend = weighted_records(tmp_path / "s", weights)
     directory, receipt, plan = finished(blend, tmp_path / "out")
     manifest = json.loads((directory / "manifest.json").read_bytes())
     assert _lines_read(manifest) == read
@@ -221,7 +213,7 @@ def test_rl_records_are_listed_as_often_as_the_weights_ask(
 
 
 def test_rl_weights_that_no_list_can_follow_are_shown_before_and_after(tmp_path: Path) -> None:
-    blend = records(tmp_path / "s", (3.0, 2.0))
+    blend = weighted_records(tmp_path / "s", (3.0, 2.0))
     _, receipt, plan = finished(blend, tmp_path / "out")
     asked, had = pytest.approx((270 / 390, 120 / 390)), pytest.approx((180 / 240, 60 / 240))
     assert tuple(row["requested"] for row in receipt.facts["realised"]) == asked
@@ -233,12 +225,12 @@ def test_rl_weights_that_no_list_can_follow_are_shown_before_and_after(tmp_path:
 
 def test_an_rl_weight_that_would_list_records_without_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'web__train': 1000.* more than 100 times"):
-        run(records(tmp_path / "s", (1e-3, 1.0)), tmp_path / "out")
+        run(weighted_records(tmp_path / "s", (1e-3, 1.0)), tmp_path / "out")
 
 
 def test_a_blend_is_made_of_google_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("google.cloud.storage")
-    local = records(tmp_path / "s", (1.0, 1.0))
+    local = weighted_records(tmp_path / "s", (1.0, 1.0))
     with GcsServer() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
         monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "project")
@@ -248,7 +240,7 @@ def test_a_blend_is_made_of_google_buckets(tmp_path: Path, monkeypatch: pytest.M
             {"name": "code", "path": f"gs://{server.bucket}/code"},
             {"name": "web", "path": f"gs://{server.bucket}/web/*.parquet"},
         ]
-        blend = records(
+        blend = weighted_records(
             tmp_path / "s", (1.0, 1.0), blend={"train": entries}, sources={"object_cache": tmp_path / "objects"}
         )
         directory, _, _ = finished(blend, tmp_path / "out")

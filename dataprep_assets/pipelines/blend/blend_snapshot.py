@@ -1,6 +1,6 @@
 """Builds the snapshot of a blend's shard: its source files, present and digested, as `files.jsonl`.
 
-Local files were read whole for the plan and are not read again: who encodes them compares the digest once more.
+Local files were read in full for the plan and are not read again here: whatever encodes them compares the digest.
 """
 
 import json
@@ -10,6 +10,7 @@ from typing import Any
 
 from dataprep_assets.errors import CorruptSourceError, SourceError
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
 from dataprep_assets.integrity.receipt import Receipt
@@ -23,6 +24,13 @@ VERSION = 1
 FILES = "files.jsonl"
 
 
+class BlendSnapshotFacts(Facts):
+    """The source files of a shard, and their bytes in the source."""
+
+    files: int
+    source_bytes: int
+
+
 def build_blend_snapshot(
     blend: BlendDeclaration,
     store: ArtifactStore,
@@ -30,10 +38,11 @@ def build_blend_snapshot(
     partition: str,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Receipt, bool]:
-    """Fetch or verify the files of one shard and commit their digests.
+    """Fetch or verify the source files of one shard and commit their digests.
 
-    Returns the receipt, and whether the snapshot that was there already says the same. Raises SourceError,
-    TransferError or CorruptSourceError naming the file.
+    `blend` is the declaration, `store` gets the snapshot, `partition` names a shard of `plan`; `progress` is called
+    with the bytes of each piece that was fetched. Returns the receipt and whether it was reused. Raises SourceError,
+    TransferError or CorruptSourceError, naming the file.
     """
     unit, shard = plan.find(partition)
     access = open_place(unit.dataset, blend.sources).access
@@ -44,7 +53,7 @@ def build_blend_snapshot(
         (staged / FILES).write_bytes(b"".join(canonical_json(line) + b"\n" for line in lines))
         return Written(
             inputs={"plan": unit.plan_hash},
-            facts={"files": len(lines), "source_bytes": sum(line["size_bytes"] for line in lines)},
+            facts=BlendSnapshotFacts(files=len(lines), source_bytes=sum(line["size_bytes"] for line in lines)),
         )
 
     return ensure(blend.artifact("blend_snapshot", partition), store, _key(lines), write)
@@ -67,10 +76,10 @@ def _lines(access: SourceAccess, parts: tuple[PlannedPart, ...]) -> Iterator[dic
 
 
 def launches(blend: BlendDeclaration, plan: BlendPlan, at_once: int) -> list[list[str]]:
-    """The plan's partitions as `execution_mode` cuts them into runs, in order.
+    """The partitions of `plan` in runs, in order, as the `execution_mode` of `blend` asks.
 
-    A run makes its sources present before it makes a shard of them. So one run of all (`batch`) makes nothing before
-    everything is here, and runs of `at_once` shards (`streaming`) have made the first while the last are still remote.
+    A run fetches all its sources before it builds a shard. So one run of all shards (`batch`) builds nothing before
+    everything is fetched, while runs of `at_once` shards each (`streaming`) build the first with the last still remote.
     """
     partitions = plan.partitions
     mode = blend.execution_mode
@@ -82,7 +91,10 @@ def launches(blend: BlendDeclaration, plan: BlendPlan, at_once: int) -> list[lis
 
 
 def snapshot_is_current(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> bool:
-    """Whether a shard's snapshot is of the files that the plan names. Nothing is fetched."""
+    """Whether the committed snapshot of the shard `partition` lists the files that `plan` names. Fetches nothing.
+
+    `blend` is the declaration, `store` holds the snapshots.
+    """
     artifact = blend.artifact("blend_snapshot", partition)
     if store.whole(artifact) is None:
         return False
@@ -103,15 +115,16 @@ def _read(blend: BlendDeclaration, store: ArtifactStore, partition: str) -> list
 def shard_parts(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str
 ) -> tuple[SourcePart, ...]:
-    """The files of one shard, with digests and rows, for whoever encodes them.
+    """The source files of the shard `partition` of `plan`, with digests and rows, ready to be encoded.
 
-    MissingArtifactError when there is no snapshot; CorruptSourceError when it is of other files than the plan's.
+    `blend` is the declaration, `store` holds the snapshots. Raises MissingArtifactError without a snapshot and
+    CorruptSourceError when it lists other files than the plan.
     """
     unit, shard = plan.find(partition)
     access = open_place(unit.dataset, blend.sources).access
     known = {line["relpath"]: line["sha256"] for line in _read(blend, store, partition)}
     if set(known) != {part.entry.relpath for part in shard.parts}:
-        raise CorruptSourceError(f"{partition}: its snapshot is of other files than the plan's; materialize it again")
+        raise CorruptSourceError(f"{partition}: its snapshot lists other files than the plan; materialize it again")
     return tuple(
         SourcePart(
             label=part.entry.relpath,
