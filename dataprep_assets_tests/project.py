@@ -12,7 +12,6 @@ import dataprep_assets
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
-from dataprep_assets.pipelines.corpus.corpus_asset import CorpusAssets
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from resources import StorageResource, resources_of
@@ -52,10 +51,9 @@ class Project:
         """Where its artifacts are."""
         return initialized(self.storage).artifacts(self.corpus.storage)
 
-    @property
-    def dataset(self) -> CorpusAssets:
-        """The dataset's Dagster names."""
-        return CorpusAssets(self.corpus)
+    def key(self, name: str, split: str | None = None) -> dg.AssetKey:
+        """The key of one of its assets."""
+        return dg.AssetKey([part for part in (self.corpus.dataset, split, name) if part])
 
     @property
     def definitions(self) -> dg.Definitions:
@@ -87,13 +85,11 @@ class Project:
     def tokenize(self, split: str) -> dg.ExecuteInProcessResult:
         """Snapshot and token bins of a whole split, in one run."""
         shards = self.shards(split)
-        return self.run(
-            [self.dataset.key("snapshot", split), self.dataset.key("token_bins", split)], (shards[0], shards[-1])
-        )
+        return self.run([self.key("snapshot", split), self.key("token_bins", split)], (shards[0], shards[-1]))
 
     def run_all(self) -> None:
         """Everything, each run succeeding."""
-        key = self.dataset.key
+        key = self.key
         assert self.run([key("manifest"), key("engine_certificate")]).success
         for split in self.corpus.splits:
             assert self.tokenize(split).success

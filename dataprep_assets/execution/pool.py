@@ -1,43 +1,23 @@
-"""Where the shard tasks of a batched run are done: processes of this machine, or an existing Ray cluster.
+"""Who works: processes of this machine, or a Ray cluster; and how many.
 
-The assets do not know which. A dataset's `run_on`, else `DATAPREP_ENGINE`, names the engine (`processes`, the default,
-or `ray`); every engine has the interface of `workers.WorkerPool`.
+The assets do not know which. A dataset's `run_on`, else `DATAPREP_ENGINE`, names it (`processes`, the default, or
+`ray`); both have the interface `tasks.Pool`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol, Self
+import os
+from collections.abc import Mapping
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.execution.processes import Finished, Progress, Task, WorkerPool
+from dataprep_assets.execution.processes import WorkerPool
+from dataprep_assets.execution.tasks import Pool
 
 ENGINE = "DATAPREP_ENGINE"
 PROCESSES, RAY = "processes", "ray"
 
 
-class Pool(Protocol):
-    """What every engine offers. Leaving the context ends what is still running."""
-
-    count: int
-
-    @property
-    def outstanding(self) -> int:
-        """Tasks submitted and not finished."""
-
-    def submit(self, task: Task, *, first: bool = False) -> None:
-        """Queue a task; `first` puts it before the others."""
-
-    def cancel(self, doomed: Callable[[str], bool]) -> list[str]:
-        """Forget queued tasks whose label is doomed, and say which; running ones go on."""
-
-    def events(self, tick_seconds: float = 0.5) -> Iterator[Progress | Finished | None]:
-        """Progress and ends of tasks, None at a tick without one; ends when nothing is outstanding.
-
-        Raises WorkerDiedError naming the task whose worker ended without an answer.
-        """
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_exception: object) -> None: ...
+def worker_count(declared: int | None) -> int:
+    """Worker processes: the declared number, else DATAPREP_WORKERS, else one a core that this process may use."""
+    return declared or int(os.environ.get("DATAPREP_WORKERS") or 0) or len(os.sched_getaffinity(0))
 
 
 def chosen_engine(environment: Mapping[str, str], declared: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""A pool of worker processes that fails loudly.
+"""Worker processes of this machine, which fail loudly.
 
 Workers are fresh interpreters, never forks: a fork beside a thread that a tokenizer library or a client started can
 hang for ever. They are started with `-c`, not through `multiprocessing`, which would import the parent's main module
@@ -14,58 +14,30 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.errors import DataprepError, WorkerDiedError
+from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId, connect
 
 _PR_SET_PDEATHSIG = 1
 _DYING_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class Task:
-    """A picklable module-level function and its arguments; `label` names it in errors and progress."""
-
-    label: str
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a running task has done since its last message: counts by name (tokens, documents, source_bytes)."""
-
-    label: str
-    done: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A task's end: its result, or the error it raised."""
-
-    task: Task
-    result: Any
-    error: Exception | None
+ONE_THREAD = {
+    "FASTOKENS_BPE_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "OMP_NUM_THREADS": "1",
+}
+"""Environment of workers: parallelism is by process, which is simpler to bound, kill and resume, and as fast."""
 
 
 if TYPE_CHECKING:
     Channel = Connection[Any, Any]
 else:
     Channel = Connection
-
-_channel: Channel | None = None
-_label = ""
-
-
-def report(**done: int) -> None:
-    """Called inside a task: tell the parent what was done since the last call. Nothing happens outside a pool."""
-    if _channel is not None:
-        _channel.send(("progress", Progress(_label, done)))
 
 
 def _die_with_parent(parent: int) -> None:
@@ -77,11 +49,9 @@ def _die_with_parent(parent: int) -> None:
 
 def serve(handle: int, parent: int) -> None:
     """A worker's whole life: take tasks from the socket until it closes. Run by `WorkerPool` in a new interpreter."""
-    global _channel, _label
     _die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     channel: Channel = Connection(handle)
-    _channel = channel
     while True:
         try:
             task: Task | None = channel.recv()
@@ -89,14 +59,18 @@ def serve(handle: int, parent: int) -> None:
             return
         if task is None:
             return
-        _label = task.label
+        connect(partial(_send_counts, channel, task.id))
         try:
             answer: tuple[str, Any] = ("result", task.function(*task.arguments))
         except DataprepError as error:
             answer = ("error", error)
         except Exception as error:  # a bug or the operating system: the parent gets its name, not a dead worker
-            answer = ("error", DataprepError(f"{task.label}: {type(error).__name__}: {error}"))
+            answer = ("error", DataprepError(f"{task.id}: {type(error).__name__}: {error}"))
         channel.send(answer)
+
+
+def _send_counts(channel: Channel, running: TaskId, done: dict[str, int]) -> None:
+    channel.send(("counts", Counts(running, done)))
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:
@@ -149,10 +123,10 @@ class WorkerPool:
         (self._queue.appendleft if first else self._queue.append)(task)
         self._dispatch()
 
-    def cancel(self, doomed: Callable[[str], bool]) -> list[str]:
-        """Forget queued tasks whose label is doomed, and say which; running ones go on."""
-        forgotten = [task.label for task in self._queue if doomed(task.label)]
-        self._queue = deque(task for task in self._queue if not doomed(task.label))
+    def cancel(self, doomed: Callable[[TaskId], bool]) -> list[TaskId]:
+        """Forget queued tasks whose id is doomed, and say which; running ones go on."""
+        forgotten = [task.id for task in self._queue if doomed(task.id)]
+        self._queue = deque(task for task in self._queue if not doomed(task.id))
         return forgotten
 
     def _spawn(self) -> tuple[subprocess.Popen[bytes], Channel]:
@@ -177,8 +151,8 @@ class WorkerPool:
                 channel.send(task)
             self._busy[channel] = (process, task)
 
-    def events(self, tick_seconds: float = 0.5) -> Iterator[Progress | Finished | None]:
-        """Progress and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.
+    def events(self, tick_seconds: float = 0.5) -> Iterator[Counts | Finished | None]:
+        """Counts and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.
 
         Tasks may be submitted while iterating. Raises WorkerDiedError as soon as a worker ends without an answer.
         """
@@ -189,7 +163,7 @@ class WorkerPool:
             for channel in ready:
                 yield from self._receive(channel)  # type: ignore[arg-type]
 
-    def _receive(self, channel: Channel) -> Iterator[Progress | Finished]:
+    def _receive(self, channel: Channel) -> Iterator[Counts | Finished]:
         process, task = self._busy[channel]
         try:
             kind, value = channel.recv()
@@ -197,66 +171,13 @@ class WorkerPool:
             code = _ended(process)
             how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
             raise WorkerDiedError(
-                f"{task.label}: its worker process died ({how}; 9 is often the kernel running out of memory). "
+                f"{task.id}: its worker process died ({how}; 9 is often the kernel running out of memory). "
                 "Finished files are kept: run it again"
             ) from None
-        if kind == "progress":
+        if kind == "counts":
             yield value
             return
         del self._busy[channel]
         self._idle.append((process, channel))
         self._dispatch()
         yield Finished(task, value if kind == "result" else None, value if kind == "error" else None)
-
-
-class Meter:
-    """Counts what was done of a known total, and says when it will end.
-
-    Rates and the time left are over the whole run so far; saturation is the CPU time of the workers over wall × count.
-    """
-
-    def __init__(self, total_source_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self.started = clock()
-        self.total_source_bytes = total_source_bytes
-        self.done: dict[str, int] = {"tokens": 0, "documents": 0, "source_bytes": 0, "cpu_ms": 0}
-
-    def add(self, done: dict[str, int]) -> None:
-        """Count the counts of a progress message."""
-        for name, value in done.items():
-            self.done[name] = self.done.get(name, 0) + value
-
-    @property
-    def seconds(self) -> float:
-        """Since the start."""
-        return max(self._clock() - self.started, 1e-9)
-
-    @property
-    def fraction(self) -> float:
-        """Done of the total, by source bytes, 0 to 1."""
-        return min(1.0, self.done["source_bytes"] / self.total_source_bytes) if self.total_source_bytes else 1.0
-
-    @property
-    def eta_seconds(self) -> float | None:
-        """Until the end, at the rate so far; None before there is one."""
-        return self.seconds * (1 - self.fraction) / self.fraction if self.fraction > 0 else None
-
-    @property
-    def expected_tokens(self) -> int | None:
-        """Tokens in all, at the tokens per source byte so far."""
-        return int(self.done["tokens"] / self.fraction) if self.fraction > 0 else None
-
-    def line(self, workers: int) -> str:
-        """One line for a log or a terminal."""
-        tokens, source, seconds = self.done["tokens"], self.done["source_bytes"], self.seconds
-        eta = f"{self.eta_seconds:,.0f} s" if self.eta_seconds is not None else "?"
-        if not tokens:
-            return f"{self.fraction:6.1%}  {source / 1e6:,.1f} of {self.total_source_bytes / 1e6:,.1f} MB  " + (
-                f"{source / seconds / 1e6:.1f} MB/s  ETA {eta}"
-            )
-        saturation = self.done["cpu_ms"] / 10 / (seconds * workers)
-        total = f"~{self.expected_tokens:,}" if self.expected_tokens is not None else "?"
-        return (
-            f"{self.fraction:6.1%}  {tokens:,} of {total} tokens  {tokens / seconds / 1e6:.2f} M tokens/s  "
-            f"{self.done['documents']:,} documents  ETA {eta}  CPU {saturation:.0f} % of {workers} workers"
-        )

@@ -1,4 +1,4 @@
-"""Tasks on a Ray cluster, behind the interface of `workers.WorkerPool`.
+"""Tasks on a Ray cluster, behind the interface of `processes.WorkerPool`.
 
 The cluster is an existing one (`RAY_ADDRESS`, or whatever this process is already connected to), else a local one
 that lives as long as the pool. Ray retries a task whose worker or node dies; after `RETRIES` of that the run fails and
@@ -20,8 +20,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 from dataprep_assets.errors import ConfigError, DataprepError, WorkerDiedError
-from dataprep_assets.execution import processes as workers
-from dataprep_assets.execution.processes import Finished, Progress, Task
+from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId, connect
 
 ADDRESS = "RAY_ADDRESS"
 _TOKEN = "RAY_AUTH_TOKEN"
@@ -35,38 +34,37 @@ class _Board:
     """An actor: what the running tasks have done since somebody asked."""
 
     def __init__(self) -> None:
-        self._done: list[Progress] = []
+        self._done: list[Counts] = []
 
-    def add(self, progress: Progress) -> None:
-        self._done.append(progress)
+    def add(self, counts: Counts) -> None:
+        self._done.append(counts)
 
-    def take(self) -> list[Progress]:
+    def take(self) -> list[Counts]:
         taken, self._done = self._done, []
         return taken
 
 
-class _Channel:
-    """What `workers.report` writes to inside a Ray task: sums, sent to the board once a second."""
+class _Sums:
+    """Where `report` goes inside a Ray task: sums, sent to the board once a second."""
 
-    def __init__(self, board: Any) -> None:
-        self._board, self._sums, self._sent = board, dict[str, int](), time.monotonic()
+    def __init__(self, board: Any, running: TaskId) -> None:
+        self._board, self._running, self._sums, self._sent = board, running, dict[str, int](), time.monotonic()
         self._added: Any = None
 
-    def send(self, message: tuple[str, Progress]) -> None:
-        _, progress = message
-        for name, value in progress.done.items():
+    def add(self, done: dict[str, int]) -> None:
+        for name, value in done.items():
             self._sums[name] = self._sums.get(name, 0) + value
         if time.monotonic() - self._sent >= _REPORT_SECONDS:
-            self._flush(progress.label)
+            self._flush()
 
-    def _flush(self, label: str) -> None:
+    def _flush(self) -> None:
         if self._sums:
-            self._added = self._board.add.remote(Progress(label, self._sums))
+            self._added = self._board.add.remote(Counts(self._running, self._sums))
         self._sums, self._sent = {}, time.monotonic()
 
-    def close(self, label: str, wait: Callable[[Any], object]) -> None:
+    def close(self, wait: Callable[[Any], object]) -> None:
         """Send the rest, and wait until all is on the board: the driver looks there last when it hears of the end."""
-        self._flush(label)
+        self._flush()
         if self._added is not None:  # an actor takes one caller's messages in their order
             wait(self._added)
 
@@ -78,18 +76,18 @@ def _run(packed: bytes, settings: Mapping[str, str], board: Any) -> tuple[str, A
 
     os.environ.update(settings)
     task: Task = pickle.loads(packed)
-    channel = _Channel(board)
-    workers._channel, workers._label = channel, task.label  # type: ignore[assignment]
+    sums = _Sums(board, task.id)
+    connect(sums.add)
     try:
         return "result", task.function(*task.arguments)
     except DataprepError as error:
         return "error", error
     except Exception as error:  # a bug or the operating system: the driver gets its name, and Ray does not retry it
-        return "error", DataprepError(f"{task.label}: {type(error).__name__}: {error}")
+        return "error", DataprepError(f"{task.id}: {type(error).__name__}: {error}")
     finally:
-        workers._channel = None
+        connect(None)
         with suppress(ray.exceptions.RayError):  # a lost board costs numbers in a log, and must not cost the shard
-            channel.close(task.label, ray.get)
+            sums.close(ray.get)
 
 
 def _require_listener(address: str | None) -> None:
@@ -165,27 +163,27 @@ class RayPool:
         (self._queue.appendleft if first else self._queue.append)(task)
         self._dispatch()
 
-    def cancel(self, doomed: Callable[[str], bool]) -> list[str]:
-        """Forget queued tasks whose label is doomed, and say which; running ones go on."""
-        forgotten = [task.label for task in self._queue if doomed(task.label)]
-        self._queue = deque(task for task in self._queue if not doomed(task.label))
+    def cancel(self, doomed: Callable[[TaskId], bool]) -> list[TaskId]:
+        """Forget queued tasks whose id is doomed, and say which; running ones go on."""
+        forgotten = [task.id for task in self._queue if doomed(task.id)]
+        self._queue = deque(task for task in self._queue if not doomed(task.id))
         return forgotten
 
     def _dispatch(self) -> None:
         while self._queue and len(self._running) < self.count:
             task = self._queue.popleft()
-            named = self._remote.options(name=task.label)
+            named = self._remote.options(name=str(task.id))
             self._running[named.remote(pickle.dumps(task), self._settings, self._board)] = task
 
-    def events(self, tick_seconds: float = 0.5) -> Iterator[Progress | Finished | None]:
-        """Progress and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.
+    def events(self, tick_seconds: float = 0.5) -> Iterator[Counts | Finished | None]:
+        """Counts and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.
 
         Tasks may be submitted while iterating. Raises WorkerDiedError when a task's worker died `RETRIES` + 1 times.
         """
         while self.outstanding:
             ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=tick_seconds)
             if not ready:
-                taken: list[Progress] = self._ray.get(self._board.take.remote())
+                taken: list[Counts] = self._ray.get(self._board.take.remote())
                 yield from taken
                 yield None
             for reference in ready:
@@ -199,7 +197,7 @@ class RayPool:
         except self._ray.exceptions.RayError as error:
             cause = str(error).strip().partition("\n")[0]
             raise WorkerDiedError(
-                f"{task.label}: its Ray worker died {RETRIES + 1} times, or its node is gone "
+                f"{task.id}: its Ray worker died {RETRIES + 1} times, or its node is gone "
                 f"({type(error).__name__}: {cause}). Finished shards are kept: run it again"
             ) from error
         del self._running[reference]

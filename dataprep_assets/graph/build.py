@@ -1,6 +1,6 @@
 """The life of a small artifact: current, or built once under a lock and committed with its receipt.
 
-Shards of token bins have a life of their own (`pipelines/corpus/token_bins.py`), because they are built in parallel parts.
+Shards of token bins have a life of their own (`pipelines/corpus/token_bins.py`): they are built in parallel parts.
 """
 
 import shutil
@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifacts import ArtifactStore, Joined
 from dataprep_assets.integrity.commit import publish_directory, staging
 from dataprep_assets.integrity.ledger import Ledger
@@ -22,34 +21,41 @@ from dataprep_assets.integrity.receipt import Receipt, Verification, now, record
 class Written:
     """What a writer says of the files it left in the staging directory, for the receipt.
 
-    `digests` are SHA-256 of files that it knows already, by name: these are not read again. `joined` are files that
-    `ArtifactStore.join` made.
+    `inputs` are what it was made of, name → digest. `digests` are SHA-256 of files that it knows already, by name:
+    these are not read again. `joined` are files that `ArtifactStore.join` made.
     """
 
     inputs: Mapping[str, str]
-    facts: Facts | Mapping[str, Any]
+    facts: Facts | None = None
     ledger: Ledger | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
     joined: tuple[Joined, ...] = ()
 
 
 def ensure(
-    artifact: Artifact,
+    recipe: Recipe,
     store: ArtifactStore,
-    key: str,
     write: Callable[[Path], Written],
     verification: Verification = "full",
     *,
     resumes: bool = False,
 ) -> tuple[Receipt, bool]:
-    """Build the artifact with this key unless it is current. Returns the receipt and whether it was reused.
+    """Build the artifact of a recipe unless it is current.
 
-    `write` fills an empty staging directory. When it raises, what was there before stays as it is. A writer that
-    `resumes` finds there what it left when it was killed under the same key.
+    Args:
+        recipe: What to make.
+        store: Where artifacts are.
+        write: Fills an empty staging directory. When it raises, what was there before stays as it is.
+        verification: How thoroughly a finished artifact is read before it is reused.
+        resumes: The writer finds in staging what it left there when it was killed under the same key.
+
+    Returns:
+        The receipt, and whether the artifact was reused.
     """
+    artifact = recipe.artifact
     directory = store.directory(artifact)
-    with staging(directory, key) as staged:
-        receipt = store.current(artifact, key, verification)
+    with staging(directory, recipe.key) as staged:
+        receipt = store.current(artifact, recipe.key, verification)
         if receipt is not None or not resumes:
             shutil.rmtree(staged)
         if receipt is not None:
@@ -66,12 +72,13 @@ def ensure(
             dataset=artifact.dataset,
             artifact=artifact.name,
             partition=artifact.partition,
-            key=key,
+            key=recipe.key,
             inputs=written.inputs,
             files=tuple(files[name] for name in sorted(files)),
-            facts=written.facts.to_json() if isinstance(written.facts, Facts) else written.facts,
+            facts=written.facts.to_json() if written.facts is not None else {},
             ledger=written.ledger,
             measured={"created": now(), "versions": versions(), "wall_seconds": round(seconds, 3)},
+            recipe=recipe.to_json(),
         )
         receipt.write(staged)
         publish_directory(staged, directory)

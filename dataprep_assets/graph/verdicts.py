@@ -1,51 +1,57 @@
-"""Proves many partitions in parallel, and remembers the verdicts.
+"""Examines many partitions in parallel, and remembers the verdicts.
 
-The verdict on a partition is kept beside the dataset (`.findings/<artifact>/<partition>.json`) under the digest of the
-content that was examined, so that a check can speak of all partitions after a run that touched a few: those whose
-content has not changed need no second reading. It is a cache: deleting it costs time only.
+The verdict on a partition is kept beside the dataset (`.findings/<artifact>/<partition>.json`) with the digest of the
+content that was examined and the version of each proof, so that a check can speak of all partitions after a run that
+touched a few: those whose content and proofs have not changed need no second reading. It is a cache: deleting it costs
+time only.
 
-Entry points: `prove_all`, `proven`; `remember`, `remembered`.
+Entry points: `of_all_partitions`; `prove_all`, `proven`; `remember`, `remembered`.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.execution.processes import Finished, Task, WorkerPool
+from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
+from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.token_bins import ONE_THREAD
 
-__all__ = ["Verdicts", "Work", "prove_all", "proven", "remember", "remembered"]
+__all__ = ["Verdicts", "of_all_partitions", "prove_all", "proven", "remember", "remembered", "summarized"]
 
 Verdicts = Iterator[tuple[str, dict[str, Finding]]]
 """Partitions, each with its findings by the name of the proof."""
 
 
-class Work(Protocol):
-    """What every unit of work knows: the artifact that it is about."""
+class Subject(Protocol):
+    """What a partition's proofs are given: it knows its artifact."""
 
     @property
     def artifact(self) -> Artifact: ...
 
 
-W = TypeVar("W", bound=Work)
+S = TypeVar("S", bound=Subject)
 
 
 def prove_all(
-    works: Iterable[W], prove: Callable[[W], dict[str, Finding]], workers: int, *, silent: bool = False
+    subjects: Iterable[S], prove: Callable[[S], dict[str, Finding]], workers: int, *, silent: bool = False
 ) -> Verdicts:
-    """Prove each work, in parallel; yields them as they are done.
+    """Run `prove` on each subject in parallel; yields partitions with their findings as they are done.
 
-    `prove` can be pickled and raises for bugs alone; what it raises is raised here. `silent` as in `WorkerPool`.
+    Args:
+        subjects: What the proofs of each partition are given; pickled into the workers.
+        prove: Picklable; raises for bugs alone, and what it raises is raised here.
+        workers: Processes at most.
+        silent: Workers print nothing, as in `WorkerPool`.
     """
-    tasks = [Task(work.artifact.partition or "", prove, (work,)) for work in works]
+    tasks = [Task(TaskId(subject.artifact.partition or "", "proofs"), prove, (subject,)) for subject in subjects]
     with WorkerPool(min(workers, max(1, len(tasks))), ONE_THREAD, silent=silent) as pool:
         for task in tasks:
             pool.submit(task)
@@ -53,41 +59,126 @@ def prove_all(
             if isinstance(event, Finished):
                 if event.error is not None:
                     raise event.error
-                yield event.task.label, event.result
+                yield event.task.id.partition, event.result
 
 
 def proven(
     artifact: Artifact,
     store: ArtifactStore,
-    names: Iterable[str],
+    proofs: Iterable[Proof],
     prove: Callable[[Path, Receipt], dict[str, Finding]],
 ) -> dict[str, Finding]:
-    """What `prove` finds in an artifact's directory and receipt. Where these cannot be had, all of `names` fail."""
+    """What `prove` finds in an artifact's directory and receipt. Where these cannot be read, all of `proofs` fail."""
     try:
         receipt, directory = store.require(artifact), store.local(artifact)
     except DataprepError as error:  # a receipt that cannot be read is the finding
-        return dict.fromkeys(names, Finding(passed=False, summary=str(error)))
+        return {proof.name: Finding(passed=False, summary=str(error)) for proof in proofs}
     return prove(directory, receipt)
+
+
+def of_all_partitions(
+    store: ArtifactStore,
+    proofs: Sequence[Proof],
+    partitions: Sequence[str],
+    examined: Sequence[str],
+    *,
+    artifact: Callable[[str], Artifact],
+    prove: Callable[[Sequence[str]], Verdicts],
+    noun: str = "shard",
+) -> Iterator[tuple[str, Finding]]:
+    """One finding of each proof for all partitions of an artifact, whatever partitions the run is about.
+
+    Args:
+        store: Where the artifacts are.
+        proofs: Those that `prove` makes findings of.
+        partitions: All that there are.
+        examined: Those of the run: they are proven, and their verdicts remembered. For the others the remembered
+            verdict on their present content counts, so the latest result is about all, and a bad partition stays
+            visible until it is mended. A memory from before a proof existed, or of an older version of it, counts as
+            none.
+        artifact: The artifact of a partition.
+        prove: Yields the findings of the given partitions.
+        noun: What a person calls a partition.
+    """
+    fresh: dict[str, dict[str, Finding]] = {}
+    for partition, findings in prove(examined):
+        remember(artifact(partition), store, findings, proofs)
+        fresh[partition] = findings
+    found: dict[str, dict[str, Finding]] = {}
+    for partition in partitions:
+        kept = fresh.get(partition) or remembered(artifact(partition), store, proofs)
+        if kept is not None:
+            found[partition] = kept
+    unknown = len(partitions) - len(found)
+    for proof in proofs:
+        of_proof = {p: of[proof.name] for p, of in found.items()}
+        yield proof.name, summarized(of_proof, examined, unknown, noun)
+
+
+def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown: int, noun: str = "shard") -> Finding:
+    """One finding for all partitions: passes when every one did; lists the bad ones, or shows the first's own table.
+
+    Args:
+        findings: Partition → its finding.
+        examined: The partitions of this run.
+        unknown: How many have no verdict yet.
+        noun: What a person calls a partition.
+    """
+    bad = {partition: f for partition, f in findings.items() if not f.passed}
+    facts: dict[str, int | float | str] = {
+        f"{noun}s_examined": len(examined),
+        f"{noun}s_failed": len(bad),
+        f"{noun}s_not_examined_yet": unknown,
+    }
+    shown = next((findings[p] for p in examined if p in findings), None)
+    if shown is not None and len(examined) == 1:
+        facts |= shown.facts
+    if not bad:
+        return Finding(
+            passed=True,
+            facts=facts,
+            table=shown.table if shown else (),
+            summary=f"All {len(findings)} {noun}s examined so far pass."
+            + (f" For example {examined[0]}: {shown.summary}" if shown and shown.summary else ""),
+        )
+    first = next(iter(bad))
+    return Finding(
+        passed=False,
+        warning=all(f.warning for f in bad.values()),
+        facts=facts,
+        summary=f"{len(bad)} of {len(findings)} {noun}s fail, first {first}: {bad[first].summary}",
+        table=tuple({noun: partition, "what": f.summary} for partition, f in bad.items()),
+    )
 
 
 def _memory(artifact: Artifact, store: ArtifactStore) -> Path:
     return store.root / artifact.dataset / ".findings" / artifact.name / f"{artifact.partition}.json"
 
 
-def remember(artifact: Artifact, store: ArtifactStore, findings: Mapping[str, Finding]) -> None:
-    """Keep the verdicts on an artifact's present content."""
+def remember(
+    artifact: Artifact, store: ArtifactStore, findings: Mapping[str, Finding], proofs: Iterable[Proof]
+) -> None:
+    """Keep the verdicts on an artifact's present content, each with the version of its proof."""
     try:
         content = store.require(artifact).content
     except DataprepError:
         return  # nothing there to remember a verdict on
     path = _memory(artifact, store)
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = {name: {"passed": f.passed, "summary": f.summary, "warning": f.warning} for name, f in findings.items()}
+    kept = {
+        proof.name: {
+            "passed": findings[proof.name].passed,
+            "summary": findings[proof.name].summary,
+            "warning": findings[proof.name].warning,
+            "version": proof.version,
+        }
+        for proof in proofs
+    }
     write_atomically(path, canonical_json({"content": content, "findings": kept}))
 
 
-def remembered(artifact: Artifact, store: ArtifactStore) -> dict[str, Finding] | None:
-    """The kept verdicts on an artifact; None when its present content was not examined."""
+def remembered(artifact: Artifact, store: ArtifactStore, proofs: Iterable[Proof]) -> dict[str, Finding] | None:
+    """The kept verdicts on an artifact; None unless its present content was examined by each proof as it is now."""
     try:
         value = json.loads(_memory(artifact, store).read_bytes())
         content = store.require(artifact).content
@@ -95,4 +186,11 @@ def remembered(artifact: Artifact, store: ArtifactStore) -> dict[str, Finding] |
         return None
     if value["content"] != content:
         return None
-    return {name: Finding(**kept) for name, kept in value["findings"].items()}
+    found = {}
+    for proof in proofs:
+        kept = dict(value["findings"].get(proof.name, {}))
+        # verdicts from before versions were kept are of the first
+        if kept.pop("version", 1) != proof.version or not kept:
+            return None
+        found[proof.name] = Finding(**kept)
+    return found

@@ -61,6 +61,10 @@ class ArtifactStore(ABC):
         return [self.receipt(artifact) for artifact in artifacts]
 
     @abstractmethod
+    def partitions(self, dataset: str, name: str) -> list[str]:
+        """The finished partitions of an artifact that are there, planned or not, in name order."""
+
+    @abstractmethod
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
         """What is wrong with the artifact's files, one sentence a defect; empty when it is whole."""
 
@@ -127,6 +131,9 @@ class LocalArtifacts(ArtifactStore):
 
     def receipt(self, artifact: Artifact) -> Receipt | None:
         return read_receipt(self.directory(artifact))
+
+    def partitions(self, dataset: str, name: str) -> list[str]:
+        return sorted(path.parent.name for path in (self.root / dataset / name).glob(f"[!.]*/{NAME}"))
 
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
         return damage(self.directory(artifact), receipt, verification)

@@ -100,6 +100,11 @@ class BucketArtifacts(ArtifactStore):
         for dataset in sorted({artifact.dataset for artifact in every}):
             self.store.sweep(f"{dataset}/", older_than_seconds=_ABANDONED_SECONDS)
 
+    def partitions(self, dataset: str, name: str) -> list[str]:
+        below = f"{dataset}/{name}/"
+        parts = (info.key.removeprefix(below).split("/") for info in self.store.list(below))
+        return sorted(part[0] for part in parts if len(part) == 2 and part[1] == NAME)
+
     def place(self, artifact: Artifact) -> str:
         return f"{self.url.rstrip('/')}/{artifact}"
 

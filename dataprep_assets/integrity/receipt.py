@@ -39,7 +39,11 @@ class FileRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """See the module. `key` identifies inputs + config + tokenizer + step version; `content` the data files."""
+    """See the module. `key` identifies inputs + config + tokenizer + step version; `content` the data files.
+
+    `recipe` names what the key is a digest of (`graph.recipe`): version, settings, sources, upstream artifacts.
+    Receipts from before it was recorded have none.
+    """
 
     dataset: str
     artifact: str
@@ -51,6 +55,7 @@ class Receipt:
     ledger: Ledger | None = None
     sources: tuple[Mapping[str, Any], ...] = ()
     measured: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Mapping[str, Any] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
     @property

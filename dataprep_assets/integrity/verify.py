@@ -8,7 +8,7 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -92,27 +92,41 @@ def _verify(tree: _Tree, verification: Verification) -> Iterator[Verified]:
         yield Verified(place=tree.place(path), name=name, bytes=receipt.total_bytes, defects=tuple(defects))
 
 
-_INPUTS = {"combined_bins": "token_bins"}
-
-
 def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> Iterator[str]:
-    """Inputs of a combined artifact or a view that are lost or are not those it was made of.
+    """Artifacts that this one was made of and that are lost, or have other content now.
 
     Only where that kind of input is kept here at all: a published dataset may have left its shards behind.
     """
     dataset = tree.dataset(path, receipt)
-    kind = _INPUTS.get(receipt.artifact, "combined_bins" if "view" in receipt.facts else None)
-    if kind is None or dataset is None or not tree.has(dataset / kind):
+    if dataset is None:
         return
-    for partition, content in sorted(receipt.inputs.items()):
+    kept: dict[PurePosixPath, bool] = {}
+    for name, content in sorted(_upstream(receipt).items()):
+        other, _, own = name.rpartition(":")
+        place = dataset.parent / other / own if other else dataset / own
+        kind = (dataset.parent / other if other else dataset) / own.partition("/")[0]
+        if not kept.setdefault(kind, tree.has(kind)):
+            continue
         try:
-            found = tree.receipt(dataset / kind / partition)
+            found = tree.receipt(place)
         except IntegrityError:
             continue  # reported where it lies
         if found is None:
-            yield f"its input {kind}/{partition} is missing: materialize it again"
+            yield f"its input {name} is missing: materialize it again"
         elif found.content != content:
-            yield f"its input {kind}/{partition} has changed since: materialize this artifact again"
+            yield f"its input {name} has changed since: materialize this artifact again"
+
+
+def _upstream(receipt: Receipt) -> Mapping[str, str]:
+    """`[dataset:]name[/partition]` → content of the artifacts that one was made of.
+
+    Receipts from before recipes were recorded name them by partition alone, where they are artifacts at all.
+    """
+    if receipt.recipe:
+        found: Mapping[str, str] = receipt.recipe["upstream"]
+        return found
+    kind = "token_bins" if receipt.artifact == "combined_bins" else "combined_bins" if "view" in receipt.facts else None
+    return {f"{kind}/{partition}": content for partition, content in receipt.inputs.items()} if kind else {}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""What every component is: a declared dataset, its assets and checks, and the runs that make the whole of it."""
+"""What every component is: a declared dataset and the list of its artifacts, from which assets and checks follow."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -10,8 +10,14 @@ from pydantic import BaseModel, ValidationError
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.estimate import Estimate
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.dataset import DatasetAssets, Step
+from dataprep_assets.orchestration.assets import asset_of, store_of
+from dataprep_assets.orchestration.checks import checks_of
+from dataprep_assets.planning.cost import Machine
+from resources import StorageResource
 
 D = TypeVar("D", bound=DatasetDeclaration)
 
@@ -30,7 +36,7 @@ def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> 
 
 
 class DatasetComponent(dg.Component):
-    """One declared dataset. Subclasses name their declaration and build their definitions from it."""
+    """One declared dataset. Subclasses name their declaration and make the list of its artifacts from it."""
 
     model: ClassVar[type[DatasetDeclaration]]
 
@@ -50,28 +56,39 @@ class DatasetComponent(dg.Component):
         resolved = context.resolution_context.resolve_value(attributes.model_dump(mode="json", exclude_unset=True))
         return cls(declared(cls.model, resolved, Path(context.path) / "defs.yaml"))
 
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        return dg.Definitions(
+            assets=[asset_of(spec) for spec in self.specs],
+            asset_checks=[checks_of(spec) for spec in self.specs if spec.proofs is not None],
+        )
+
     @property
     @abstractmethod
-    def assets(self) -> DatasetAssets:
-        """The Dagster names of the dataset."""
+    def specs(self) -> Sequence[ArtifactSpec]:
+        """The graph: every artifact of the dataset, inputs before what is made of them. The same objects every time."""
 
     @abstractmethod
-    def steps(self, store: ArtifactStore) -> Iterator[Step]:
-        """The runs that make everything the dataset needs, in order. Lazy: a step may depend on what came before."""
-
-    @abstractmethod
-    def stale(self, store: ArtifactStore) -> Iterator[str]:
-        """Names of artifacts that are missing, damaged or out of date, in build order."""
-
-    @abstractmethod
-    def sweep(self, store: ArtifactStore) -> None:
-        """Remove what killed runs left beside the artifacts, when nothing is stale."""
+    def product(self, store: ArtifactStore) -> Artifact:
+        """The artifact that a trainer reads."""
 
     @abstractmethod
     def summary(self, store: ArtifactStore) -> list[str]:
         """Lines that tell a person what was made, at the end of a run."""
 
-    @property
-    @abstractmethod
-    def product(self) -> tuple[str, str | None]:
-        """Name and partition of the artifact that a trainer reads."""
+    def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
+        """What building all of it will cost; ConfigError for a kind without a plan of token shards."""
+        raise ConfigError(
+            f"plan: {self.declaration.dataset}: only corpora, releases and pretraining blends have a plan of token "
+            "shards, from which a cost can be told; this dataset's work is known when its source has been read"
+        )
+
+    def store(self, storage: StorageResource) -> ArtifactStore:
+        """Where the dataset's artifacts are."""
+        return store_of(self.declaration, storage)
+
+    def spec(self, name: str, split: str | None = None) -> ArtifactSpec:
+        """The artifact with this name; KeyError when the dataset has none."""
+        for spec in self.specs:
+            if (spec.name, spec.split) == (name, split):
+                return spec
+        raise KeyError(f"{self.declaration.dataset} has no artifact {name} {split or ''}")

@@ -4,26 +4,28 @@ The runs are those that a backfill from the UI would launch. Receipts make what 
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import dagster as dg
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
+from dataprep_assets.graph.runs import PlannedRun
+from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.orchestration.assets import asset_key
 from dataprep_assets.orchestration.component import DatasetComponent
-from dataprep_assets.orchestration.dataset import Step
+from dataprep_assets.orchestration.partitions import range_tags
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 
 
-def materialize(definitions: dg.Definitions, steps: Iterable[Step], instance: dg.DagsterInstance) -> bool:
-    """Run the steps in order; False as soon as a run fails (its error is on stderr)."""
+def materialize(definitions: dg.Definitions, runs: Iterable[PlannedRun], instance: dg.DagsterInstance) -> bool:
+    """Do the runs in order; False as soon as one fails (its error is on stderr)."""
     job = definitions.resolve_implicit_global_asset_job_def()
-    for step in steps:
-        print(f"  {step.title} …", flush=True)
+    for run in runs:
+        print(f"  {run.title} …", flush=True)
         outcome = job.execute_in_process(
-            asset_selection=list(step.keys),
-            tags=dict(step.tags),
+            asset_selection=[asset_key(spec) for spec in run.specs],
+            tags=range_tags(run.partitions),
             instance=instance,
             run_config=_QUIET,
             raise_on_error=False,
@@ -44,43 +46,84 @@ def materialize(definitions: dg.Definitions, steps: Iterable[Step], instance: dg
     return True
 
 
-def blocked_by(component: DatasetComponent, instance: dg.DagsterInstance) -> list[str]:
-    """Names of the blocking checks of a dataset whose latest result is a failure, or that never ran."""
-    definitions = component.build_defs(None)  # type: ignore[arg-type]  # no component of ours asks its context
-    specs = [spec for checks in definitions.asset_checks or () for spec in checks.check_specs if spec.blocking]
-    found = instance.event_log_storage.get_latest_asset_check_execution_by_key([spec.key for spec in specs])
-    good = {k for k, record in found.items() if record.status == AssetCheckExecutionRecordStatus.SUCCEEDED}
-    return [spec.key.to_user_string() for spec in specs if spec.key not in good]
+def _latest_evaluations(
+    specs: Sequence[ArtifactSpec], instance: dg.DagsterInstance
+) -> dict[dg.AssetCheckKey, dg.AssetCheckEvaluation | None]:
+    """Every check of the artifacts with its latest evaluation; None for one that was never evaluated."""
+    keys = [
+        dg.AssetCheckKey(asset_key(spec), proof.name)
+        for spec in specs
+        if spec.proofs is not None
+        for proof in spec.proofs.proofs
+    ]
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+    found: dict[dg.AssetCheckKey, dg.AssetCheckEvaluation | None] = dict.fromkeys(keys)
+    for key, record in records.items():
+        event = record.event.dagster_event if record.event is not None else None
+        if event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+            found[key] = event.asset_check_evaluation_data
+    return found
 
 
-def check_counts(dataset: str, definitions: dg.Definitions, instance: dg.DagsterInstance) -> tuple[int, int, list[str]]:
-    """Checks of a dataset that passed, that there are, and the names of those that did not pass."""
-    graph = definitions.resolve_asset_graph()
-    keys = [k for k in graph.asset_check_keys if k.asset_key.path[0] == dataset]
-    passed, others = 0, []
-    for key in sorted(keys, key=str):
-        records = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
-        if records and records[0].status == AssetCheckExecutionRecordStatus.SUCCEEDED:
-            passed += 1
+def failed_checks(
+    specs: Sequence[ArtifactSpec], instance: dg.DagsterInstance, *, never_ran: bool = False
+) -> dict[tuple[str, ...], list[str]]:
+    """Path of an asset → names of its blocking checks whose latest result is a failure.
+
+    Args:
+        specs: The artifacts to look at.
+        instance: Where their checks were recorded.
+        never_ran: Count blocking checks without a result as well.
+
+    A failure that is a warning holds up nothing, whatever its check, and is left out.
+    """
+    blocking = {
+        dg.AssetCheckKey(asset_key(spec), proof.name)
+        for spec in specs
+        if spec.proofs is not None
+        for proof in spec.proofs.proofs
+        if proof.blocking
+    }
+    found: dict[tuple[str, ...], list[str]] = {}
+    for key, evaluation in _latest_evaluations(specs, instance).items():
+        if key not in blocking:
+            continue
+        if evaluation is None:
+            bad = never_ran
         else:
-            others.append(f"{key.asset_key.to_user_string()}: {key.name}")
-    return passed, len(keys), others
+            bad = not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR
+        if bad:
+            found.setdefault(tuple(key.asset_key.path), []).append(key.name)
+    return found
 
 
 def summary(
     component: DatasetComponent,
-    definitions: dg.Definitions,
     instance: dg.DagsterInstance,
     store: ArtifactStore,
     seconds: float,
 ) -> str:
-    """The table that ends a run: what was made, checks, where the product is."""
-    declaration = component.declaration
-    passed, total, others = check_counts(declaration.dataset, definitions, instance)
-    product = declaration.artifact(*component.product)
+    """The table that ends a run.
+
+    Args:
+        component: The dataset that was run.
+        instance: Where its checks were recorded.
+        store: Where its artifacts are.
+        seconds: How long the run took.
+    """
+    evaluations = _latest_evaluations(component.specs, instance)
+    others = sorted(
+        f"{key.asset_key.to_user_string()}: {key.name}"
+        for key, evaluation in evaluations.items()
+        if evaluation is None or not evaluation.passed
+    )
+    product = component.product(store)
     receipt = store.receipt(product)
     lines = ["", *component.summary(store), ""]
-    lines += [f"checks: {passed} of {total} passed" + "".join(f"\n  not passed: {name}" for name in others)]
+    lines += [
+        f"checks: {len(evaluations) - len(others)} of {len(evaluations)} passed"
+        + "".join(f"\n  not passed: {name}" for name in others)
+    ]
     lines += [
         f"files:  {store.place(product)}",
         *(f"          {name}" for name in _shown([record.path for record in (receipt.files if receipt else ())])),

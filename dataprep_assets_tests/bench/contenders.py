@@ -208,7 +208,8 @@ def ours(spec: Spec) -> None:
     """(d) This project: `build_token_bins` into a fresh root; digests, ledger, receipts, sampling and syncs are on."""
     from dataprep_assets.integrity.artifact import Artifact
     from dataprep_assets.integrity.artifacts import LocalArtifacts
-    from dataprep_assets.pipelines.corpus.token_bins import ShardWork, build_token_bins
+    from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
+    from dataprep_assets.pipelines.corpus.token_shard import TokenShard
     from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
 
     plan = StreamPlan(
@@ -236,7 +237,7 @@ def ours(spec: Spec) -> None:
     ]
     a_shard = 6
     works = [
-        ShardWork(
+        TokenShard(
             artifact=Artifact(dataset="bench", name="token_bins", partition=f"train-{at:05d}"),
             store=LocalArtifacts(Path(spec.out)),
             files=tuple(parts[at : at + a_shard]),

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
@@ -29,7 +30,6 @@ from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource, chat_plan
 from dataprep_assets.pipelines.blend.sft.packing import pack_shard
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackPlan, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import spool_source
-from dataprep_assets.pipelines.corpus.token_bins import ONE_THREAD
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import certify
 from dataprep_assets.tokenization.chat.template import ChatTemplate

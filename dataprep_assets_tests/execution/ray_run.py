@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> int:
     corpus, folder, shards, *engine = arguments
     declared = attributes(Path(corpus), int(shards), views=[], **({"run_on": engine[0]} if engine else {}))
     with project(declared, Path(folder)) as made:
-        key = made.dataset.key
+        key = made.key
         if not made.run([key("manifest"), key("engine_certificate")]).success:
             return 1
         outcome = made.tokenize("train")

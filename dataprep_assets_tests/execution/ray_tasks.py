@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import BadRecordError, DataprepError
-from dataprep_assets.execution.processes import Finished, Progress, Task, report
+from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.ray_pool import RayPool
+from dataprep_assets.execution.tasks import Finished, Task, report
 
 SETTINGS = {"RAYON_NUM_THREADS": "1", "DATAPREP_TEST_SETTING": "seen"}
 

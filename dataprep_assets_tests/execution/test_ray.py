@@ -16,11 +16,12 @@ import pytest
 
 from dataprep_assets.errors import BadRecordError, ConfigError
 from dataprep_assets.execution.pool import chosen_engine, open_pool
-from dataprep_assets.execution.processes import Finished, Task, WorkerPool
+from dataprep_assets.execution.processes import WorkerPool
+from dataprep_assets.execution.tasks import Finished, Task
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.token_bins import ShardWork
-from dataprep_assets.pipelines.corpus.whole_shards import build_whole_shards, have_shard
+from dataprep_assets.pipelines.corpus.token_bins import build_whole_shards
+from dataprep_assets.pipelines.corpus.token_shard import TokenShard, ensure_shard
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, receipts, run_pipeline
 from dataprep_assets_tests.pipelines.corpus.shards import build, shard_work, source, stream_plan, write_lines
@@ -266,13 +267,13 @@ def test_a_source_that_is_not_on_the_machine_is_brought(tmp_path: Path) -> None:
     def bring() -> None:
         brought.append(away.rename(path))
 
-    receipt, reused = have_shard(work, "full", bring)
+    receipt, reused = ensure_shard(work, "full", bring)
     assert (brought, reused, receipt.ledger is not None) == ([path], False, True)
-    assert have_shard(work, "full", bring)[1]
+    assert ensure_shard(work, "full", bring)[1]
     assert len(brought) == 1
 
 
-def named(work: ShardWork, partition: str) -> ShardWork:
+def named(work: TokenShard, partition: str) -> TokenShard:
     return replace(work, artifact=replace(work.artifact, partition=partition))
 
 
@@ -281,7 +282,7 @@ def test_two_runs_that_want_one_shard_make_it_once(tmp_path: Path) -> None:
     work = shard_work(tmp_path / "out", stream_plan(), [source(path)])
     with open_pool(2, {}, {}) as pool:
         for label in ("one", "other"):
-            pool.submit(Task(label, have_shard, (work, "full", None)))
+            pool.submit(Task(label, ensure_shard, (work, "full", None)))
         answers = [event for event in pool.events() if isinstance(event, Finished)]
     assert [answer.error for answer in answers] == [None, None]
     assert sorted(answer.result[1] for answer in answers) == [False, True]

@@ -1,27 +1,60 @@
-"""Builds the combined bins of a split: its shards in manifest order as one file, with `meta.pkl`.
+"""The artifact `<dataset>/<split>/combined_bins`: the shards of a split in manifest order as one file, with `meta.pkl`.
 
 Refuses missing and damaged shards. The store joins the token files (the kernel in a folder, the server in a bucket);
 the digest of every shard's range is compared with the shard's receipt, in the same pass that digests the whole.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
+from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import document_ends, flat_bins, meta
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import Finding, judged
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Shown
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs, RunStep
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Part
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.combined_bins_proofs import (
+    equals_shards,
+    meta_matches,
+    sources_complete,
+    wrong_totals,
+)
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.engine_certificate import meta_of
-from dataprep_assets.pipelines.corpus.manifest import Manifest
-from dataprep_assets.pipelines.corpus.token_bins import ENDS, TOKENS
+from dataprep_assets.pipelines.corpus.eye_test import eye_test
+from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
+from dataprep_assets.pipelines.corpus.order_proofs import shuffle_quality, source_run_length
+from dataprep_assets.pipelines.corpus.snapshot_proofs import disk_headroom
+from dataprep_assets.pipelines.corpus.stream_plan import meta_of
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBinsFacts
+from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.pipelines.corpus.training_proofs import alignment, sampler_dry_run
 
 VERSION = 1
+COMBINED_BINS = "combined_bins"
+TOKEN_BINS = "token_bins"
+
+
+class CombinedBinsFacts(Facts):
+    """Facts of combined bins: those of `meta.pkl`, the number of shards, the token before every document."""
+
+    tokenizer: str
+    vocab_size: int
+    eos_token_id: int
+    eos_token: str
+    dtype: str
+    tokenizer_sha256: str
+    shards: int
+    bos_id: int | None
 
 
 def shard_receipts(
@@ -32,7 +65,7 @@ def shard_receipts(
     Raises MissingArtifactError naming the shards that are not there: a combined file is never made of what happens
     to exist.
     """
-    shards = [corpus.artifact("token_bins", partition) for partition in manifest.partitions(split)]
+    shards = [corpus.artifact(TOKEN_BINS, partition) for partition in manifest.partitions(split)]
     receipts = store.receipts(shards)
     found = [(shard, receipt) for shard, receipt in zip(shards, receipts, strict=True) if receipt is not None]
     missing = [str(shard.partition) for shard, receipt in zip(shards, receipts, strict=True) if receipt is None]
@@ -47,25 +80,38 @@ def shard_receipts(
 
 
 def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequence[Receipt]) -> None:
-    names = ("dtype", "separator_id", "bos_id", "special_tokens")
-    kinds = {(*(str(r.facts[n]) for n in names), r.inputs["tokenizer"][:12]) for r in receipts}
+    every = [(receipt, TokenBinsFacts.of(receipt)) for receipt in receipts]
+    kinds = {
+        (f.dtype, str(f.separator_id), str(f.bos_id), f.special_tokens, r.inputs["tokenizer"][:12]) for r, f in every
+    }
     if len(kinds) > 1:
         raise IntegrityError(
             f"{corpus.dataset}/{split}: its shards were made with different settings {sorted(kinds)} "
-            f"({', '.join(names)}, tokenizer). Materialize token_bins again: only stale shards are rebuilt"
+            "(dtype, separator_id, bos_id, special_tokens, tokenizer). Materialize token_bins again: only stale "
+            "shards are rebuilt"
         )
     declared = meta_of(corpus)
-    for receipt in receipts:
-        if (receipt.facts["dtype"], receipt.inputs["tokenizer"]) != (declared["dtype"], declared["tokenizer_sha256"]):
+    for receipt, facts in every:
+        if (facts.dtype, receipt.inputs["tokenizer"]) != (declared["dtype"], declared["tokenizer_sha256"]):
             raise IntegrityError(
                 f"{corpus.dataset}/{receipt.partition}: made with another tokenizer or dtype than is declared now. "
                 "Materialize token_bins again"
             )
 
 
-def combined_key(shards: Sequence[tuple[Artifact, Receipt]], meta_values: Mapping[str, Any]) -> str:
-    """The key of the combined bins of these shards."""
-    return digest_value(["combined_bins", VERSION, [r.content for _, r in shards], meta_values])
+def _recipe(
+    corpus: CorpusDeclaration, split: str, shards: Sequence[tuple[Artifact, Receipt]], meta_values: Mapping[str, Any]
+) -> Recipe:
+    settings = dict(meta_values)
+    tokenizer = settings.pop("tokenizer_sha256")
+    return Recipe(
+        artifact=corpus.artifact(COMBINED_BINS, split),
+        key=digest_value(["combined_bins", VERSION, [r.content for _, r in shards], meta_values]),
+        version=VERSION,
+        settings=settings,
+        sources={"tokenizer": tokenizer},
+        upstream={f"{TOKEN_BINS}/{r.partition}": r.content for _, r in shards},
+    )
 
 
 def build_combined_bins(
@@ -73,7 +119,14 @@ def build_combined_bins(
 ) -> tuple[Receipt, bool]:
     """Join the shards of a split into `<split>.bin` and `document_ends.bin`, with `meta.pkl` and `meta.json`.
 
-    Returns the receipt, and whether the artifact that was there is current.
+    Args:
+        corpus: The dataset.
+        store: Where its artifacts are.
+        manifest: Which shards the split has, in order.
+        split: One of its splits.
+
+    Returns:
+        The receipt, and whether the combined bins were reused.
     """
     shards = shard_receipts(corpus, store, manifest, split)
     meta_values = meta_of(corpus)
@@ -99,10 +152,113 @@ def build_combined_bins(
             )
         return Written(
             inputs={str(r.partition): r.content for _, r in shards},
-            facts=meta_values | {"shards": len(shards), "bos_id": shards[0][1].facts["bos_id"]},
+            facts=CombinedBinsFacts(**meta_values, shards=len(shards), bos_id=TokenBinsFacts.of(shards[0][1]).bos_id),
             ledger=ledger,
             joined=(tokens,),
         )
 
-    key = combined_key(shards, meta_values)
-    return ensure(corpus.artifact("combined_bins", split), store, key, write, corpus.verify)
+    return ensure(_recipe(corpus, split, shards, meta_values), store, write, corpus.verify)
+
+
+def combined_bins_spec(
+    corpus: CorpusDeclaration, split: str, *, token_bins: ArtifactSpec, step: RunStep
+) -> ArtifactSpec:
+    """The combined bins of a split.
+
+    Args:
+        corpus: The dataset.
+        split: One of its splits.
+        token_bins: Its shards.
+        step: The run in which the combined bins of all splits are made.
+    """
+
+    def build(request: BuildRequest) -> list[Outcome]:
+        return [Outcome.of(*build_combined_bins(corpus, request.store, load_manifest(corpus, request.store), split))]
+
+    def recipes(store: ArtifactStore, _: Sequence[str | None]) -> list[Recipe]:
+        shards = shard_receipts(corpus, store, load_manifest(corpus, store), split)
+        return [_recipe(corpus, split, shards, meta_of(corpus))]
+
+    return ArtifactSpec(
+        declaration=corpus,
+        name=COMBINED_BINS,
+        split=split,
+        description=f"`{split}.bin`: all shards in manifest order, with `meta.pkl` and its JSON twin.",
+        kinds={"numpy", "file"},
+        inputs=(token_bins,),
+        step=step,
+        recipes=recipes,
+        build=build,
+        metadata=_metadata,
+        proofs=Proofs(proofs=COMBINED_BINS_PROOFS, examine=partial(_examine, corpus, split)),
+    )
+
+
+def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    facts = CombinedBinsFacts.of(receipt)
+    return {
+        "tokenizer": facts.tokenizer,
+        "vocab_size": facts.vocab_size,
+        "eos_token_id": facts.eos_token_id,
+        "dtype": facts.dtype,
+        "shards": facts.shards,
+    }
+
+
+COMBINED_BINS_PROOFS = (
+    Proof("equals_shards", "The file is its shards, in manifest order: digests of every range and of the whole."),
+    Proof("totals_match", "Its ledger is the sum of its shards' ledgers."),
+    Proof("sources_complete", "Every file of the split exactly once, and none of another split."),
+    Proof("meta_matches", "meta.pkl says what the tokenizer and the bytes say, and equals meta.json."),
+    Proof("alignment", "Inputs and labels read apart are shifted by one, and document ends fall on separators."),
+    Proof(
+        "sampler_dry_run", "Random batches load; a uniform model's loss is ln(vocab) and a unigram model's is below it."
+    ),
+    Proof("eye_test", "Decoded windows near the start and deep in look like text."),
+    Proof("shuffle_quality", "How long runs of one source file are, in documents and tokens.", blocking=False),
+    Proof("source_boundaries", "Each source file's documents end where the ledger says they do."),
+    Proof("disk_headroom", "Twenty percent of the file's size is free on its disk.", blocking=False),
+)
+
+
+def _examine(
+    corpus: CorpusDeclaration, split: str, store: ArtifactStore, _: Sequence[str]
+) -> Iterator[tuple[str, Finding]]:
+    manifest, artifact = load_manifest(corpus, store), corpus.artifact(COMBINED_BINS, split)
+    receipt, directory, bundle = store.require(artifact), store.local(artifact), load_bundle(corpus.tokenizer)
+    shards = [(store.local(a, [ENDS]), r) for a, r in shard_receipts(corpus, store, manifest, split)]
+    receipts = [r for _, r in shards]
+    separator = bundle.separator(corpus.document.separator).id
+    facts = CombinedBinsFacts.of(receipt)
+    tokens, dtype, seed = directory / f"{split}.bin", facts.dtype, int(receipt.key[:8], 16)
+    literal = receipt.ledger.literal_separators if receipt.ledger else 0
+
+    @judged
+    def aligned() -> Finding:
+        return alignment(
+            tokens,
+            dtype,
+            document_ends.open_ends(directory / ENDS),
+            separator_id=separator,
+            vocab_size=bundle.vocab_size,
+            seed=seed,
+            bos_id=facts.bos_id,
+            literal_separators=literal,
+        )
+
+    @judged
+    def boundaries() -> Finding:
+        return source_run_length(
+            document_ends.open_ends(directory / ENDS), [line for r in receipts for line in r.sources]
+        )
+
+    yield "equals_shards", equals_shards(directory, receipt, shards, split=split)
+    yield "totals_match", wrong_totals(receipt, shards)
+    yield "sources_complete", sources_complete(receipts, manifest.entries, split)
+    yield "meta_matches", meta_matches(directory, bundle, separator, dtype)
+    yield "alignment", aligned()
+    yield "sampler_dry_run", sampler_dry_run(tokens, dtype, bundle.vocab_size, seed=seed)
+    yield "eye_test", eye_test(tokens, directory / ENDS, dtype, bundle, seed=seed, sensitive=corpus.sensitive)
+    yield "shuffle_quality", shuffle_quality(receipts)
+    yield "source_boundaries", boundaries()
+    yield "disk_headroom", disk_headroom(directory, receipt.total_bytes // 5, 0.0)

@@ -4,15 +4,22 @@ This is the schema of `type: dataprep_assets.components.TokenizedCorpus`: its fi
 reference. Paths are resolved against the folder of the YAML; none of them enters a key.
 """
 
+import pkgutil
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from dataprep_assets.graph.declaration import DatasetDeclaration, Declared, resolved
+from dataprep_assets.pipelines.corpus import views
 from dataprep_assets.planning.shard_plan import ShardSizing
 
-View = Literal["nanogpt", "megatron", "datatrove", "olmo", "mds", "hf_parquet"]
+VIEWS = tuple(sorted(module.name for module in pkgutil.iter_modules(views.__path__)))
+"""The views that there are: one module each in `views/`."""
+if TYPE_CHECKING:
+    View = str
+else:
+    View = Literal[VIEWS]
 
 
 class LocalSource(Declared):

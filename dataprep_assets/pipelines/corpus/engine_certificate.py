@@ -1,24 +1,37 @@
-"""Builds the engine certificate of a dataset, and from it the plan of its token stream."""
+"""The artifact `<dataset>/engine_certificate`: the proof under which a fast tokenizer engine may be used.
 
-import itertools
+One artifact for every dataset that encodes text: a wing says which documents the engine is certified on (`Sample`), and
+everything else is the same. A certificate is void when the tokenizer, the mode, the engine, a library or the sample's
+source changes.
+"""
+
 import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import ConfigError, TokenizerError
-from dataprep_assets.formats.flat_bins import dtype_for_vocab
+from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Shown, Table
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs, RunStep
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, versions
-from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, TokenizerDeclaration
-from dataprep_assets.pipelines.corpus.manifest import Manifest, open_source
-from dataprep_assets.pipelines.corpus.token_stream import StreamPlan
-from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.records import read_records
+from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
+from dataprep_assets.pipelines.corpus.engine_certificate_proofs import (
+    certificate_holds,
+    fast_engine_accepted,
+    separator_ends_documents,
+)
+from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import (
     CLASSES,
@@ -30,80 +43,170 @@ from dataprep_assets.tokenization.certificate import (
 )
 from dataprep_assets.tokenization.engines import FAST_ENGINES, ReferenceEngine, SpecialTokens, fast_engine
 
+__all__ = [
+    "CHARACTERS_PER_DOCUMENT",
+    "ENGINE_CERTIFICATE",
+    "CertificateFacts",
+    "CertifiedEngine",
+    "Sample",
+    "engine_certificate_spec",
+    "ensure_certificate",
+    "load_certificate",
+]
+
+ENGINE_CERTIFICATE = "engine_certificate"
 VERSION = 1
 CERTIFICATE = "certificate.json"
-FILES_SAMPLED = 6
-DOCUMENTS_PER_FILE = 200
 CHARACTERS_PER_DOCUMENT = 50_000
-"""Bounds of the corpus sample: about a thousand documents, a few seconds of the reference's time."""
+"""Documents of a sample are cut here: a certificate costs a few seconds of the reference's time."""
 _ADVERSARIAL: dict[tuple[str, ...], Comparison] = {}
 """By tokenizer, mode, engine and versions: a run of several datasets with one tokenizer compares this set once."""
 
 
-@lru_cache(maxsize=8)
-def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
-    """The declared tokenizer; one named by hub repository is fetched into the cache once, at its pinned revision."""
-    if declared.path is not None:
-        return TokenizerBundle.load(declared.path, name=declared.name)
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
+class CertificateFacts(Facts):
+    """Facts of a certificate's receipt; `months` are those that a sample of notes was drawn from."""
 
-    assert declared.repo is not None
-    assert declared.revision is not None
-    try:
-        found = Path(hf_hub_download(declared.repo, "tokenizer.json", revision=declared.revision))
-        try:
-            hf_hub_download(declared.repo, "tokenizer_config.json", revision=declared.revision)
-        except LocalEntryNotFoundError:
-            raise
-        except EntryNotFoundError:
-            pass  # a repository without one: no declared EOS or BOS
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise TokenizerError(
-            f"tokenizer.repo: {declared.repo}@{declared.revision} cannot be fetched: {error}. "
-            "Check the names and the network, or point `tokenizer.path` to a local copy"
-        ) from error
-    return TokenizerBundle.load(
-        found.parent, name=declared.name or declared.repo.rpartition("/")[2], revision=declared.revision
+    engine: str
+    engine_version: str
+    reference_version: str
+    refused: list[str]
+    reason: str | None
+    documents: int
+    months: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """The documents that an engine is certified on.
+
+    Attributes:
+        kind: Begins the certificate's key.
+        parts: What of the sample's origin enters the key, as JSON values.
+        texts: Draws the documents; called only where a certificate is made.
+        sources: Name → digest of what they are drawn from, for the recipe.
+        settings: How they are read, for the recipe.
+        inputs: The receipt's inputs beside the tokenizer.
+        months: Of a sample of notes.
+        guard: Entered while the engine sees the documents; keeps what it says of them out of errors.
+    """
+
+    kind: str
+    parts: Sequence[Any]
+    texts: Callable[[], Iterable[str]]
+    sources: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    months: Sequence[str] | None = None
+    guard: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertifiedEngine:
+    """The engine that a dataset wants certified.
+
+    Attributes:
+        dataset: Whose certificate it is.
+        tokenizer: The declared tokenizer, and which engine may run it.
+        special_tokens: Whether literal special tokens in documents are text or a match.
+        sample: The documents, given the store.
+        separator: Content of the token that ends documents, or `auto`; None where they end with none.
+    """
+
+    dataset: DatasetDeclaration
+    tokenizer: TokenizerDeclaration
+    special_tokens: SpecialTokens
+    sample: Callable[[ArtifactStore], Sample]
+    separator: str | None = None
+
+
+def engine_certificate_spec(
+    engine: CertifiedEngine, *, step: RunStep, inputs: tuple[ArtifactSpec, ...] = ()
+) -> ArtifactSpec:
+    """The certificate of a dataset's engine.
+
+    Args:
+        engine: What is certified, on which documents.
+        step: The run in which it is made.
+        inputs: The artifacts that say what the documents are.
+    """
+    proofs = _PROOFS if engine.separator is not None else _PROOFS[:2]
+    return ArtifactSpec(
+        declaration=engine.dataset,
+        name=ENGINE_CERTIFICATE,
+        description="Whether the fast engine gives the reference's ids on this dataset.",
+        kinds={"json", "huggingface"},
+        inputs=inputs,
+        step=step,
+        verification="full",
+        recipes=partial(_recipes, engine),
+        build=partial(_build, engine),
+        metadata=partial(_metadata, engine),
+        proofs=Proofs(proofs=proofs, examine=partial(_examine, engine)),
     )
 
 
-def certificate_key(corpus: CorpusDeclaration, manifest: Manifest) -> str:
-    """The key of the certificate: another tokenizer, mode, engine, library version or manifest voids it."""
+def _recipe(engine: CertifiedEngine, sample: Sample) -> Recipe:
     installed = versions()
-    libraries = [installed[name] for name in ("fastokens", "tokenizers", "unicode")]
-    asked = [corpus.document.special_tokens, corpus.tokenizer.engine, sorted(corpus.tokenizer.refuse)]
-    digest = load_bundle(corpus.tokenizer).digest
-    return digest_value(["engine_certificate", VERSION, digest, asked, libraries, manifest.receipt.key])
+    libraries = {name: installed[name] for name in ("fastokens", "tokenizers", "unicode")}
+    asked = [engine.special_tokens, engine.tokenizer.engine, sorted(engine.tokenizer.refuse)]
+    digest = load_bundle(engine.tokenizer).digest
+    return Recipe(
+        artifact=engine.dataset.artifact(ENGINE_CERTIFICATE),
+        key=digest_value([sample.kind, VERSION, digest, asked, list(libraries.values()), *sample.parts]),
+        version=VERSION,
+        settings={
+            "special_tokens": engine.special_tokens,
+            "tokenizer.engine": engine.tokenizer.engine,
+            "tokenizer.refuse": sorted(engine.tokenizer.refuse),
+            "installed": libraries,
+            **sample.settings,
+        },
+        sources={"tokenizer": digest, **sample.sources},
+    )
 
 
-def build_engine_certificate(
-    corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest
-) -> tuple[Receipt, bool]:
-    """Certify the fastest engine that loads the tokenizer, on a sample of this corpus, and commit the certificate.
+def _recipes(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
+    yield _recipe(engine, engine.sample(store))
 
-    Returns the receipt, and whether the certificate that was there still holds.
+
+def _build(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
+    outcome = Outcome.of(*ensure_certificate(engine, request.store))
+    if reason := load_certificate(engine.dataset, request.store).reason:
+        request.warn(reason)
+    yield outcome
+
+
+def ensure_certificate(engine: CertifiedEngine, store: ArtifactStore) -> tuple[Receipt, bool]:
+    """Certify the fastest engine that loads the tokenizer, unless the certificate that is there still holds.
+
+    Returns the receipt, and whether the certificate was reused.
     """
-    bundle = load_bundle(corpus.tokenizer)
+    bundle = load_bundle(engine.tokenizer)
+    sample = engine.sample(store)
 
     def write(staged: Path) -> Written:
-        certificate = certified(
-            bundle, corpus.tokenizer, corpus.document.special_tokens, lambda: corpus_sample(corpus, manifest)
-        )
+        with sample.guard():
+            certificate = certified(bundle, engine.tokenizer, engine.special_tokens, sample.texts)
         (staged / CERTIFICATE).write_text(json.dumps(certificate.to_json(), indent=1, sort_keys=True) + "\n")
-        return Written(
-            inputs={"tokenizer": bundle.digest, "manifest": manifest.receipt.key},
-            facts={
-                "engine": certificate.engine,
-                "engine_version": certificate.engine_version,
-                "reference_version": certificate.reference_version,
-                "refused": list(certificate.refused),
-                "reason": certificate.reason,
-                "documents": sum(certificate.compared.values()),
-            },
+        facts = CertificateFacts(
+            engine=certificate.engine,
+            engine_version=certificate.engine_version,
+            reference_version=certificate.reference_version,
+            refused=list(certificate.refused),
+            reason=certificate.reason,
+            documents=sum(certificate.compared.values()),
         )
+        if sample.months is not None:
+            facts = facts.model_copy(update={"months": tuple(sample.months)})
+        return Written(inputs={"tokenizer": bundle.digest, **sample.inputs}, facts=facts)
 
-    return ensure(corpus.artifact("engine_certificate"), store, certificate_key(corpus, manifest), write)
+    return ensure(_recipe(engine, sample), store, write)
+
+
+def load_certificate(dataset: DatasetDeclaration, store: ArtifactStore) -> Certificate:
+    """The committed certificate of a dataset; MissingArtifactError when it is not there."""
+    directory = store.local(dataset.artifact(ENGINE_CERTIFICATE), [CERTIFICATE])
+    return Certificate.from_json(json.loads((directory / CERTIFICATE).read_bytes()))
 
 
 def certified(
@@ -138,77 +241,38 @@ def certified(
     return replace(certificate, refused=refused, reason=reason)
 
 
-def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str]:
-    """Documents of files spread over every split, first and last files included; long ones are cut.
-
-    Bad records are skipped here: refusing them is the token bins' affair. Files of a hub are mirrored first.
-    """
-    access = open_source(corpus.source)
-    chosen: list[ManifestEntry] = []
-    for split in corpus.splits:
-        members = [e for e in manifest.entries if e.split == split]
-        count = min(len(members), max(1, FILES_SAMPLED // len(corpus.splits)))
-        chosen += [members[(len(members) - 1) * i // max(1, count - 1)] for i in range(count)]
-    access.fetch(chosen)
-    for entry in chosen:
-        reader = read_records(
-            access.path(entry),
-            format=entry.format,
-            compression=entry.compression,
-            text_field=corpus.text_field,
-            label=entry.relpath,
-        )
-        texts = (text for block in reader for text in block.texts)
-        for text in itertools.islice(texts, DOCUMENTS_PER_FILE):
-            yield text[:CHARACTERS_PER_DOCUMENT]
-
-
-def load_certificate(corpus: CorpusDeclaration, store: ArtifactStore) -> Certificate:
-    """The committed certificate; MissingArtifactError when it is not there."""
-    directory = store.local(corpus.artifact("engine_certificate"))
-    return Certificate.from_json(json.loads((directory / CERTIFICATE).read_bytes()))
-
-
-def stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
-    """The declared dtype, or for `auto` the narrowest that holds every id; ConfigError when the declared one wraps."""
-    fits = dtype_for_vocab(bundle.vocab_size)
-    if corpus.dtype == "auto":
-        return fits
-    if corpus.dtype == "uint16" and fits != "uint16":
-        raise ConfigError(
-            f"dtype: uint16 cannot hold the {bundle.vocab_size} ids of {bundle.name}: they would wrap. "
-            "Use auto or uint32"
-        )
-    return corpus.dtype
-
-
-def stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPlan:
-    """Everything that decides the bytes of the dataset's token stream."""
-    bundle = load_bundle(corpus.tokenizer)
-    bos = bundle.bos(corpus.document.bos)
-    return StreamPlan(
-        tokenizer=bundle.directory,
-        tokenizer_digest=bundle.digest,
-        certificate=certificate.to_json(),
-        special_tokens=corpus.document.special_tokens,
-        separator_id=bundle.separator(corpus.document.separator).id,
-        bos_id=bos.id if bos else None,
-        dtype=stream_dtype(corpus, bundle),
-        text_field=corpus.text_field,
-        bad_records=corpus.bad_records.policy,
-        sample_rate=corpus.sample_rate,
-    )
-
-
-def meta_of(corpus: CorpusDeclaration) -> dict[str, Any]:
-    """The content of `meta.pkl`, every value read from the tokenizer (FORMATS B.1)."""
-    bundle = load_bundle(corpus.tokenizer)
-    separator = bundle.separator(corpus.document.separator)
-    return {
-        "tokenizer": bundle.name,
-        "vocab_size": bundle.vocab_size,
-        "eos_token_id": separator.id,
-        "eos_token": separator.content,
-        "dtype": stream_dtype(corpus, bundle),
-        "tokenizer_sha256": bundle.digest,
+def _metadata(engine: CertifiedEngine, store: ArtifactStore, _: Receipt) -> Mapping[str, Shown]:
+    certificate = load_certificate(engine.dataset, store)
+    rows = [
+        {"origin": origin, "class": kind, "documents": count, "goes to": where}
+        for name, count in certificate.compared.items()
+        for origin, _, kind in [name.partition(":")]
+        for where in ["tokenizers" if kind in certificate.refused else certificate.engine]
+    ]
+    shown: dict[str, Shown] = {
+        "engine": certificate.engine,
+        "engine_version": certificate.engine_version,
+        "reference_version": certificate.reference_version,
+        "refused_classes": ", ".join(certificate.refused) or "none",
     }
+    if rows:
+        shown["compared"] = Table(rows)
+    if certificate.reason:
+        shown["reason"] = certificate.reason
+    return shown
+
+
+_PROOFS = (
+    Proof("certificate_holds", "Tokenizer, mode and library versions are the certified ones."),
+    Proof("fast_engine_accepted", "No class of documents has to go to the slow reference engine.", blocking=False),
+    Proof("separator_ends_documents", "The separator is not a token that ends a chat turn.", blocking=False),
+)
+
+
+def _examine(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
+    bundle, certificate = load_bundle(engine.tokenizer), load_certificate(engine.dataset, store)
+    yield "certificate_holds", certificate_holds(certificate, bundle, engine.special_tokens)
+    yield "fast_engine_accepted", fast_engine_accepted(certificate)
+    if engine.separator is not None:
+        separator = bundle.separator(engine.separator)
+        yield "separator_ends_documents", separator_ends_documents(separator, bundle)

@@ -1,4 +1,4 @@
-"""Builds the snapshot of a shard: its source files, present and digested.
+"""The artifact `<dataset>/<split>/snapshot`, a partition a shard: its source files, present and digested.
 
 Files of a hub are mirrored into the standard cache and verified against the hub's digests; local files are verified
 where they are. The artifact holds no copy of them, only `files.jsonl`: path, size, SHA-256. It is what token bins are
@@ -8,21 +8,38 @@ keyed by, so a changed byte in a source file is seen here and rebuilds exactly t
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from dataprep_assets.errors import CorruptSourceError, SourceError
+from dataprep_assets.execution.jobs import Outcome, run_fetches
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, RunStep
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import Manifest, open_source
+from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
+from dataprep_assets.pipelines.corpus.snapshot_proofs import digests_match, disk_headroom
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import HEADROOM, SourceAccess
 from dataprep_assets.sources.hub import check_headroom
 
 VERSION = 1
+SNAPSHOT = "snapshot"
 FILES = "files.jsonl"
+TOKEN_BYTES_PER_SOURCE_BYTE = 3.0
+"""Token bytes to expect for a byte of compressed source: zstd text is about 0.7 tokens a byte, four bytes each."""
+
+
+class SnapshotFacts(Facts):
+    """Facts of a snapshot's receipt: how many files, and their bytes as stored."""
+
+    files: int
+    source_bytes: int
 
 
 def preflight(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> int:
@@ -45,7 +62,7 @@ def build_snapshot(
 ) -> tuple[Receipt, bool]:
     """Fetch or verify the files of one shard and commit their digests.
 
-    Returns the receipt, and whether the snapshot that was there already says the same. Raises SourceError,
+    Returns the receipt, and whether the snapshot was reused because it says the same. Raises SourceError,
     TransferError or CorruptSourceError naming the file.
     """
     access = open_source(corpus.source)
@@ -57,20 +74,33 @@ def build_snapshot(
         (staged / FILES).write_bytes(b"".join(canonical_json(line) + b"\n" for line in lines))
         return Written(
             inputs={"manifest": digest_value([e.path for e in entries])},
-            facts={"files": len(entries), "source_bytes": sum(e.size_bytes for e in entries)},
+            facts=SnapshotFacts(files=len(entries), source_bytes=sum(e.size_bytes for e in entries)),
         )
 
-    return ensure(corpus.artifact("snapshot", partition), store, snapshot_key(lines), write)
+    return ensure(_recipe(corpus, partition, lines), store, write)
 
 
-def snapshot_key(lines: Sequence[Mapping[str, str | int]]) -> str:
-    """The key of a snapshot with these lines of `files.jsonl`."""
-    return digest_value(["snapshot", VERSION, lines])
+def _recipe(corpus: CorpusDeclaration, partition: str, lines: Sequence[Mapping[str, str | int]]) -> Recipe:
+    """That of a snapshot with these lines of `files.jsonl`."""
+    return Recipe(
+        artifact=corpus.artifact(SNAPSHOT, partition),
+        key=digest_value(["snapshot", VERSION, lines]),
+        version=VERSION,
+        sources={str(line["relpath"]): str(line["sha256"]) for line in lines},
+    )
 
 
-def planned_lines(corpus: CorpusDeclaration, manifest: Manifest, partition: str) -> list[dict[str, str | int]]:
-    """What `files.jsonl` of a shard would hold now, fetching nothing; reads every file."""
-    return _lines(open_source(corpus.source), manifest.shard(partition))
+def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
+    """Those of the files as they are now, each read whole; mirrored files are believed to be as they were fetched."""
+    manifest, access = load_manifest(corpus, store), open_source(corpus.source)
+    for partition in partitions:
+        assert partition is not None
+        artifact = corpus.artifact(SNAPSHOT, partition)
+        receipt = store.whole(artifact) if access.mirrored else None
+        if receipt is not None:
+            yield Recipe(artifact=artifact, key=receipt.key, version=VERSION)
+        else:
+            yield _recipe(corpus, partition, _lines(access, manifest.shard(partition)))
 
 
 def _lines(access: SourceAccess, entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:
@@ -100,6 +130,68 @@ def _digest(access: SourceAccess, entry: ManifestEntry) -> str:
 
 def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, str]:
     """Path in the source → SHA-256, of a committed snapshot; MissingArtifactError when it is not there."""
-    directory = store.local(corpus.artifact("snapshot", partition))
+    directory = store.local(corpus.artifact(SNAPSHOT, partition))
     with open(directory / FILES, "rb") as file:
         return {line["relpath"]: line["sha256"] for line in map(json.loads, file)}
+
+
+def snapshot_spec(
+    corpus: CorpusDeclaration, split: str, *, partitions: Partitions, manifest: ArtifactSpec, step: RunStep
+) -> ArtifactSpec:
+    """The snapshot of a split.
+
+    Args:
+        corpus: The dataset.
+        split: One of its splits.
+        partitions: The split's shards.
+        manifest: Which files each shard has.
+        step: The run in which snapshot and token bins are made.
+    """
+    mirrors = {"hub": "mirrored from the hub", "object_store": "mirrored from the object store"}
+    where = mirrors.get(corpus.source.kind, "verified in place")
+    return ArtifactSpec(
+        declaration=corpus,
+        name=SNAPSHOT,
+        split=split,
+        description=f"Source files of each shard, {where}, with their SHA-256.",
+        kinds={corpus.source.kind, "file"},
+        inputs=(manifest,),
+        partitions=partitions,
+        step=step,
+        pool="network",
+        verification="full",
+        recipes=partial(_recipes, corpus),
+        build=partial(_build, corpus),
+        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus)),
+    )
+
+
+def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    manifest = load_manifest(corpus, request.store)
+    needed = preflight(corpus, manifest, request.partitions)
+
+    def fetch(partition: str, fetched: Callable[[int], None]) -> tuple[Receipt, bool]:
+        return build_snapshot(corpus, request.store, manifest, partition, fetched)
+
+    yield from run_fetches(request.partitions, fetch, needed, request.progress)
+
+
+_PROOFS = (
+    Proof("digests_match", "Files on disk have the snapshot's SHA-256."),
+    Proof("disk_headroom", "Token bins will fit, with 20 % to spare.", blocking=False),
+)
+
+
+def _examine(corpus: CorpusDeclaration, store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:
+    """Of the shards of the run alone: what they say of others was proven when these were fetched."""
+    manifest, access = load_manifest(corpus, store), open_source(corpus.source)
+    expected: dict[str, str] = {}
+    paths: dict[str, Path] = {}
+    size = 0
+    for partition in examined:
+        expected |= snapshot_digests(corpus, store, partition)
+        for entry in manifest.shard(partition):
+            paths[entry.relpath] = access.path(entry)
+            size += entry.size_bytes
+    yield "digests_match", digests_match(expected, paths)
+    yield "disk_headroom", disk_headroom(store.root, int(size * TOKEN_BYTES_PER_SOURCE_BYTE))

@@ -1,356 +1,236 @@
-"""Builds token bins: for each shard the canonical stream, its document ends, its quarantine, its receipt.
+"""The artifact `<dataset>/<split>/token_bins`, a partition a shard: the canonical token stream, tokenized once.
 
-Files are encoded in parallel, each into a part of its own; a shard is sealed (parts joined by the kernel, digested,
-committed) as soon as its last file is done. The order of bytes is the manifest's, whatever the workers' number and
-order. A killed run keeps the finished parts, so its rerun redoes only the files that were at work.
+For each shard the flat ids, the document ends, the quarantine of bad records and the receipt.
 """
 
-import json
 import os
-import shutil
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal
 
-from dataprep_assets.errors import BadRecordError, DataprepError
-from dataprep_assets.execution.processes import Finished, Meter, Progress, Task, WorkerPool, report
-from dataprep_assets.formats import document_ends, flat_bins, megatron
-from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.execution.jobs import Outcome, TaskJob, run_jobs
+from dataprep_assets.execution.pool import PROCESSES, chosen_engine, open_pool, worker_count
+from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
+from dataprep_assets.execution.progress import Progress
+from dataprep_assets.execution.tasks import Pool
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
+from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.commit import publish_directory, staging, sweep
-from dataprep_assets.integrity.digest import canonical_json, digest_value
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, Verification, now, record_files, versions
-from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, SourcePart, StreamPlan, encode_part
-from dataprep_assets.stores.files import boot_id
+from dataprep_assets.integrity.commit import sweep
+from dataprep_assets.integrity.receipt import Verification
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
+from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
+from dataprep_assets.pipelines.corpus.snapshot import snapshot_digests
+from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
+from dataprep_assets.pipelines.corpus.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
+from dataprep_assets.pipelines.corpus.token_shard import ShardJob, TokenShard, ensure_shard
+from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
+from dataprep_assets.planning.manifest import ManifestEntry
 
-VERSION = 1
-TOKENS = "tokens.bin"
-ENDS = "document_ends.bin"
-QUARANTINE = "quarantine.jsonl"
-MEGATRON_INDEX = "tokens.idx"
-ONE_THREAD = {
-    "FASTOKENS_BPE_THREADS": "1",
-    "RAYON_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "OMP_NUM_THREADS": "1",
-}
-"""Parallelism is by process: simpler to bound, kill and resume, and as fast (two cores, measured)."""
+__all__ = ["TOKEN_BINS", "build_token_bins", "build_whole_shards", "token_bins_spec", "token_shards"]
 
+TOKEN_BINS = "token_bins"
 
-@dataclass(frozen=True, kw_only=True)
-class ShardWork:
-    """One shard to have: where it goes, and its files in manifest order.
-
-    `megatron` adds Megatron's index of the stream (`tokens.idx`, beside `tokens.bin`). Another `salt` is another key.
-    """
-
-    artifact: Artifact
-    store: ArtifactStore
-    files: tuple[SourcePart, ...]
-    plan: StreamPlan
-    budget: float
-    sizes: tuple[int, ...]
-    megatron: bool = False
-    salt: str = ""
-
-    @property
-    def directory(self) -> Path:
-        """Where the shard's artifact is built."""
-        return self.store.directory(self.artifact)
-
-    @property
-    def partition(self) -> str:
-        """The shard's partition key."""
-        return self.artifact.partition or ""
-
-    @property
-    def source_bytes(self) -> int:
-        """Size of its files as stored."""
-        return sum(self.sizes)
-
-    @property
-    def key(self) -> str:
-        """Digest of all that decides the shard's bytes."""
-        files = [_identity(f) for f in self.files]
-        parts = ["token_bins", VERSION, self.plan.key_parts(), self.budget, files]
-        added = {"megatron": self.megatron, "salt": self.salt}
-        if set_ones := {name: value for name, value in added.items() if value}:
-            parts.append(set_ones)
-        return digest_value(parts)
+Fetch = Callable[[], None]
+"""Fetches a shard's source files to where its `SourcePart`s say. Picklable."""
 
 
-def _identity(file: SourcePart) -> list[Any]:
-    whole = [file.label, file.sha256, file.format, file.compression]
-    return whole if file.rows is None else [*whole, [file.rows.first, file.rows.stop]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShardResult:
-    """What became of a shard: its receipt (`reused` when nothing had to be done), or the error that failed it."""
-
-    partition: str
-    receipt: Receipt | None = None
-    reused: bool = False
-    error: Exception | None = None
-
-
-@dataclass
-class _Open:
-    work: ShardWork
-    stack: ExitStack
-    staged: Path
-    waiting: set[int]
-    parts: dict[int, EncodedPart] = field(default_factory=dict)
-    failed: bool = False
-
-
-def build_token_bins(
-    works: Sequence[ShardWork],
+def token_bins_spec(
+    corpus: CorpusDeclaration,
+    split: str,
     *,
-    workers: int,
-    verification: Verification = "full",
-    on_progress: Callable[[Meter, int], None] | None = None,
-) -> Iterator[ShardResult]:
-    """Have all shards: yields each as soon as it is verified, built or failed.
+    partitions: Partitions,
+    snapshot: ArtifactSpec,
+    certificate: ArtifactSpec,
+    step: RunStep,
+) -> ArtifactSpec:
+    """The token bins of a split.
 
-    A failed shard does not stop the others. A worker that dies does (WorkerDiedError): what is finished is committed.
+    Args:
+        corpus: The dataset.
+        split: One of its splits.
+        partitions: The split's shards.
+        snapshot: The source files of each shard.
+        certificate: Under which a fast engine may encode them.
+        step: The run in which snapshot and token bins are made.
     """
-    meter = Meter(sum(sum(w.sizes) for w in works))
-    opened: dict[str, _Open] = {}
-    # the locks of shards (`everything`) are let go when no worker is left that writes below them
-    with ExitStack() as everything, WorkerPool(workers, ONE_THREAD) as pool:
-        by_partition = {w.partition: w for w in works}
-        for work in works:
-            pool.submit(
-                Task(_label("verify", work.partition), work.store.current, (work.artifact, work.key, verification))
-            )
-        missing: dict[str, bool] = {}
-        waiting = deque(works)
-        reused: list[Path] = []
-
-        def reuse(work: ShardWork, receipt: Receipt) -> ShardResult:
-            reused.append(work.directory)
-            meter.add({"source_bytes": work.source_bytes})
-            return ShardResult(partition=work.partition, receipt=receipt, reused=True)
-
-        def advance() -> Iterator[ShardResult]:
-            # in the order of the works, whatever is verified first: two runs that took the locks of several shards in
-            # orders of their own would wait for each other for ever
-            while waiting and waiting[0].partition in missing and pool.outstanding < 2 * pool.count:
-                work = waiting.popleft()
-                if not missing[work.partition]:
-                    continue
-                try:
-                    made = _open(work, opened, everything, pool, verification)
-                except DataprepError as error:
-                    yield ShardResult(partition=work.partition, error=error)
-                else:
-                    if made is not None:
-                        yield reuse(work, made)
-
-        for event in pool.events():
-            if isinstance(event, Finished):
-                kind, partition, ordinal = event.task.label.split(":", 2)
-                work = by_partition[partition]
-                if kind == "verify":
-                    missing[partition] = event.result is None and event.error is None
-                    if event.result is not None:
-                        yield reuse(work, event.result)
-                    elif event.error is not None:
-                        yield ShardResult(partition=partition, error=event.error)
-                elif kind == "seal":
-                    opened.pop(partition).stack.close()
-                    yield ShardResult(partition=partition, receipt=event.result, error=event.error)
-                else:
-                    state = opened[partition]
-                    state.waiting.discard(int(ordinal))
-                    if event.error is not None and not state.failed:
-                        state.failed = True
-                        state.waiting -= {_ordinal(label) for label in pool.cancel(partial(_belongs_to, partition))}
-                        yield ShardResult(partition=partition, error=event.error)
-                    elif event.error is None:
-                        state.parts[int(ordinal)] = event.result
-                    if not state.waiting and state.failed:
-                        opened.pop(partition).stack.close()  # not before: others of its files were still encoding
-                    elif not state.waiting:
-                        pool.submit(_seal_task(state), first=True)
-                yield from advance()
-            elif isinstance(event, Progress):
-                meter.add(event.done)
-            if on_progress is not None:
-                on_progress(meter, pool.count)
-        sweep(reused)
-
-
-def _belongs_to(partition: str, label: str) -> bool:
-    return label.split(":", 2)[1] == partition
-
-
-def _ordinal(label: str) -> int:
-    return int(label.split(":", 2)[2])
-
-
-def _label(kind: Literal["verify", "encode", "seal"], partition: str, ordinal: int | str = "") -> str:
-    return f"{kind}:{partition}:{ordinal}"
-
-
-def _open(
-    work: ShardWork, opened: dict[str, _Open], everything: ExitStack, pool: WorkerPool, verification: Verification
-) -> Receipt | None:
-    """Take the shard's lock and submit what is to be encoded; its receipt if a rival made it while this one waited."""
-    with ExitStack() as stack:
-        staged = stack.enter_context(staging(work.directory, work.key))
-        if (receipt := work.store.current(work.artifact, work.key, verification)) is not None:
-            shutil.rmtree(staged)
-            return receipt
-        state = _Open(work, everything.enter_context(stack.pop_all()), staged, set())
-    opened[work.partition] = state
-    for part in work.files:
-        if (done := finished_part(staged, part.ordinal)) is not None:
-            state.parts[part.ordinal] = done
-        else:
-            state.waiting.add(part.ordinal)
-            pool.submit(Task(_label("encode", work.partition, part.ordinal), encode_into, (work.plan, part, staged)))
-    if not state.waiting:
-        pool.submit(_seal_task(state), first=True)
-    return None
-
-
-def _seal_task(state: _Open) -> Task:
-    return Task(_label("seal", state.work.partition), seal, (state.work, state.staged, state.parts))
-
-
-def _part_paths(staged: Path, ordinal: int) -> tuple[Path, Path, Path]:
-    return staged / f"{ordinal:08d}.tokens", staged / f"{ordinal:08d}.ends", staged / f"{ordinal:08d}.json"
-
-
-def finished_part(staged: Path, ordinal: int) -> EncodedPart | None:
-    """The books of a part that an earlier run finished; None when it is to be done.
-
-    A part is not synced to disk, so it is believed only within the boot that wrote it: a killed process loses nothing
-    of it, a crashed machine may.
-    """
-    tokens, ends, books = _part_paths(staged, ordinal)
-    try:
-        value = json.loads(books.read_bytes())
-        ledger = Ledger.from_json(value["ledger"])
-        sizes = [tokens.stat().st_size, ends.stat().st_size]
-    except (OSError, ValueError, KeyError, DataprepError):
-        return None
-    if boot_id() is None or value["boot"] != boot_id() or value["sizes"] != sizes:
-        return None
-    return EncodedPart(
-        ledger=ledger,
-        quarantine=tuple(tuple(q) for q in value["quarantine"]),
-        cpu_seconds=value["cpu_seconds"],
-        wall_seconds=value["wall_seconds"],
-        truncated=value["truncated"],
+    return ArtifactSpec(
+        declaration=corpus,
+        name=TOKEN_BINS,
+        split=split,
+        description="Flat token ids and document ends of each shard: tokenized once.",
+        kinds={"numpy", "huggingface"},
+        inputs=(snapshot, certificate),
+        partitions=partitions,
+        step=step,
+        pool="cpu",
+        recipes=partial(_recipes, corpus),
+        build=partial(_build, corpus),
+        proofs=Proofs(proofs=TOKEN_BINS_PROOFS, examine=partial(_examine, corpus, split)),
     )
 
 
-def encode_into(plan: StreamPlan, part: SourcePart, staged: Path) -> EncodedPart:
-    """A worker's task: encode one file into its part of the staging directory; the books appear last, by rename."""
-    tokens, ends, books = _part_paths(staged, part.ordinal)
-    for leftover in (tokens, ends, books):
-        leftover.unlink(missing_ok=True)
-    done = encode_part(plan, part, tokens, ends, report)
-    value = asdict(done) | {"boot": boot_id(), "sizes": [tokens.stat().st_size, ends.stat().st_size]}
-    draft = books.with_suffix(".draft")
-    draft.write_bytes(canonical_json(value))
-    os.replace(draft, books)
-    return done
+def source_parts(
+    corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, partition: str
+) -> tuple[SourcePart, ...]:
+    """The files of one shard with the digests of its snapshot; MissingArtifactError when there is no snapshot.
 
-
-def seal(work: ShardWork, staged: Path, parts: Mapping[int, EncodedPart]) -> Receipt:
-    """A worker's task: join the parts of a complete shard, write its receipt and commit it.
-
-    Raises BadRecordError when more rows were dropped than the budget allows.
+    Args:
+        corpus: The dataset.
+        store: Where its snapshot is.
+        manifest: Which files the shard has.
+        partition: The shard.
     """
-    in_order = [parts[f.ordinal] for f in work.files]
-    ledger = Ledger.total(p.ledger for p in in_order)
-    ledger.balance(str(work.artifact))
-    _check_budget(work, ledger, in_order)
-    final = staged / "final"
-    _clear(final)
-    final.mkdir()
-    paths = [_part_paths(staged, f.ordinal) for f in work.files]
-    flat_bins.concatenate([p[0] for p in paths], final / TOKENS)
-    document_ends.concatenate(
-        [(p[1], part.ledger.tokens) for p, part in zip(paths, in_order, strict=True)], final / ENDS
+    access = open_source(corpus.source)
+    digests = snapshot_digests(corpus, store, partition)
+    return tuple(
+        SourcePart(
+            label=entry.relpath,
+            path=access.path(entry),
+            format=entry.format,
+            compression=entry.compression,
+            sha256=digests[entry.relpath],
+            ordinal=entry.ordinal,
+        )
+        for entry in manifest.shard(partition)
     )
-    flat_bins.validate(final / TOKENS, work.plan.dtype, ledger.tokens)
-    if work.megatron:
-        ends = document_ends.open_ends(final / ENDS)
-        megatron.write_idx(final / MEGATRON_INDEX, ends, dtype=work.plan.dtype)
-    quarantine = [
-        {"file": f.label, "row": row, "byte": byte, "reason": reason}
-        for f, part in zip(work.files, in_order, strict=True)
-        for row, byte, reason in part.quarantine
+
+
+def token_shards(
+    corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, plan: StreamPlan, partitions: Iterable[str]
+) -> list[TokenShard]:
+    """The given shards, to be made or proven.
+
+    Args:
+        corpus: The dataset.
+        store: Where its artifacts are.
+        manifest: Which files each shard has.
+        plan: All that decides the bytes of the stream.
+        partitions: The shards, in the order wanted.
+    """
+    return [
+        TokenShard(
+            artifact=corpus.artifact(TOKEN_BINS, partition),
+            store=store,
+            plan=plan,
+            budget=corpus.bad_records.budget,
+            files=source_parts(corpus, store, manifest, partition),
+            sizes=tuple(entry.size_bytes for entry in manifest.shard(partition)),
+        )
+        for partition in partitions
     ]
-    if quarantine:
-        (final / QUARANTINE).write_bytes(b"".join(canonical_json(q) + b"\n" for q in quarantine))
-    receipt = Receipt(
-        dataset=work.artifact.dataset,
-        artifact=work.artifact.name,
-        partition=work.artifact.partition,
-        key=work.key,
-        inputs={f.label: f.sha256 for f in work.files} | {"tokenizer": work.plan.tokenizer_digest},
-        files=record_files(final),
-        facts={
-            "dtype": work.plan.dtype,
-            "separator_id": work.plan.separator_id,
-            "bos_id": work.plan.bos_id,
-            "special_tokens": work.plan.special_tokens,
-            "certificate": work.plan.certificate,
-            **({"truncated": sum(p.truncated for p in in_order)} if work.plan.max_tokens is not None else {}),
-        },
-        ledger=ledger,
-        sources=tuple(_source_line(f, p) for f, p in zip(work.files, in_order, strict=True)),
-        measured={
-            "created": now(),
-            "versions": versions(),
-            "cpu_seconds": round(sum(p.cpu_seconds for p in in_order), 3),
-            "wall_seconds": round(sum(p.wall_seconds for p in in_order), 3),
-        },
-    )
-    receipt.write(final)
-    publish_directory(final, work.directory)
-    work.store.publish(work.artifact)
-    _clear(staged)
-    return receipt
 
 
-def _source_line(file: SourcePart, part: EncodedPart) -> dict[str, Any]:
-    kept = part.ledger
-    return {
-        "file": file.label,
-        "ordinal": file.ordinal,
-        "sha256": file.sha256,
-        "rows_in": kept.rows_in,
-        "documents": kept.documents,
-        "dropped": dict(kept.dropped),
-        "tokens": kept.tokens,
-        **({"rows": [file.rows.first, file.rows.stop]} if file.rows is not None else {}),
-    }
+def _declared_shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Iterable[str]) -> list[TokenShard]:
+    plan = stream_plan(corpus, load_certificate(corpus, store))
+    return token_shards(corpus, store, load_manifest(corpus, store), plan, partitions)
 
 
-def _check_budget(work: ShardWork, ledger: Ledger, parts: Sequence[EncodedPart]) -> None:
-    dropped = sum(len(p.quarantine) for p in parts)  # what the plan filters is wanted, not bad
-    if dropped and dropped > work.budget * ledger.rows_in:
-        worst = Counter({f.label: len(p.quarantine) for f, p in zip(work.files, parts, strict=True)}).most_common(1)[0]
-        first = next((f.label, *p.quarantine[0]) for f, p in zip(work.files, parts, strict=True) if p.quarantine)
-        raise BadRecordError(
-            f"{work.artifact}: {dropped} of {ledger.rows_in} rows would be dropped {dict(ledger.dropped)}, more than "
-            f"the budget of {work.budget:.4%}. The first is {first[0]}, row {first[1]}, byte {first[2]}: {first[3]}; "
-            f"the worst file is {worst[0]} with {worst[1]}. Mend the source, or raise `bad_records.budget`"
+def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
+    for shard in _declared_shards(corpus, store, [partition or "" for partition in partitions]):
+        yield shard.recipe
+
+
+def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    """Make the shards on the engine that the dataset declares (`run_on`) or the environment names."""
+    shards = _declared_shards(corpus, request.store, request.partitions)
+    if chosen_engine(os.environ, corpus.run_on) == PROCESSES:
+        yield from build_token_bins(
+            shards, workers=request.workers, verification=corpus.verify, progress=request.progress
+        )
+        return
+    fetches = shard_fetches(corpus, load_manifest(corpus, request.store), request.partitions)
+    with open_pool(request.workers, ONE_THREAD, os.environ, corpus.run_on) as pool:
+        yield from build_whole_shards(
+            shards, pool, verification=corpus.verify, fetches=fetches, progress=request.progress
         )
 
 
-def _clear(directory: Path) -> None:
-    if directory.exists():
-        shutil.rmtree(directory)
+def build_token_bins(
+    shards: Sequence[TokenShard],
+    *,
+    workers: int,
+    verification: Verification = "full",
+    progress: Progress | None = None,
+) -> Iterator[Outcome]:
+    """Build the shards that are not current, on processes of this machine, in parallel over files.
+
+    Args:
+        shards: What to make.
+        workers: Processes.
+        verification: How thoroughly a finished shard is read before it is reused.
+        progress: Counts and shows; None counts for nobody.
+
+    Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
+    worker that dies does (WorkerDiedError): what is finished is committed.
+    """
+    # the locks of shards are let go when no worker is left that writes below them
+    with ExitStack() as locks, WorkerPool(workers, ONE_THREAD) as pool:
+        jobs = [ShardJob(shard, verification, locks) for shard in shards]
+        reused = set()
+        for outcome in run_jobs(pool, jobs, progress or Progress()):
+            if outcome.reused:
+                reused.add(outcome.partition)
+            yield outcome
+        # at once, because each sweep lists the area of all shards
+        sweep(shard.directory for shard in shards if shard.partition in reused)
+
+
+def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Fetch]:
+    """What fetches the sources of each shard on a machine whose mirror does not have them.
+
+    Args:
+        corpus: The dataset.
+        manifest: Which files each shard has.
+        partitions: The shards.
+    """
+    return {p: partial(_fetch, corpus, manifest.shard(p)) for p in partitions}
+
+
+def _fetch(corpus: CorpusDeclaration, entries: tuple[ManifestEntry, ...]) -> None:
+    open_source(corpus.source).fetch(entries)
+
+
+def build_whole_shards(
+    shards: Sequence[TokenShard],
+    pool: Pool,
+    *,
+    verification: Verification = "full",
+    fetches: Mapping[str, Fetch] | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Outcome]:
+    """Build the shards that are not current, a task each, for workers that share no disk with the run.
+
+    Args:
+        shards: What to make.
+        pool: Who does it; open.
+        verification: How thoroughly a finished shard is read before it is reused.
+        fetches: Partition → what fetches its sources where they are not.
+        progress: Counts and shows; None counts for nobody.
+    """
+    known = fetches or {}
+    jobs = [TaskJob(shard, ensure_shard, verification, known.get(shard.partition)) for shard in shards]
+    yield from run_jobs(pool, jobs, progress or Progress())
+
+
+def _examine(
+    corpus: CorpusDeclaration, split: str, store: ArtifactStore, examined: Sequence[str]
+) -> Iterator[tuple[str, Finding]]:
+    manifest = load_manifest(corpus, store)
+    plan = stream_plan(corpus, load_certificate(corpus, store))
+
+    def prove(partitions: Sequence[str]) -> Verdicts:
+        shards = token_shards(corpus, store, manifest, plan, partitions)
+        return prove_all(shards, partial(prove_shard, sensitive=corpus.sensitive), worker_count(corpus.workers))
+
+    yield from of_all_partitions(
+        store,
+        TOKEN_BINS_PROOFS,
+        manifest.partitions(split),
+        examined,
+        artifact=lambda partition: corpus.artifact(TOKEN_BINS, partition),
+        prove=prove,
+    )

@@ -16,12 +16,12 @@ from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.engine_certificate import build_engine_certificate, load_certificate, stream_plan
+from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact, load_manifest
-from dataprep_assets.pipelines.corpus.shard_work import shard_works
 from dataprep_assets.pipelines.corpus.snapshot import build_snapshot
-from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
-from dataprep_assets.pipelines.corpus.views import build_view
+from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
+from dataprep_assets.pipelines.corpus.token_bins import build_token_bins, token_shards
+from dataprep_assets.pipelines.corpus.view import build_view
 
 SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "sample_corpus"
 
@@ -66,9 +66,9 @@ def run_pipeline(corpus: CorpusDeclaration, root: Path | ArtifactStore, workers:
     manifest = load_manifest(corpus, store)
     for partition in manifest.plan:
         outcome.add(*build_snapshot(corpus, store, manifest, partition))
-    outcome.add(*build_engine_certificate(corpus, store, manifest))
+    outcome.add(*ensure_certificate(corpus_engine(corpus), store))
     plan = stream_plan(corpus, load_certificate(corpus, store))
-    works = shard_works(corpus, store, manifest, plan, manifest.plan)
+    works = token_shards(corpus, store, manifest, plan, manifest.plan)
     for result in build_token_bins(works, workers=workers, verification=corpus.verify):
         if result.receipt is not None:
             outcome.add(result.receipt, result.reused)

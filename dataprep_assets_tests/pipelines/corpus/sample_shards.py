@@ -18,7 +18,8 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, record_files
-from dataprep_assets.pipelines.corpus.token_bins import ENDS, TOKENS, ShardWork, build_token_bins
+from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenShard
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
 from dataprep_assets.planning.shard_plan import ShardSizing, plan_shards
@@ -116,7 +117,7 @@ def source_part(path: Path, label: str, ordinal: int) -> SourcePart:
 def build(root: Path, plan: StreamPlan, shards: Mapping[str, Sequence[SourcePart]]) -> dict[str, Shard]:
     """Shards by partition, in the order asked for."""
     works = {
-        partition: ShardWork(
+        partition: TokenShard(
             artifact=Artifact(dataset="sample", name="token_bins", partition=partition),
             store=LocalArtifacts(root),
             files=tuple(parts),

@@ -19,7 +19,7 @@ from dataprep_assets.integrity.commit import staging
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.token_bins import ENDS, QUARANTINE, TOKENS, ShardWork, encode_into, seal
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, QUARANTINE, TOKENS, TokenShard, encode_into, seal
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, certify
@@ -80,9 +80,9 @@ def source(path: Path, ordinal: int = 0, *, sha256: str | None = None) -> Source
     )
 
 
-def shard_work(root: Path, plan: StreamPlan, files: Sequence[SourcePart], budget: float = 1.0) -> ShardWork:
+def shard_work(root: Path, plan: StreamPlan, files: Sequence[SourcePart], budget: float = 1.0) -> TokenShard:
     """The work of `train-00000`."""
-    return ShardWork(
+    return TokenShard(
         artifact=Artifact(dataset="d", name="token_bins", partition="train-00000"),
         store=LocalArtifacts(root),
         files=tuple(files),
@@ -123,7 +123,7 @@ class Shard:
         return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
-def build(work: ShardWork) -> Shard:
+def build(work: TokenShard) -> Shard:
     """Encode every file and seal the shard."""
     with staging(work.directory, work.key) as staged:
         parts = {file.ordinal: encode_into(work.plan, file, staged) for file in work.files}

@@ -12,7 +12,7 @@ from dataprep_assets.formats import document_ends, meta
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.corpus import combined_bins_proofs as proofs
-from dataprep_assets.pipelines.corpus.token_bins import ENDS, TOKENS
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Combined, Sample
 
 SEPARATOR, VOCABULARY = 4094, 4096

@@ -11,12 +11,12 @@ import dagster as dg
 import numpy as np
 import pytest
 import zstandard
+from dataprep_assets.pipelines.corpus.status import stale
 from tokenizers import Tokenizer
 
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify
-from dataprep_assets.pipelines.corpus.status import stale
 from dataprep_assets_tests.project import SAMPLE, Project, project, sample_attributes
 
 
@@ -116,7 +116,7 @@ def test_all_is_up_to_date_and_verifies_offline(finished: Project) -> None:
 def copied(finished: Project, tmp_path: Path) -> Iterator[Project]:
     shutil.copytree(finished.root, tmp_path / "artifacts", copy_function=os.link)
     with project(sample_attributes(), tmp_path) as made:
-        assert made.run([made.dataset.key("manifest"), made.dataset.key("engine_certificate")]).success
+        assert made.run([made.key("manifest"), made.key("engine_certificate")]).success
         yield made
 
 
@@ -176,7 +176,7 @@ def test_one_bad_shard_is_red_and_alone_and_rerunning_mends_only_it(source: Path
     with project(
         sample_attributes(source={"kind": "local", "path": str(source)}, shards={"count": 7}), tmp_path
     ) as made:
-        key = made.dataset.key
+        key = made.key
         assert made.run([key("manifest"), key("engine_certificate")]).success
         outcome = made.tokenize("train")
         assert not outcome.success
@@ -220,7 +220,7 @@ def test_a_changed_byte_of_the_source_rebuilds_exactly_its_shard(source: Path, t
         assert len(behind) == 1
         assert behind[0].startswith("corpus/snapshot/train-") or behind == ["corpus/manifest"]
         if behind == ["corpus/manifest"]:
-            assert made.run([made.dataset.key("manifest"), made.dataset.key("engine_certificate")]).success
+            assert made.run([made.key("manifest"), made.key("engine_certificate")]).success
         assert made.tokenize("train").success
         after = inodes_present(made)
         assert len({s for s in before if before[s] != after[s]}) == 1

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 import zstandard
+from dataprep_assets.pipelines.corpus.status import stale
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, damage, read_receipt
 from dataprep_assets.pipelines.corpus import token_stream
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.engine_certificate import load_bundle
-from dataprep_assets.pipelines.corpus.status import stale
 from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
+from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
     SAMPLE,
     Outcome,
@@ -27,7 +27,7 @@ from dataprep_assets_tests.pipelines.corpus.pipeline import (
     sample_declaration,
 )
 from dataprep_assets_tests.pipelines.corpus.shards import (
-    ShardWork,
+    TokenShard,
     certificate,
     shard_work,
     source,
@@ -89,16 +89,16 @@ def test_a_worker_count_changed_half_way_changes_no_byte(built: Path, tmp_path: 
     assert debris(tmp_path) == []
 
 
-def prepared_works(corpus: CorpusDeclaration, built: Path, root: Path) -> list[ShardWork]:
+def prepared_works(corpus: CorpusDeclaration, built: Path, root: Path) -> list[TokenShard]:
     from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
-    from dataprep_assets.pipelines.corpus.engine_certificate import stream_plan as declared_plan
     from dataprep_assets.pipelines.corpus.manifest import load_manifest
-    from dataprep_assets.pipelines.corpus.shard_work import shard_works
+    from dataprep_assets.pipelines.corpus.stream_plan import stream_plan as declared_plan
+    from dataprep_assets.pipelines.corpus.token_bins import token_shards
 
     store = LocalArtifacts(built)
     manifest = load_manifest(corpus, store)
     plan = declared_plan(corpus, load_certificate(corpus, store))
-    works = shard_works(corpus, store, manifest, plan, manifest.plan)
+    works = token_shards(corpus, store, manifest, plan, manifest.plan)
     return [replace(work, store=LocalArtifacts(root)) for work in works]
 
 
@@ -106,11 +106,11 @@ def prepared_works(corpus: CorpusDeclaration, built: Path, root: Path) -> list[S
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> ShardWork:
+def work(tmp_path: Path) -> TokenShard:
     return shard_work(tmp_path, stream_plan(), [source(write_lines(tmp_path / "f.jsonl.zst", ["a", "b"]))])
 
 
-def test_a_key_changes_with_all_that_decides_a_byte(work: ShardWork, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_changes_with_all_that_decides_a_byte(work: TokenShard, monkeypatch: pytest.MonkeyPatch) -> None:
     (file,) = work.files
     changes: dict[str, Any] = {
         "tokenizer_digest": "0" * 64,
@@ -138,7 +138,7 @@ def test_a_key_changes_with_all_that_decides_a_byte(work: ShardWork, monkeypatch
     assert len(set(keys)) == len(keys)
 
 
-def test_a_key_does_not_change_with_places_sampling_or_the_certificate(work: ShardWork, tmp_path: Path) -> None:
+def test_a_key_does_not_change_with_places_sampling_or_the_certificate(work: TokenShard, tmp_path: Path) -> None:
     (file,) = work.files
     same = [
         replace(work, store=LocalArtifacts(tmp_path / "other")),

@@ -10,9 +10,9 @@ from typing import Any
 import dagster as dg
 import numpy as np
 import pytest
+from dataprep_assets.pipelines.corpus.corpus_checks import corpus_checks
 
 from dataprep_assets.integrity.receipt import _own_digest
-from dataprep_assets.pipelines.corpus.corpus_checks import corpus_checks
 from dataprep_assets_tests.project import SAMPLE, Project, project, sample_attributes
 
 Fault = Callable[[Project, pytest.MonkeyPatch], None]
@@ -116,7 +116,7 @@ def chat_turn_separator(made: Project, _: pytest.MonkeyPatch) -> None:
     made.corpus = made.corpus.model_copy(
         update={"document": made.corpus.document.model_copy(update={"separator": "<|im_end|>"})}
     )
-    from dataprep_assets.pipelines.corpus.engine_certificate import load_bundle
+    from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 
     load_bundle.cache_clear()
 

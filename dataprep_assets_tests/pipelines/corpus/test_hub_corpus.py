@@ -74,7 +74,7 @@ def test_a_hub_corpus_has_the_bytes_of_the_same_local_corpus(hub: HubServer, tmp
 
 
 def mirrored(made: Project) -> None:
-    assert made.run([made.dataset.key("manifest"), made.dataset.key("engine_certificate")]).success
+    assert made.run([made.key("manifest"), made.key("engine_certificate")]).success
 
 
 def test_a_moved_branch_changes_nothing_until_the_manifest_is_made_again(hub: HubServer, tmp_path: Path) -> None:
@@ -98,6 +98,6 @@ def test_a_file_that_the_hub_lost_is_named_and_its_shard_alone_fails(hub: HubSer
         outcome = made.tokenize("train")
         assert not outcome.success
         assert lost in failure_of(outcome)
-        assert len(made.instance.get_materialized_partitions(made.dataset.key("snapshot", "train"))) == 6
+        assert len(made.instance.get_materialized_partitions(made.key("snapshot", "train"))) == 6
         hub.heal()
         assert made.tokenize("train").success

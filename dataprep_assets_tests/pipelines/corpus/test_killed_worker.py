@@ -52,7 +52,7 @@ class Killer(threading.Thread):
 def test_a_killed_worker_fails_its_run_at_once_and_the_next_run_does_the_rest(tmp_path: Path) -> None:
     declared = attributes(write_corpus(tmp_path / "corpus", SHARDS, documents=20_000), SHARDS, views=[])
     with project(declared, tmp_path / "disturbed") as made:
-        key = made.dataset.key
+        key = made.key
         assert made.run([key("manifest"), key("engine_certificate")]).success
         killer = Killer(made.root)
         killer.start()

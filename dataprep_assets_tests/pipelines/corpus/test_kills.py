@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import WorkerDiedError
-from dataprep_assets.execution.processes import Task, WorkerPool
+from dataprep_assets.execution.processes import WorkerPool
+from dataprep_assets.execution.tasks import Task
 from dataprep_assets_tests.faults.armed import Role, armed, passed
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
     SAMPLE,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from dataprep_assets.pipelines.corpus.token_bins import ONE_THREAD
+from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets_tests.pipelines.corpus.shards import stream_plan
 
 pytestmark = pytest.mark.slow

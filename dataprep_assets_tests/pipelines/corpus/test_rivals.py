@@ -10,21 +10,23 @@ from threading import Barrier
 
 import pytest
 
-from dataprep_assets.pipelines.corpus.token_bins import ShardResult, ShardWork, build_token_bins
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
+from dataprep_assets.pipelines.corpus.token_shard import TokenShard
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris
 from dataprep_assets_tests.pipelines.corpus.shards import shard_work, source, stream_plan, write_lines
 
 SHARDS = 8
 
 
-def shard(folder: Path, number: int, files: Sequence[Sequence[str | bytes]]) -> ShardWork:
+def shard(folder: Path, number: int, files: Sequence[Sequence[str | bytes]]) -> TokenShard:
     """A shard of files of lines."""
     paths = [write_lines(folder / f"{number}-{i}.jsonl.zst", lines) for i, lines in enumerate(files)]
     work = shard_work(folder / "out", stream_plan(), [source(path, i) for i, path in enumerate(paths)])
     return replace(work, artifact=replace(work.artifact, partition=f"train-{number:05d}"))
 
 
-def works_below(folder: Path) -> list[ShardWork]:
+def works_below(folder: Path) -> list[TokenShard]:
     return [shard(folder, n, [[f"document {i} of {n}" for i in range(200)]]) for n in range(SHARDS)]
 
 
@@ -32,7 +34,7 @@ def test_two_runs_at_once_make_every_shard_once(tmp_path: Path) -> None:
     works = works_below(tmp_path)
     start = Barrier(2)
 
-    def run(_: int) -> list[ShardResult]:
+    def run(_: int) -> list[Outcome]:
         start.wait()
         return list(build_token_bins(works, workers=1))
 
@@ -45,7 +47,7 @@ def test_two_runs_at_once_make_every_shard_once(tmp_path: Path) -> None:
     assert debris(tmp_path / "out") == []
 
 
-def is_locked(work: ShardWork) -> bool:
+def is_locked(work: TokenShard) -> bool:
     """Whether a run holds the lock of a shard."""
     (path,) = work.directory.parent.rglob(f"*{work.partition}*.lock")
     with open(path, "a") as lock:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dataprep_assets.graph.finding import Finding, files_intact
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus import token_bins_proofs as proofs
-from dataprep_assets.pipelines.corpus.token_bins import ENDS, QUARANTINE, TOKENS
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, QUARANTINE, TOKENS
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-
 from dataprep_assets.pipelines.corpus.views_checks import CHECKS
+
 from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
 from dataprep_assets_tests.project import SAMPLE, Project, project, sample_attributes
 
@@ -31,7 +31,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 
 
 def evaluations(made: Project) -> dict[tuple[str, str], dg.AssetCheckEvaluation]:
-    outcome = made.run([made.dataset.key(view) for view in VIEWS])
+    outcome = made.run([made.key(view) for view in VIEWS])
     return {(e.asset_key.path[-1], e.check_name): e for e in outcome.get_asset_check_evaluations()}
 
 
@@ -64,6 +64,6 @@ def test_a_view_of_no_whole_sample_fails_and_says_what_to_set(finished: Project,
         "mds_sequence_length": 1 << 20,
     }
     with project(attributes, tmp_path) as made:
-        outcome = made.run([made.dataset.key("mds_bins")])
+        outcome = made.run([made.key("mds_bins")])
         assert not outcome.success
         assert "Set `mds_sequence_length`" in failure_of(outcome)

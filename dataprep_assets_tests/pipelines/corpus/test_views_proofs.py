@@ -18,7 +18,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.corpus import views_proofs as proofs
 from dataprep_assets.pipelines.corpus.declaration import View
-from dataprep_assets.pipelines.corpus.views import artifact_name, combined_splits
+from dataprep_assets.pipelines.corpus.view import artifact_name, combined_splits
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
 CORPUS = sample_declaration(

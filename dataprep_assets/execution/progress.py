@@ -1,0 +1,94 @@
+"""Progress of a step: counts what its tasks have done, and shows it wherever somebody looks.
+
+One object reaches from the workers' counts to the terminal and the run's log: the loop over tasks (`jobs.run_jobs`)
+adds counts to it and asks it to show itself; sinks decide how often that is worth a line.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+__all__ = ["Progress", "Sink"]
+
+
+class Sink(Protocol):
+    """Where a line of progress goes."""
+
+    def show(self, line: Callable[[], str]) -> None:
+        """Take a line, if it is time for one; it is made only when it is called."""
+
+    def close(self, line: str | None) -> None:
+        """The last line, or None when nothing was counted."""
+
+
+class Progress:
+    """Counts of a known total of source bytes, with the rate and the time left over the whole step so far."""
+
+    def __init__(
+        self,
+        *,
+        workers: int = 1,
+        source_bytes: int = 0,
+        sinks: Sequence[Sink] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`workers` share the work, which reads `source_bytes` in all; `sinks` are told of it."""
+        self._clock, self._sinks = clock, sinks
+        self.started = clock()
+        self.workers, self.source_bytes = workers, source_bytes
+        self.done: dict[str, int] = {"tokens": 0, "documents": 0, "source_bytes": 0, "cpu_ms": 0}
+
+    def expect(self, source_bytes: int, workers: int) -> None:
+        """Begin: the bytes that will be read in all, and by how many workers."""
+        self.source_bytes, self.workers = source_bytes, workers
+
+    def add(self, done: Mapping[str, int]) -> None:
+        """Add counts by name: tokens, documents, source_bytes, cpu_ms."""
+        for name, value in done.items():
+            self.done[name] = self.done.get(name, 0) + value
+
+    def show(self) -> None:
+        """Let the sinks show how far it is."""
+        for sink in self._sinks:
+            sink.show(self.line)
+
+    def close(self) -> None:
+        """The end of the step."""
+        last = self.line() if self.done["source_bytes"] else None
+        for sink in self._sinks:
+            sink.close(last)
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return max(self._clock() - self.started, 1e-9)
+
+    @property
+    def fraction(self) -> float:
+        """Done of the total, by source bytes, 0 to 1."""
+        return min(1.0, self.done["source_bytes"] / self.source_bytes) if self.source_bytes else 1.0
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """Until the end, at the rate so far; None before there is one."""
+        return self.seconds * (1 - self.fraction) / self.fraction if self.fraction > 0 else None
+
+    @property
+    def expected_tokens(self) -> int | None:
+        """Tokens in all, at the tokens per source byte so far."""
+        return int(self.done["tokens"] / self.fraction) if self.fraction > 0 else None
+
+    def line(self) -> str:
+        """One line for a log or a terminal; saturation is the workers' CPU time over wall time × workers."""
+        tokens, source, seconds = self.done["tokens"], self.done["source_bytes"], self.seconds
+        eta = f"{self.eta_seconds:,.0f} s" if self.eta_seconds is not None else "?"
+        if not tokens:
+            return f"{self.fraction:6.1%}  {source / 1e6:,.1f} of {self.source_bytes / 1e6:,.1f} MB  " + (
+                f"{source / seconds / 1e6:.1f} MB/s  ETA {eta}"
+            )
+        saturation = self.done["cpu_ms"] / 10 / (seconds * self.workers)
+        total = f"~{self.expected_tokens:,}" if self.expected_tokens is not None else "?"
+        return (
+            f"{self.fraction:6.1%}  {tokens:,} of {total} tokens  {tokens / seconds / 1e6:.2f} M tokens/s  "
+            f"{self.done['documents']:,} documents  ETA {eta}  CPU {saturation:.0f} % of {self.workers} workers"
+        )

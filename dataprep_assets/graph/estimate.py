@@ -1,0 +1,48 @@
+"""What building a dataset will cost: rates from the shards that are there already, else from the bench."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.planning.cost import Cost, Machine, Products, Rates, Work, cost
+
+__all__ = ["Estimate", "estimated"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The cost, and the number of finished shards that its rates were measured on: 0 when they are the bench's."""
+
+    cost: Cost
+    measured: int
+
+
+def estimated(
+    works: Sequence[Work],
+    machine: Machine,
+    store: ArtifactStore,
+    *,
+    artifacts: Sequence[Artifact],
+    bytes_per_token: int,
+    products: Products,
+) -> Estimate:
+    """The cost of making these shards and what follows from them.
+
+    Args:
+        works: Files and shards, by split.
+        machine: Who does it.
+        store: Where finished shards are looked for.
+        artifacts: Those whose receipts say how fast they were made.
+        bytes_per_token: Item size of the token stream.
+        products: How often the stream is written, sent and joined.
+    """
+    receipts = [receipt for receipt in store.receipts(list(artifacts)) if receipt is not None]
+    ledgers = [receipt.ledger for receipt in receipts if receipt.ledger is not None]
+    rates = Rates.of_receipts(
+        sum(ledger.source_bytes for ledger in ledgers),
+        sum(ledger.tokens for ledger in ledgers),
+        sum(receipt.measured.get("cpu_seconds", 0.0) for receipt in receipts),
+        bytes_per_token=bytes_per_token,
+    )
+    return Estimate(cost=cost(works, machine, rates, products), measured=len(ledgers))

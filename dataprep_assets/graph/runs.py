@@ -1,0 +1,32 @@
+"""The runs that make a dataset, in order, from the list of its specs."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.integrity.artifacts import ArtifactStore
+
+__all__ = ["PlannedRun", "planned_runs"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """One run: what a person calls it, the artifacts it makes, and which of their partitions (none: unpartitioned)."""
+
+    title: str
+    specs: Sequence[ArtifactSpec]
+    partitions: Sequence[str] = ()
+
+
+def planned_runs(specs: Iterable[ArtifactSpec], store: ArtifactStore) -> Iterator[PlannedRun]:
+    """Yield the runs in order. Lazy: the partitions of a run are those that the runs before it have planned."""
+    for step, group in groupby(specs, key=lambda spec: spec.step):
+        members = list(group)
+        partitions = members[0].partitions
+        if partitions is None:
+            yield PlannedRun(title=step.title(store, (), ()), specs=members)
+            continue
+        every = partitions.keys(store)
+        for chosen in partitions.cut(store):
+            yield PlannedRun(title=step.title(store, every, chosen), specs=members, partitions=chosen)

@@ -1,0 +1,201 @@
+"""The specification of an artifact: everything about it that more than one place needs, said once.
+
+From the list of a dataset's specs follow its Dagster assets and checks (`orchestration`), the runs that make it
+(`runs`), what of it is stale and why (`status`), what is swept. A wing's `component.py` makes the list; each spec is
+written beside the build that it names. Nothing here imports Dagster.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.progress import Progress
+from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Shown
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt, Verification
+
+__all__ = [
+    "ArtifactSpec",
+    "BuildRequest",
+    "OtherDataset",
+    "Partitions",
+    "Proof",
+    "Proofs",
+    "RunStep",
+    "no_metadata",
+]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Partitions:
+    """The partitions of one or several artifacts, which share this object: same object, same partitions.
+
+    Attributes:
+        keys: The partition keys in order, as the plan in this store has them; MissingArtifactError before there is one.
+        dynamic: Name of Dagster's dynamic partitions, which the artifact that plans them registers; None where the
+            declaration fixes them.
+        noun: What a person calls one of them.
+        ranges: How `dataprep run` cuts them into runs; by default one run has all.
+        fixed_keys: The keys, where the declaration fixes them.
+    """
+
+    keys: Callable[[ArtifactStore], Sequence[str]]
+    dynamic: str | None = None
+    noun: str = "shard"
+    ranges: Callable[[ArtifactStore], Sequence[Sequence[str]]] | None = None
+    fixed_keys: Sequence[str] = ()
+
+    @classmethod
+    def fixed(cls, keys: Sequence[str], noun: str) -> "Partitions":
+        """Partitions that the declaration fixes."""
+        return cls(keys=lambda _: keys, noun=noun, fixed_keys=keys)
+
+    def cut(self, store: ArtifactStore) -> Sequence[Sequence[str]]:
+        """The partitions of each run."""
+        return [self.keys(store)] if self.ranges is None else self.ranges(store)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunStep:
+    """Which run of `dataprep run` makes an artifact: consecutive specs with the same step are made in one run.
+
+    `title` is told the store, all partitions of the step and those of this run (both empty for unpartitioned ones).
+    """
+
+    title: Callable[[ArtifactStore, Sequence[str], Sequence[str]], str]
+
+    @classmethod
+    def called(cls, title: str) -> "RunStep":
+        """A step with a fixed title."""
+        return cls(title=lambda _store, _every, _chosen: title)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherDataset:
+    """An artifact of another dataset that something is made of."""
+
+    dataset: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildRequest:
+    """What a build is asked to do.
+
+    Attributes:
+        store: Where the dataset's artifacts are.
+        partitions: Which partitions to build; empty for an unpartitioned artifact.
+        workers: Worker processes, or threads, to use.
+        progress: Counts and shows what is done.
+        warn: Tells a person something that does not fail the build.
+    """
+
+    store: ArtifactStore
+    partitions: Sequence[str] = ()
+    workers: int = 1
+    progress: Progress = field(default_factory=Progress)
+    warn: Callable[[str], None] = field(default=lambda _: None)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """One proof of an artifact, an asset check in the UI.
+
+    `version` is raised when the proof becomes stricter or is mended: verdicts remembered from older versions no longer
+    count. One that is not `blocking` is told without holding up what is downstream.
+    """
+
+    name: str
+    description: str
+    blocking: bool = True
+    version: int = 1
+
+
+Examine = Callable[[ArtifactStore, Sequence[str]], Iterator[tuple[str, Finding]]]
+"""From a store and the partitions of the run to the finding of each proof, by name; empty when unpartitioned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proofs:
+    """All proofs of an artifact. They are examined together, because they read the same files."""
+
+    proofs: tuple[Proof, ...]
+    examine: Examine
+
+
+def no_metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    """No metadata beyond what every artifact has."""
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ArtifactSpec:
+    """One artifact of a dataset.
+
+    Attributes:
+        declaration: The dataset.
+        name: Last part of the asset's key, and the artifact's name unless `artifact` says otherwise.
+        split: Middle part of the asset's key, for an artifact of one split.
+        description: First paragraph of the asset's page in the UI.
+        kinds: Dagster's kinds, shown as badges.
+        inputs: What it is made of; the arrows of the graph.
+        step: In which run `dataprep run` makes it.
+        build: Makes what the request names, or reuses it where it is current; yields each outcome as it is known.
+        recipes: How each of these partitions (one None for an unpartitioned artifact) is to be made now. Called only
+            when the inputs are there.
+        proofs: Its asset checks.
+        partitions: None for an unpartitioned artifact.
+        plans: Dynamic partitions that it fixes: they are registered when it is built.
+        pool: Dagster's concurrency pool.
+        metadata: What a person sees of a finished one beside counts and location.
+        artifact: Name and partition on disk where they do not follow from `name`, `split` and the partition.
+        verification: How thoroughly a finished one is read before it is believed; default: as the dataset declares.
+        kept: False for an artifact without files, which is what its build reports of others.
+    """
+
+    declaration: DatasetDeclaration
+    name: str
+    description: str
+    kinds: frozenset[str] | set[str]
+    step: RunStep
+    build: Callable[[BuildRequest], Iterable[Outcome]]
+    recipes: Callable[[ArtifactStore, Sequence[str | None]], Iterable[Recipe]]
+    split: str | None = None
+    inputs: tuple["ArtifactSpec | OtherDataset", ...] = ()
+    proofs: Proofs | None = None
+    partitions: Partitions | None = None
+    plans: tuple[Partitions, ...] = ()
+    pool: Literal["network", "cpu"] | None = None
+    metadata: Callable[[ArtifactStore, Receipt], Mapping[str, Shown]] = no_metadata
+    artifact: Callable[[ArtifactStore], Artifact] | None = None
+    verification: Verification | None = None
+    kept: bool = True
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The parts of the asset's key: `<dataset>/[<split>/]<name>`."""
+        return tuple(part for part in (self.declaration.dataset, self.split, self.name) if part)
+
+    @property
+    def noun(self) -> str:
+        """What a person calls one partition of it."""
+        return self.partitions.noun if self.partitions is not None else "artifact"
+
+    def slots(self, store: ArtifactStore) -> Sequence[str | None]:
+        """The partitions it should have now, or one None; MissingArtifactError before they are planned."""
+        return [None] if self.partitions is None else self.partitions.keys(store)
+
+    def located(self, store: ArtifactStore, partition: str | None = None) -> Artifact:
+        """The artifact of one of its slots."""
+        if self.artifact is not None:
+            return self.artifact(store)
+        return self.declaration.artifact(self.name, partition or self.split)
+
+    def artifacts(self, store: ArtifactStore) -> list[Artifact]:
+        """The artifacts of all its slots."""
+        return [self.located(store, slot) for slot in self.slots(store)] if self.kept else []

@@ -1,0 +1,78 @@
+"""What a person sees of a materialization: counts that plot over time, where the artifact lies, tables."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from dataprep_assets.graph.shown import Location, Markdown, Shown, Table
+from dataprep_assets.integrity.receipt import Receipt
+
+__all__ = ["receipt_metadata", "rendered", "table"]
+
+
+def rendered(value: Shown) -> dg.MetadataValue:
+    """A value as Dagster's UI shows it."""
+    if isinstance(value, Table):
+        return table(value.rows)
+    if isinstance(value, Markdown):
+        return dg.MetadataValue.md(value.text)
+    if isinstance(value, Location):
+        return dg.MetadataValue.text(value.text) if "://" in value.text else dg.MetadataValue.path(value.text)
+    if isinstance(value, bool):
+        return dg.MetadataValue.bool(value)
+    if isinstance(value, str):
+        return dg.MetadataValue.text(value)
+    # NumPy scalars come in too; Dagster wants builtins
+    return dg.MetadataValue.float(float(value)) if isinstance(value, float) else dg.MetadataValue.int(int(value))
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
+    """Rows as a table in the UI; columns in the order in which they first appear, gaps empty."""
+    columns = list({column: None for row in rows for column in row})
+    records = [dg.TableRecord({c: row.get(c, "") for c in columns}) for row in rows]
+    schema = dg.TableSchema([dg.TableColumn(c, _column_type(records, c)) for c in columns])
+    return dg.MetadataValue.table(records, schema=schema)
+
+
+def _column_type(records: Sequence[dg.TableRecord], column: str) -> str:
+    values = [record.data[column] for record in records]
+    if all(isinstance(v, int) for v in values):
+        return "int"
+    return "float" if all(isinstance(v, int | float) for v in values) else "string"
+
+
+def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str, dg.MetadataValue]:
+    """What every materialization shows.
+
+    Args:
+        receipt: Of the finished artifact.
+        location: Its path or URL.
+        reused: Whether nothing had to be done.
+    """
+    shown: dict[str, Shown] = {
+        "path": Location(location),
+        "bytes": receipt.total_bytes,
+        "files": len(receipt.files),
+        "up_to_date": reused,
+        "content_digest": receipt.content,
+    }
+    if (ledger := receipt.ledger) is not None:
+        shown |= {
+            "rows_in": ledger.rows_in,
+            "documents": ledger.documents,
+            "tokens": ledger.tokens,
+            "source_bytes": ledger.source_bytes,
+            "blank_lines": ledger.blank_lines,
+            "empty_documents": ledger.empty_documents,
+            "special_literals": ledger.special_literals,
+            "reference_documents": ledger.reference_documents,
+            "sampled_documents": ledger.sampled_documents,
+            "dropped": sum(ledger.dropped.values()),
+            **{f"dropped_{reason}": count for reason, count in ledger.dropped.items()},
+        }
+        if receipt.sources:
+            shown["source_files"] = len(receipt.sources)
+        if cpu := receipt.measured.get("cpu_seconds"):
+            shown["tokens_per_cpu_second"] = round(ledger.tokens / cpu, 1)
+    return {name: rendered(value) for name, value in shown.items()}

@@ -1,0 +1,81 @@
+"""Partitions as Dagster has them: what a plan has cut becomes what Dagster offers, and which of them a run is about."""
+
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+import dagster as dg
+from sqlalchemy.exc import IntegrityError
+
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.spec import Partitions
+
+_GIVE_UP_SECONDS = 120.0
+_LONGEST_PAUSE_SECONDS = 4.0
+
+
+def register_in_order(instance: dg.DagsterInstance, name: str, wanted: Sequence[str]) -> None:
+    """Make dynamic partitions exactly those wanted, in that order.
+
+    New keys go to the end of what Dagster has, while a range of partitions is meant in the plan's order: from the first
+    difference on, keys are registered anew. What was materialized under a key stays known. Several runs may register
+    the same keys at once.
+
+    Raises:
+        DataprepError: Others kept changing them, for two minutes.
+    """
+    deadline = time.monotonic() + _GIVE_UP_SECONDS
+    longest_pause = 0.05
+    while not _registered(instance, name, list(wanted)):
+        if time.monotonic() > deadline:
+            raise DataprepError(
+                f"dynamic partitions {name!r}: other runs kept changing them for {_GIVE_UP_SECONDS:.0f} s; "
+                "materialize this asset again when they have ended"
+            )
+        # runs that look again at once meet again: each waits a while of its own
+        time.sleep(random.uniform(0, longest_pause))
+        longest_pause = min(2 * longest_pause, _LONGEST_PAUSE_SECONDS)
+
+
+def _registered(instance: dg.DagsterInstance, name: str, wanted: list[str]) -> bool:
+    """Register them where they are not, and say whether they are there now."""
+    there = list(instance.get_dynamic_partitions(name))
+    if there == wanted:
+        return True
+    pairs = enumerate(zip(there, wanted, strict=False))
+    same = next((i for i, (old, new) in pairs if old != new), min(len(there), len(wanted)))
+    with suppress(IntegrityError):  # Dagster looks, then adds, without a transaction: another run added between
+        for key in there[same:]:
+            instance.delete_dynamic_partition(name, key)
+        if missing := wanted[same:]:
+            instance.add_dynamic_partitions(name, missing)
+    return list(instance.get_dynamic_partitions(name)) == wanted
+
+
+def definition_of(partitions: Partitions) -> dg.PartitionsDefinition[str]:
+    """Dagster's definition of an artifact's partitions."""
+    if partitions.dynamic is not None:
+        return dg.DynamicPartitionsDefinition(name=partitions.dynamic)
+    # fixed ones are the declaration's and ask no store
+    return dg.StaticPartitionsDefinition(partitions.fixed_keys)
+
+
+def range_tags(partitions: Sequence[str]) -> dict[str, str]:
+    """The run tags of consecutive partitions; none for an unpartitioned run."""
+    if not partitions:
+        return {}
+    return {"dagster/asset_partition_range_start": partitions[0], "dagster/asset_partition_range_end": partitions[-1]}
+
+
+def partitions_of_run(run: dg.DagsterRun, every: Sequence[str]) -> list[str]:
+    """Which of all partitions a run is about: its partition, its range, or every one."""
+    if key := run.tags.get("dagster/partition"):
+        return [key] if key in every else []
+    first, last = (
+        run.tags.get("dagster/asset_partition_range_start"),
+        run.tags.get("dagster/asset_partition_range_end"),
+    )
+    if first in every and last in every:
+        return list(every[every.index(first) : every.index(last) + 1])
+    return list(every)

@@ -1,0 +1,66 @@
+"""The documents of a corpus that its engine is certified on."""
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.engine_certificate import CHARACTERS_PER_DOCUMENT, CertifiedEngine, Sample
+from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sources.records import read_records
+
+__all__ = ["corpus_engine", "corpus_sample"]
+
+FILES_SAMPLED = 6
+DOCUMENTS_PER_FILE = 200
+"""With the cut of long documents: about a thousand documents, a few seconds of the reference's time."""
+
+
+def corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
+    """The engine that a corpus wants certified, on documents of its own."""
+    return CertifiedEngine(
+        dataset=corpus,
+        tokenizer=corpus.tokenizer,
+        special_tokens=corpus.document.special_tokens,
+        separator=corpus.document.separator,
+        sample=partial(_sample, corpus),
+    )
+
+
+def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sample:
+    manifest = load_manifest(corpus, store)
+    key = manifest.receipt.key
+    return Sample(
+        kind="engine_certificate",
+        parts=[key],
+        sources={"manifest": key},
+        inputs={"manifest": key},
+        texts=lambda: corpus_sample(corpus, manifest),
+    )
+
+
+def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str]:
+    """Documents of files spread over every split, first and last files included; long ones are cut.
+
+    Bad records are skipped here: building the token bins refuses them. Files of a hub are mirrored first.
+    """
+    access = open_source(corpus.source)
+    chosen: list[ManifestEntry] = []
+    for split in corpus.splits:
+        members = [e for e in manifest.entries if e.split == split]
+        count = min(len(members), max(1, FILES_SAMPLED // len(corpus.splits)))
+        chosen += [members[(len(members) - 1) * i // max(1, count - 1)] for i in range(count)]
+    access.fetch(chosen)
+    for entry in chosen:
+        reader = read_records(
+            access.path(entry),
+            format=entry.format,
+            compression=entry.compression,
+            text_field=corpus.text_field,
+            label=entry.relpath,
+        )
+        texts = (text for block in reader for text in block.texts)
+        for text in itertools.islice(texts, DOCUMENTS_PER_FILE):
+            yield text[:CHARACTERS_PER_DOCUMENT]

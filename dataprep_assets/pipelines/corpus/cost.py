@@ -1,0 +1,55 @@
+"""What a corpus, or a release of one, will cost to build from nothing, for `dataprep plan`.
+
+The plan is the committed one where there is one, else what the source lists now; nothing is written.
+"""
+
+from dataprep_assets.formats.flat_bins import token_dtype
+from dataprep_assets.graph.estimate import Estimate, estimated
+from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest, open_source, plan_manifest
+from dataprep_assets.pipelines.corpus.stream_plan import meta_of
+from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS
+from dataprep_assets.pipelines.corpus.view import view_named
+from dataprep_assets.planning.cost import Machine, Products, works_of
+
+__all__ = ["corpus_cost", "corpus_products"]
+
+
+def corpus_cost(
+    corpus: CorpusDeclaration, store: ArtifactStore, machine: Machine, products: Products | None = None
+) -> Estimate:
+    """The cost of a corpus.
+
+    Args:
+        corpus: The dataset.
+        store: Where its artifacts go.
+        machine: Who builds it.
+        products: How often the stream is written, sent and joined; default: as a corpus does it.
+    """
+    mirrored = open_source(corpus.source).mirrored
+    if has_manifest(corpus, store):
+        manifest = load_manifest(corpus, store)
+        partitions, works = list(manifest.plan), works_of(manifest.entries, manifest.plan, mirrored=mirrored)
+    else:
+        planned = plan_manifest(corpus)
+        partitions, works = [], works_of(planned.entries, planned.plan, mirrored=mirrored)
+    return estimated(
+        works,
+        machine,
+        store,
+        artifacts=[corpus.artifact(TOKEN_BINS, partition) for partition in partitions],
+        bytes_per_token=token_dtype(meta_of(corpus)["dtype"]).itemsize,
+        products=products or corpus_products(corpus, local=isinstance(store, LocalArtifacts)),
+    )
+
+
+def corpus_products(corpus: CorpusDeclaration, *, local: bool) -> Products:
+    """The stream in shards, joined (in a bucket by its server), and in views that copy it; `local`: in a folder."""
+    made = 1 + sum(view_named(view).linked is None for view in corpus.views)
+    return Products(
+        copies=made + corpus.combines if local else 0,
+        uploads=0 if local else made,
+        joined=corpus.combines and not local,
+        tokens_per_shard=None,
+    )

@@ -1,0 +1,177 @@
+"""The eye test: decoded windows of a token stream look like text.
+
+Statistics of windows near the start and deep in: entropy, printable share, runs of one id. For a sensitive dataset no
+decoded text is shown.
+"""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.formats import document_ends, flat_bins
+from dataprep_assets.graph.finding import Finding, Row, judged, verdict
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+
+__all__ = ["eye_test"]
+
+BLOCK = 1 << 20
+"""Tokens looked at together; a few arrays of this many items is all the memory that a proof needs."""
+WINDOW = 4096
+"""Tokens of one window of the eye test."""
+LONGEST_RUN = 512
+"""Equal ids in a row from which a run is no text: the smallest hole of a file system is 1,024 uint32 ids."""
+_REBUILD = "Delete the shard's directory and materialize it again"
+
+
+@judged
+def eye_test(
+    tokens_path: Path,
+    ends_path: Path,
+    dtype: str,
+    bundle: TokenizerBundle,
+    *,
+    seed: int,
+    windows: int = 6,
+    sensitive: bool = False,
+) -> Finding:
+    """Windows of the stream, at its start and deep in, decode to text with the statistics of text.
+
+    Wrong dtype or shifted bytes show as ids outside the vocabulary, one id at every other place or the entropy of
+    noise; a hole shows as a run of id 0, for which the whole file is searched. These are errors anywhere. Unprintable,
+    monotonous or repeated ids also occur in real documents (hex dumps, tables, indented code): they are an error in
+    most windows, and a warning in a few. With `sensitive` no text is returned.
+    """
+    tokens, ends = flat_bins.open_tokens(tokens_path, dtype), document_ends.open_ends(ends_path)
+    rng = np.random.default_rng(seed)
+    rows: list[Row] = []
+    defects: list[str] = []
+    odd: list[str] = []
+    odd_windows = 0
+    for offset in _offsets(len(tokens), windows, rng):
+        window = tokens[offset : offset + WINDOW]
+        row = _statistics(window, bundle, rng)
+        document = int(np.searchsorted(ends, np.uint64(offset), side="right"))
+        shown = {k: v for k, v in row.items() if k != "text" or not sensitive}
+        rows.append({"offset": offset, "document": document, **shown})
+        place = f"{tokens_path.name}: window at token offset {offset} (document {document})"
+        defects += [f"{place}: {why}" for why in _impossible(window, row, bundle.vocab_size)]
+        unlikely = list(_unlikely(window, row))
+        odd += [f"{place}: {why}" for why in unlikely]
+        odd_windows += bool(unlikely)
+    if hole := _hole(tokens):
+        first, length = hole
+        defects.append(f"{tokens_path.name}: {length} times id 0 in a row from token offset {first}: a hole")
+    warning = not defects and 2 * odd_windows <= len(rows)
+    return verdict(
+        defects + odd,
+        f"{len(rows)} windows of {len(tokens)} tokens decode to plausible text.",
+        "Look at these documents: text can be like that, damage too"
+        if warning
+        else f"The bytes are not {dtype} ids of {bundle.name}, or are damaged: verify the digests. {_REBUILD}",
+        warning=warning,
+        facts={
+            "tokens": len(tokens),
+            "windows": len(rows),
+            "odd_windows": odd_windows,
+            **{f"least_{k}": min((float(r[k]) for r in rows), default=0.0) for k in ("bits_per_token", "printable")},
+            "most_bits_per_token": max((float(r["bits_per_token"]) for r in rows), default=0.0),
+        },
+        table=rows,
+    )
+
+
+def _offsets(tokens: int, windows: int, rng: np.random.Generator) -> list[int]:
+    """Where windows start: at 0, at the very end, and one at random in each even part between them."""
+    last = max(tokens - WINDOW, 0)
+    if not tokens:
+        return []
+    between = [int(last * (i + rng.random()) / max(windows - 2, 1)) for i in range(max(windows - 2, 0))]
+    return sorted({0, *between, last} if windows > 1 else {0})
+
+
+def _statistics(window: NDArray[Any], bundle: TokenizerBundle, rng: np.random.Generator) -> dict[str, Any]:
+    """The numbers of one window, and the first of its text."""
+    counts = np.unique(window, return_counts=True)[1]
+    # of so many draws from the whole vocabulary: what noise of this length looks like
+    noise = np.unique(rng.integers(0, bundle.vocab_size, len(window)), return_counts=True)[1]
+    text = bundle.decode(window)
+    return {
+        "bits_per_token": round(_entropy(counts), 3),
+        "noise_bits": round(_entropy(noise), 3),
+        "printable": round(_printable(text), 4),
+        "distinct": round(len(counts) / len(window), 4),
+        "longest_run": _longest_run(window),
+        "text": text.strip("\ufffd")[:200],
+    }
+
+
+def _impossible(window: NDArray[Any], row: Mapping[str, Any], vocab_size: int) -> Iterator[str]:
+    """Why one window cannot be ids of text at all."""
+    if outside := int(np.count_nonzero(window >= vocab_size)):
+        yield f"{outside} of {len(window)} ids are not below {vocab_size}"
+    if len(window) >= WINDOW // 4 and row["bits_per_token"] > 0.97 * row["noise_bits"]:
+        yield f"{row['bits_per_token']} bits per token: noise over the vocabulary has {row['noise_bits']}"
+
+
+def _unlikely(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
+    """Why one window does not look like text; some documents do not either."""
+    if row["printable"] < 0.7:
+        yield f"only {row['printable']:.0%} of the decoded characters are printable"
+    if row["longest_run"] >= LONGEST_RUN:
+        yield f"one id {row['longest_run']} times in a row"
+    if len(window) >= WINDOW // 4:
+        if row["bits_per_token"] < 3.0:
+            yield f"{row['bits_per_token']} bits per token: text has 6 to 11"
+        halves = (window[::2], window[1::2])
+        low, high = sorted(np.unique(half, return_counts=True)[1].max() / len(half) for half in halves)
+        if high > 0.7 and low < 0.5:
+            yield f"{high:.0%} of every other id are the same one, as in ids of another width"
+
+
+def _entropy(counts: NDArray[np.intp]) -> float:
+    """Bits per item of an empirical distribution."""
+    shares = counts / counts.sum()
+    return float(-(shares * np.log2(shares)).sum()) + 0.0
+
+
+def _printable(text: str) -> float:
+    """Share of characters that text has; 0 for none. Replacement characters at the edges are the window's own cuts."""
+    counts = Counter(text.strip("\ufffd"))
+    good = sum(
+        n
+        for c, n in counts.items()
+        if c in "\t\n\r" or (c != "\ufffd" and unicodedata.category(c) not in ("Cc", "Cn", "Co", "Cs"))
+    )
+    return good / counts.total() if counts else 0.0
+
+
+def _longest_run(window: NDArray[Any]) -> int:
+    changes = np.flatnonzero(window[1:] != window[:-1]) + 1
+    return int(np.diff(np.concatenate(([0], changes, [len(window)]))).max())
+
+
+def _hole(tokens: NDArray[Any]) -> tuple[int, int] | None:
+    """Offset and length of the first run of at least `LONGEST_RUN` zeros; length is counted up to one block.
+
+    Such a run covers two neighbours of any two tokens half its length apart, so only those are compared first.
+    """
+    stride = LONGEST_RUN // 2
+    for start in range(0, len(tokens), BLOCK):
+        sampled = tokens[start : start + BLOCK + stride : stride]
+        for index in np.flatnonzero((sampled[1:] == 0) & (sampled[:-1] == 0)).tolist():
+            inside = start + index * stride
+            if tokens[inside : inside + stride].any():
+                continue
+            low = max(inside - LONGEST_RUN, 0)
+            around = np.flatnonzero(tokens[low : inside + BLOCK])
+            before, after = around[around < inside - low], around[around >= inside - low]
+            first = low + int(before[-1]) + 1 if len(before) else low
+            stop = low + int(after[0]) if len(after) else min(inside + BLOCK, len(tokens))
+            if stop - first >= LONGEST_RUN:
+                return first, stop - first
+    return None

@@ -1,0 +1,141 @@
+"""Proof that one separator ends each document of a shard: none is doubled, missing or unaccounted for.
+
+Files are mapped and read in blocks. Offsets in messages are token offsets in the shard's stream.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.formats import document_ends, flat_bins
+from dataprep_assets.graph.finding import SHOWN, Finding, judged, ledger_of, name_of, verdict
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBinsFacts, required_separator
+
+__all__ = ["separators_match_documents"]
+
+BLOCK = 1 << 20
+"""Tokens looked at together; a few arrays of this many items is all the memory that a proof needs."""
+_REBUILD = "Delete the shard's directory and materialize it again"
+
+
+@judged
+def separators_match_documents(directory: Path, receipt: Receipt) -> Finding:
+    """Each document ends with one separator (and starts with one BOS), and nothing else in the file is one.
+
+    The file holds as many separators as documents plus the ledger's literal ones. Two separators or two BOS in a row
+    mean that text was rendered with specials and given them again; only an empty document may look like that. When
+    the text itself holds the doubled literal (`special_tokens: match`) the failure is a warning: bytes are as planned.
+    """
+    ledger = ledger_of(receipt)
+    facts = TokenBinsFacts.of(receipt)
+    separator, bos = required_separator(receipt, facts), facts.bos_id
+    tokens = flat_bins.open_tokens(directory / TOKENS, facts.dtype)
+    ends = document_ends.open_ends(directory / ENDS)
+    document_ends.validate(directory / ENDS, len(tokens))
+    seen = _Boundaries(tokens, ends, separator, bos)
+    seen.read_documents()
+    seen.read_tokens()
+    expected = len(ends) * (2 if bos == separator else 1) + ledger.literal_separators
+    if seen.separators != expected:
+        seen.defects.append(
+            f"{TOKENS} holds {seen.separators} separators (id {separator}), expected {expected}: {len(ends)} documents "
+            f"and {ledger.literal_separators} literal ones"
+        )
+    if seen.empty != ledger.empty_documents:
+        seen.defects.append(f"{seen.empty} documents are empty, the ledger has {ledger.empty_documents}")
+    todo = "The text holds its own specials: render it without them, or use `special_tokens: text`"
+    from_text = not seen.defects and ledger.special_literals > 0 and facts.special_tokens == "match"
+    return verdict(
+        [f"{name_of(receipt)}: {d}" for d in seen.defects + seen.doubled],
+        f"{len(ends)} documents end with id {separator}; {ledger.literal_separators} more come from text.",
+        todo if from_text else _REBUILD,
+        facts={
+            "documents": len(ends),
+            "separators": seen.separators,
+            "literal_separators": ledger.literal_separators,
+            "empty_documents": seen.empty,
+            "doubled": seen.doubled_count,
+        },
+        warning=from_text,
+    )
+
+
+class _Boundaries:
+    """Reads a shard twice, once at its document boundaries and once token by token, and keeps what it saw."""
+
+    def __init__(self, tokens: NDArray[Any], ends: NDArray[np.uint64], separator: int, bos: int | None) -> None:
+        self._tokens, self._ends, self._separator, self._bos = tokens, ends, separator, bos
+        self._extra = 1 if bos is None else 2
+        self.defects: list[str] = []
+        self.doubled: list[str] = []
+        self.doubled_count = self.separators = self.empty = 0
+
+    def read_documents(self) -> None:
+        """Look at the first and last token of every document."""
+        previous = 0
+        for first in range(0, len(self._ends), document_ends.BLOCK):
+            ends = np.asarray(self._ends[first : first + document_ends.BLOCK]).astype(np.int64)
+            starts = np.concatenate(([previous], ends[:-1]))
+            previous = int(ends[-1])
+            lengths = ends - starts
+            self._note(first, starts, lengths < self._extra, f"has no room for its {self._extra} special tokens")
+            whole = lengths >= self._extra
+            self.empty += int(np.count_nonzero(lengths == self._extra))
+            last = self._tokens[ends[whole] - 1]
+            unended = _spread(whole, last != self._separator)
+            self._note(first, starts, unended, f"does not end with separator {self._separator}")
+            if self._bos is not None:
+                begins = self._tokens[starts[whole]]
+                self._note(first, starts, _spread(whole, begins != self._bos), f"does not start with BOS {self._bos}")
+
+    def _note(self, first: int, starts: NDArray[np.int64], wrong: NDArray[np.bool_], what: str) -> None:
+        where = np.flatnonzero(wrong)
+        if len(where):
+            index = int(where[0])
+            self.defects.append(
+                f"document {first + index} (from token offset {int(starts[index])}) {what}; {len(where)} documents "
+                f"of {first} to {first + len(wrong) - 1} are like it"
+            )
+
+    def read_tokens(self) -> None:
+        """Count separators, and find specials that follow themselves where no empty document explains it."""
+        for start in range(0, len(self._tokens), BLOCK):
+            # one token more than the block, so that a pair across two blocks is seen
+            block = self._tokens[max(start - 1, 0) : start + BLOCK]
+            is_separator = block == self._separator
+            self.separators += int(np.count_nonzero(is_separator[min(start, 1) :]))
+            pairs = np.flatnonzero(is_separator[1:] & is_separator[:-1]) + max(start - 1, 0) + 1
+            self._note_doubled(pairs[~self._explained(pairs)], "separator", self._separator)
+            if self._bos is not None and self._bos != self._separator:
+                is_bos = block == self._bos
+                self._note_doubled(np.flatnonzero(is_bos[1:] & is_bos[:-1]) + max(start - 1, 0) + 1, "BOS", self._bos)
+
+    def _explained(self, seconds: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Which pairs of separators, given by the offset of the second, are due to the layout."""
+        if not len(seconds):
+            return np.zeros(0, np.bool_)
+        document = np.searchsorted(self._ends, seconds.astype(np.uint64), side="right")
+        ends = np.asarray(self._ends[document]).astype(np.int64)
+        starts = np.where(document > 0, np.asarray(self._ends[np.maximum(document, 1) - 1]).astype(np.int64), 0)
+        begins, is_empty = np.equal(starts, seconds), np.equal(ends - starts, self._extra)
+        combine = np.logical_or if self._bos == self._separator else np.logical_and
+        explained: NDArray[np.bool_] = combine(begins, is_empty)
+        return explained
+
+    def _note_doubled(self, offsets: NDArray[np.intp], kind: str, token: int) -> None:
+        self.doubled_count += len(offsets)
+        for offset in offsets[: SHOWN - len(self.doubled)].tolist():
+            document = int(np.searchsorted(self._ends, np.uint64(offset), side="right"))
+            self.doubled.append(
+                f"doubled {kind} (id {token}) at token offsets {offset - 1} and {offset}, document {document}"
+            )
+
+
+def _spread(mask: NDArray[np.bool_], values: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """`values` at the places where `mask` is True, False elsewhere."""
+    spread = np.zeros(len(mask), np.bool_)
+    spread[mask] = values
+    return spread

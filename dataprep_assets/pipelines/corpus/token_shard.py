@@ -1,0 +1,420 @@
+"""One shard of token bins: its files encoded into parts, the parts sealed into the artifact.
+
+Files are encoded in parallel, each into a part of its own; the shard is sealed (parts joined by the kernel, digested,
+committed) as soon as its last file is done. The order of bytes is the manifest's, whatever the workers' number and
+order. A killed run keeps the finished parts, so its rerun redoes only the files that were at work.
+
+`ShardJob` spreads a shard's files over the workers of one machine, which needs their staging directory in common.
+`ensure_shard` does all of a shard in one task, for workers that share no disk with the run. The bytes and the receipts
+are the same.
+"""
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.errors import BadRecordError, DataprepError, IntegrityError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId, report
+from dataprep_assets.formats import document_ends, flat_bins, megatron
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.commit import publish_directory, staging, sweep
+from dataprep_assets.integrity.digest import canonical_json, digest_value
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Receipt, Verification, now, record_files, versions
+from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, SourcePart, StreamPlan, encode_part
+from dataprep_assets.stores.files import boot_id
+from dataprep_assets.tokenization.engines import SpecialTokens
+
+__all__ = [
+    "ENDS",
+    "MEGATRON_INDEX",
+    "QUARANTINE",
+    "TOKENS",
+    "ShardJob",
+    "TokenBinsFacts",
+    "TokenShard",
+    "ensure_shard",
+    "required_separator",
+]
+
+VERSION = 1
+TOKENS = "tokens.bin"
+ENDS = "document_ends.bin"
+QUARANTINE = "quarantine.jsonl"
+MEGATRON_INDEX = "tokens.idx"
+
+
+class TokenBinsFacts(Facts):
+    """Facts of a shard's receipt: what decides its ids, and the certificate of the engine that made them.
+
+    `truncated` counts documents cut to the plan's longest; only where there is such a limit.
+    """
+
+    dtype: str
+    separator_id: int | None
+    bos_id: int | None
+    special_tokens: SpecialTokens
+    certificate: dict[str, Any]
+    truncated: int = 0
+
+
+def required_separator(receipt: Receipt, facts: TokenBinsFacts) -> int:
+    """The id that ends every document of a shard; IntegrityError for a shard whose documents end with none."""
+    if facts.separator_id is None:
+        raise IntegrityError(
+            f"{receipt.artifact}/{receipt.partition}: its receipt names no separator. Rebuild the shard"
+        )
+    return facts.separator_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenShard:
+    """A shard to make: where it goes, and its files in manifest order.
+
+    Attributes:
+        artifact: Its name.
+        store: Where it goes.
+        files: Its files, in order.
+        plan: All that decides the bytes of the stream.
+        budget: Largest share of rows that may be dropped as bad.
+        sizes: Bytes of each file as stored.
+        megatron: Adds Megatron's index of the stream (`tokens.idx`, beside `tokens.bin`).
+        salt: Any text; another one is another key.
+    """
+
+    artifact: Artifact
+    store: ArtifactStore
+    files: tuple[SourcePart, ...]
+    plan: StreamPlan
+    budget: float
+    sizes: tuple[int, ...]
+    megatron: bool = False
+    salt: str = ""
+
+    @property
+    def directory(self) -> Path:
+        """Where the shard's artifact is built."""
+        return self.store.directory(self.artifact)
+
+    @property
+    def partition(self) -> str:
+        """The shard's partition key."""
+        return self.artifact.partition or ""
+
+    @property
+    def source_bytes(self) -> int:
+        """Size of its files as stored."""
+        return sum(self.sizes)
+
+    @property
+    def key(self) -> str:
+        """Digest of all that decides the shard's bytes."""
+        files = [_identity(f) for f in self.files]
+        parts = ["token_bins", VERSION, self.plan.key_parts(), self.budget, files]
+        added = {"megatron": self.megatron, "salt": self.salt}
+        if set_ones := {name: value for name, value in added.items() if value}:
+            parts.append(set_ones)
+        return digest_value(parts)
+
+    @property
+    def recipe(self) -> Recipe:
+        """What the key is a digest of, with names."""
+        stream = self.plan.key_parts()
+        tokenizer = stream.pop("tokenizer")
+        version = stream.pop("stream")
+        files = {
+            f.label if f.rows is None else f"{f.label}[{f.rows.first}:{f.rows.stop}]": f.sha256 for f in self.files
+        }
+        added = {"megatron": self.megatron, "salt": self.salt}
+        return Recipe(
+            artifact=self.artifact,
+            key=self.key,
+            version=VERSION,
+            settings={
+                **stream,
+                "stream_version": version,
+                "bad_records.budget": self.budget,
+                **{name: value for name, value in added.items() if value},
+            },
+            sources={"tokenizer": tokenizer, **files},
+        )
+
+
+def _name(file: SourcePart) -> str:
+    return file.label if file.rows is None else f"{file.label}[{file.rows.first}:{file.rows.stop}]"
+
+
+def _identity(file: SourcePart) -> list[Any]:
+    whole = [file.label, file.sha256, file.format, file.compression]
+    return whole if file.rows is None else [*whole, [file.rows.first, file.rows.stop]]
+
+
+class ShardJob:
+    """The work of a shard: verified, else its lock taken, its files encoded beside each other, then sealed."""
+
+    def __init__(self, shard: TokenShard, verification: Verification, locks: ExitStack) -> None:
+        """Prepare a shard's work.
+
+        Args:
+            shard: What to make.
+            verification: How thoroughly a finished one is read before it is reused.
+            locks: Closed when no worker is left that writes below the shard's directory; holds its lock until then.
+        """
+        self.partition, self.source_bytes = shard.partition, shard.source_bytes
+        self._shard, self._verification, self._locks = shard, verification, locks
+        self._settled = False
+        self._stack = ExitStack()
+        self._staged = Path()
+        self._waiting: set[int] = set()
+        self._parts: dict[int, EncodedPart] = {}
+
+    def first(self) -> Task:
+        shard = self._shard
+        return Task(
+            TaskId(self.partition, "verify"), shard.store.current, (shard.artifact, shard.key, self._verification)
+        )
+
+    def finished(self, end: Finished, pool: Pool) -> Outcome | None:
+        step, piece = end.task.id.step, end.task.id.piece
+        if step == "verify":
+            if end.error is not None:
+                return self._failed(end.error)
+            return self._reused(end.result) if end.result is not None else None
+        if step == "seal":
+            self._stack.close()
+            return Outcome(partition=self.partition, receipt=end.result, error=end.error)
+        assert piece is not None
+        self._waiting.discard(piece)
+        outcome = None
+        if end.error is not None and not self._settled:
+            forgotten = pool.cancel(lambda other: other.partition == self.partition)
+            self._waiting -= {other.piece for other in forgotten if other.piece is not None}
+            outcome = self._failed(end.error)
+        elif end.error is None:
+            self._parts[piece] = end.result
+        if not self._waiting and self._settled:
+            self._stack.close()  # not before: others of its files were still encoding
+        elif not self._waiting:
+            pool.submit(self._seal(), first=True)
+        return outcome
+
+    def turn(self, pool: Pool) -> Outcome | None:
+        if self._settled:
+            return None
+        try:
+            receipt = self._open(pool)
+        except DataprepError as error:
+            return self._failed(error)
+        return self._reused(receipt) if receipt is not None else None
+
+    def _failed(self, error: Exception) -> Outcome:
+        self._settled = True
+        return Outcome(partition=self.partition, error=error)
+
+    def _reused(self, receipt: Receipt) -> Outcome:
+        self._settled = True
+        return Outcome(partition=self.partition, receipt=receipt, reused=True)
+
+    def _open(self, pool: Pool) -> Receipt | None:
+        """Take the shard's lock and submit what is to be encoded; its receipt if a rival made it in the meantime."""
+        shard = self._shard
+        with ExitStack() as stack:
+            self._staged = stack.enter_context(staging(shard.directory, shard.key))
+            if (receipt := shard.store.current(shard.artifact, shard.key, self._verification)) is not None:
+                shutil.rmtree(self._staged)
+                return receipt
+            self._stack = self._locks.enter_context(stack.pop_all())
+        for part in shard.files:
+            if (done := finished_part(self._staged, part.ordinal)) is not None:
+                self._parts[part.ordinal] = done
+            else:
+                self._waiting.add(part.ordinal)
+                task = TaskId(self.partition, "encode", part.ordinal)
+                pool.submit(Task(task, encode_into, (shard.plan, part, self._staged)))
+        if not self._waiting:
+            pool.submit(self._seal(), first=True)
+        return None
+
+    def _seal(self) -> Task:
+        return Task(TaskId(self.partition, "seal"), seal, (self._shard, self._staged, self._parts))
+
+
+def ensure_shard(
+    shard: TokenShard, verification: Verification, fetch: Callable[[], None] | None
+) -> tuple[Receipt, bool]:
+    """A worker's task: all of a shard, on the machine where it lands.
+
+    Two runs that want the same shard on one machine or one shared disk wait for each other and make it once; on two
+    machines over a bucket both may make it, identically, and the receipt is put once.
+
+    Args:
+        shard: What to make.
+        verification: How thoroughly a finished one is read before it is reused.
+        fetch: Fetches the source files to where `shard.files` says, where this machine's mirror does not have them.
+
+    Returns:
+        The receipt, and whether the shard was reused.
+    """
+    if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
+        sweep([shard.directory])
+        return receipt, True
+    if fetch is not None and not all(part.path.exists() for part in shard.files):
+        fetch()
+    with staging(shard.directory, shard.key) as staged:
+        # a rival may have made it while this one waited for the lock
+        if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
+            shutil.rmtree(staged)
+            return receipt, True
+        parts = {
+            part.ordinal: finished_part(staged, part.ordinal) or encode_into(shard.plan, part, staged)
+            for part in shard.files
+        }
+        return seal(shard, staged, parts), False
+
+
+def _part_paths(staged: Path, ordinal: int) -> tuple[Path, Path, Path]:
+    return staged / f"{ordinal:08d}.tokens", staged / f"{ordinal:08d}.ends", staged / f"{ordinal:08d}.json"
+
+
+def finished_part(staged: Path, ordinal: int) -> EncodedPart | None:
+    """What an earlier run counted in a part that it finished; None when the part is to be done.
+
+    A part is not synced to disk, so it is believed only within the boot that wrote it: a killed process loses nothing
+    of it, a crashed machine may.
+    """
+    tokens, ends, counters = _part_paths(staged, ordinal)
+    try:
+        value = json.loads(counters.read_bytes())
+        ledger = Ledger.from_json(value["ledger"])
+        sizes = [tokens.stat().st_size, ends.stat().st_size]
+    except (OSError, ValueError, KeyError, DataprepError):
+        return None
+    if boot_id() is None or value["boot"] != boot_id() or value["sizes"] != sizes:
+        return None
+    return EncodedPart(
+        ledger=ledger,
+        quarantine=tuple(tuple(q) for q in value["quarantine"]),
+        cpu_seconds=value["cpu_seconds"],
+        wall_seconds=value["wall_seconds"],
+        truncated=value["truncated"],
+    )
+
+
+def encode_into(plan: StreamPlan, part: SourcePart, staged: Path) -> EncodedPart:
+    """A worker's task: encode one file into its part of the staging directory; its counters appear last, by rename."""
+    tokens, ends, counters = _part_paths(staged, part.ordinal)
+    for leftover in (tokens, ends, counters):
+        leftover.unlink(missing_ok=True)
+    done = encode_part(plan, part, tokens, ends, report)
+    value = asdict(done) | {"boot": boot_id(), "sizes": [tokens.stat().st_size, ends.stat().st_size]}
+    draft = counters.with_suffix(".draft")
+    draft.write_bytes(canonical_json(value))
+    os.replace(draft, counters)
+    return done
+
+
+def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> Receipt:
+    """A worker's task: join the parts of a complete shard, write its receipt and commit it.
+
+    Raises BadRecordError when more rows were dropped than the budget allows.
+    """
+    in_order = [parts[f.ordinal] for f in shard.files]
+    ledger = Ledger.total(p.ledger for p in in_order)
+    ledger.balance(str(shard.artifact))
+    _check_budget(shard, ledger, in_order)
+    final = staged / "final"
+    _clear(final)
+    final.mkdir()
+    paths = [_part_paths(staged, f.ordinal) for f in shard.files]
+    flat_bins.concatenate([p[0] for p in paths], final / TOKENS)
+    document_ends.concatenate(
+        [(p[1], part.ledger.tokens) for p, part in zip(paths, in_order, strict=True)], final / ENDS
+    )
+    flat_bins.validate(final / TOKENS, shard.plan.dtype, ledger.tokens)
+    if shard.megatron:
+        ends = document_ends.open_ends(final / ENDS)
+        megatron.write_idx(final / MEGATRON_INDEX, ends, dtype=shard.plan.dtype)
+    quarantine = [
+        {"file": f.label, "row": row, "byte": byte, "reason": reason}
+        for f, part in zip(shard.files, in_order, strict=True)
+        for row, byte, reason in part.quarantine
+    ]
+    if quarantine:
+        (final / QUARANTINE).write_bytes(b"".join(canonical_json(q) + b"\n" for q in quarantine))
+    receipt = Receipt(
+        dataset=shard.artifact.dataset,
+        artifact=shard.artifact.name,
+        partition=shard.artifact.partition,
+        key=shard.key,
+        inputs={f.label: f.sha256 for f in shard.files} | {"tokenizer": shard.plan.tokenizer_digest},
+        files=record_files(final),
+        facts=_facts(shard.plan, in_order).to_json(),
+        ledger=ledger,
+        sources=tuple(_source_line(f, p) for f, p in zip(shard.files, in_order, strict=True)),
+        measured={
+            "created": now(),
+            "versions": versions(),
+            "cpu_seconds": round(sum(p.cpu_seconds for p in in_order), 3),
+            "wall_seconds": round(sum(p.wall_seconds for p in in_order), 3),
+        },
+        recipe=shard.recipe.to_json(),
+    )
+    receipt.write(final)
+    publish_directory(final, shard.directory)
+    shard.store.publish(shard.artifact)
+    _clear(staged)
+    return receipt
+
+
+def _facts(plan: StreamPlan, parts: Sequence[EncodedPart]) -> TokenBinsFacts:
+    facts = TokenBinsFacts(
+        dtype=plan.dtype,
+        separator_id=plan.separator_id,
+        bos_id=plan.bos_id,
+        special_tokens=plan.special_tokens,
+        certificate=plan.certificate,
+    )
+    if plan.max_tokens is None:
+        return facts
+    return facts.model_copy(update={"truncated": sum(part.truncated for part in parts)})
+
+
+def _source_line(file: SourcePart, part: EncodedPart) -> dict[str, Any]:
+    kept = part.ledger
+    return {
+        "file": file.label,
+        "ordinal": file.ordinal,
+        "sha256": file.sha256,
+        "rows_in": kept.rows_in,
+        "documents": kept.documents,
+        "dropped": dict(kept.dropped),
+        "tokens": kept.tokens,
+        **({"rows": [file.rows.first, file.rows.stop]} if file.rows is not None else {}),
+    }
+
+
+def _check_budget(shard: TokenShard, ledger: Ledger, parts: Sequence[EncodedPart]) -> None:
+    dropped = sum(len(p.quarantine) for p in parts)  # what the plan filters is wanted, not bad
+    if dropped and dropped > shard.budget * ledger.rows_in:
+        worst = Counter({f.label: len(p.quarantine) for f, p in zip(shard.files, parts, strict=True)}).most_common(1)[0]
+        first = next((f.label, *p.quarantine[0]) for f, p in zip(shard.files, parts, strict=True) if p.quarantine)
+        raise BadRecordError(
+            f"{shard.artifact}: {dropped} of {ledger.rows_in} rows would be dropped {dict(ledger.dropped)}, more than "
+            f"the budget of {shard.budget:.4%}. The first is {first[0]}, row {first[1]}, byte {first[2]}: {first[3]}; "
+            f"the worst file is {worst[0]} with {worst[1]}. Mend the source, or raise `bad_records.budget`"
+        )
+
+
+def _clear(directory: Path) -> None:
+    if directory.exists():
+        shutil.rmtree(directory)

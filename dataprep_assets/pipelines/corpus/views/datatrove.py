@@ -1,0 +1,43 @@
+"""datatrove and nanotron: `<split>/<split>.ds` with its index and metadata."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dataprep_assets.formats import datatrove
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.token_shard import ENDS
+from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, UnderConstruction
+
+
+def _linked(split: str) -> str:
+    return f"{split}/{split}.ds"
+
+
+def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
+    for split in splits:
+        view.link(split, _linked(split.split))
+        tokens = view.target / _linked(split.split)
+        tokens.parent.mkdir(exist_ok=True)
+        datatrove.write_sidecars(
+            tokens,
+            view.local(split, ENDS),
+            tokens=split.token_count,
+            dtype=split.facts.dtype,
+            tokenizer=split.facts.tokenizer,
+        )
+
+
+def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+    for split in splits:
+        datatrove.validate(directory / _linked(split.split), dtype=split.facts.dtype)
+    yield from ()
+
+
+VIEW = CorpusView(
+    name="datatrove",
+    description="`<split>/<split>.ds` with index and metadata for datatrove and nanotron.",
+    kinds=frozenset({"numpy", "datatrove"}),
+    linked=_linked,
+    write=_write,
+    defects=_defects,
+)

@@ -1,0 +1,56 @@
+"""mosaicml-streaming: shards of fixed-length samples, with `index.json`, a folder a split."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.formats import mds
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.view import CombinedSplit, Copied, CorpusView, UnderConstruction
+
+
+def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
+    length = view.corpus.mds_sequence_length
+    for split in splits:
+        if split.token_count < length:
+            raise ConfigError(
+                f"{split.split}: {split.token_count} tokens are less than one sample of {length}, and StreamingDataset "
+                "opens no dataset without one. Set `mds_sequence_length`, or leave the view mds out"
+            )
+    left_out = {}
+    for split in splits:
+        tokens = split.open_tokens(view.store)
+        written = mds.write_mds(view.target / split.split, tokens, length=length, threads=view.threads, resume=True)
+        view.digests.update({f"{split.split}/{name}": digest for name, digest in written.digests.items()})
+        left_out[split.split] = written.tokens_left_out
+    view.facts.update(sequence_length=length, tokens_left_out=left_out)
+
+
+def _copied(directory: Path, split: str) -> Copied:
+    for samples in mds.read_blocks(directory / split):
+        yield samples.reshape(-1), np.zeros(0, np.int64)
+
+
+def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+    for split in splits:
+        length, left_out = receipt.facts["sequence_length"], receipt.facts["tokens_left_out"][split.split]
+        samples = mds.validate(directory / split.split)
+        if samples * length + left_out != split.token_count or left_out >= length:
+            yield (
+                f"{directory / split.split}: {samples} samples of {length} and {left_out} tokens left out are not "
+                f"{split.token_count} tokens"
+            )
+
+
+VIEW = CorpusView(
+    name="mds",
+    description="`<split>/index.json` and shards of fixed-length samples for mosaicml-streaming's StreamingDataset.",
+    kinds=frozenset({"numpy", "mds"}),
+    settings=("mds_sequence_length",),
+    version=2,  # 1 left torn files in its staging directories, which 2 would have taken for finished
+    copied=_copied,
+    write=_write,
+    defects=_defects,
+)

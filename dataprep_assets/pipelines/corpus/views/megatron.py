@@ -1,0 +1,34 @@
+"""Megatron-Core: `<split>.bin` and `<split>.idx` of an IndexedDataset."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dataprep_assets.formats import megatron
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, UnderConstruction
+
+
+def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
+    for split in splits:
+        view.link(split, f"{split.split}.bin")
+        ends = split.open_ends(view.store)
+        megatron.write_idx(view.target / f"{split.split}.idx", ends, dtype=split.facts.dtype)
+
+
+def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+    for split in splits:
+        tokens, index = directory / f"{split.split}.bin", directory / f"{split.split}.idx"
+        megatron.validate(tokens, index)
+        held = len(megatron.read_idx(index).lengths)
+        if held != split.documents:
+            yield f"{index}: {held} sequences for {split.documents} documents"
+
+
+VIEW = CorpusView(
+    name="megatron",
+    description="`<split>.bin` and `<split>.idx` for Megatron-Core's IndexedDataset.",
+    kinds=frozenset({"numpy", "megatron"}),
+    linked=lambda split: f"{split}.bin",
+    write=_write,
+    defects=_defects,
+)

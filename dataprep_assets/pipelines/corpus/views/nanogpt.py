@@ -1,0 +1,31 @@
+"""nanoGPT: `<split>.bin` and `meta.pkl` in one folder."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dataprep_assets.formats import meta
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, UnderConstruction
+
+
+def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
+    for split in splits:
+        view.link(split, f"{split.split}.bin")
+    meta.write_meta(view.target, meta.read_meta(view.store.local(splits[0].artifact, ["meta.json"])))
+
+
+def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+    for split in splits:
+        meta.validate(directory)
+        if meta.read_meta(directory)["dtype"] != split.facts.dtype:
+            yield f"{directory / 'meta.json'}: dtype is not {split.facts.dtype}, that of {split.split}"
+
+
+VIEW = CorpusView(
+    name="nanogpt",
+    description="`<split>.bin` and `meta.pkl` in one folder, as nanoGPT-style trainers load them.",
+    kinds=frozenset({"numpy", "nanogpt"}),
+    linked=lambda split: f"{split}.bin",
+    write=_write,
+    defects=_defects,
+)

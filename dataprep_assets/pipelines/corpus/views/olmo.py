@@ -1,0 +1,38 @@
+"""OLMo-core and MaxText's olmo_grain: `<split>.npy`, headerless, with an index."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dataprep_assets.formats import olmo
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, UnderConstruction
+
+
+def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
+    for split in splits:
+        name = f"{split.split}.npy"
+        view.link(split, name)
+        index = olmo.build_index(
+            [(name, split.split, split.token_count)],
+            view.corpus.olmo_sequence_length,
+            split.facts.dtype,
+            split.facts.tokenizer,
+        )
+        olmo.write_index(view.target / f"{split.split}_index.json", index)
+
+
+def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+    for split in splits:
+        olmo.validate(directory / f"{split.split}_index.json", directory)
+    yield from ()
+
+
+VIEW = CorpusView(
+    name="olmo",
+    description="`<split>.npy` (headerless) with an index for OLMo-core and MaxText's olmo_grain.",
+    kinds=frozenset({"numpy", "olmo"}),
+    settings=("olmo_sequence_length",),
+    linked=lambda split: f"{split}.npy",
+    write=_write,
+    defects=_defects,
+)
