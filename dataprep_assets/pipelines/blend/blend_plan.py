@@ -1,47 +1,41 @@
-"""Builds the plan of a blend: which files, or rows of files, make each shard of each dataset, frozen as `plan.json`.
+"""The artifact `<dataset>/blend_plan`: which files, or rows of files, make each shard; registers the partitions.
 
-Files stay whole while there are as many as shards. Fewer files are cut into consecutive rows, for which they are
-counted once (a Parquet file by its footer); these must be present, so mirrored ones are fetched here.
-
-`plan.py` has the plan itself, and says what its hashes are of. Entry points: `plan_blend`, `build_blend_plan`,
-`load_blend_plan`.
+A blend is `<dataset>/blend_plan → blend_preview → blend_snapshot, engine_certificate → indexed_bins | packed_sft |
+rl_jsonl → blend`, in one group named after the dataset. `plan.py` has the plan itself, `planner.py` makes it.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.errors import ConfigError, IntegrityError
+from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Shown, Table
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions, Proof, Proofs, RunStep
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, DataBlend, Unit
-from dataprep_assets.pipelines.blend.discovery import RL_SPLITS, Discovered, discover, discover_splits, open_place
+from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources, plan_is_current
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import (
+    BLEND_PLAN,
+    PLAN,
     VERSION,
     BlendPlan,
-    PlannedPart,
-    PlannedShard,
     PlannedUnit,
-    plan_from_json,
+    has_blend_plan,
+    load_blend_plan,
+    plan_key,
 )
-from dataprep_assets.pipelines.blend.rl.transforms import fingerprint
-from dataprep_assets.pipelines.corpus.engine_certificate import load_bundle
-from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
-from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.access import SourceAccess
-from dataprep_assets.sources.rows import RowRange, count_rows, split_rows
-from dataprep_assets.tokenization.chat.template import ChatTemplate
+from dataprep_assets.pipelines.blend.planner import plan_blend, source_digest, stage_identity
 
-PLAN = "plan.json"
+__all__ = ["BlendPlanFacts", "PlannedDatasetFacts", "blend_plan_spec", "build_blend_plan", "plan_rows"]
+
 CONFIG = "config.json"
-TARGET_BYTES = 256 << 20
-MAX_SHARDS = 4000
-"""Shards of one dataset: beyond this many partitions an asset is slow to look at."""
 
 
 class PlannedDatasetFacts(Facts):
@@ -64,152 +58,60 @@ class BlendPlanFacts(Facts):
     datasets: dict[str, PlannedDatasetFacts]
 
 
-def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
-    """What decides the bytes of every shard besides its source: options, tokenizer bytes, template text, transforms."""
-    identity: dict[str, Any] = {
-        "stage": blend.stage,
-        "bad_records": blend.bad_records.model_dump(),
-        "max_rows": blend.max_rows,
-        "force": blend.force,
-    }
-    if blend.stage == "pretrain":
-        identity["options"] = blend.pretrain_options.model_dump(exclude={"sample_rate", "sequence_length"})
-    elif blend.stage == "sft":
-        identity["options"] = blend.sft_options.model_dump(mode="json", exclude={"chat_template", "sample_rate"})
-        identity["template"] = ChatTemplate.load(blend.sft_options.chat_template).digest
-    else:
-        identity["options"] = blend.rl_options.model_dump(exclude={"transforms"})
-        identity["transforms"] = fingerprint(blend.rl_options.transforms, blend.sources)
-    if blend.tokenizer is not None:
-        identity["tokenizer"] = load_bundle(blend.tokenizer).digest
-    return identity
+def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions, step: RunStep) -> ArtifactSpec:
+    """The plan.
 
-
-def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, relist: bool = False) -> BlendPlan:
-    """List every source of `blend` and plan its shards; only files whose rows must be counted are fetched.
-
-    With a `frozen` plan, files that have not changed are not counted again. Without `relist`, mirrored datasets whose
-    declaration has not changed are not listed again either: they stay at the revision that was frozen.
+    Args:
+        blend: The dataset.
+        plans: Its shards, which the plan fixes.
+        step: The run in which plan and preview are made.
     """
-    identity = stage_identity(blend)
-    before = {unit.name: unit for unit in frozen.units} if frozen else {}
-    units = [
-        _plan_unit(found, blend, identity, before.get(found.unit.name))
-        for found in _discovered(blend, {} if relist else before)
-    ]
-    names = [unit.name for unit in units]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(f"blend: two datasets would be called {twice[0]}; rename one")
-    return BlendPlan(run_hash=_run_hash(blend, units), units=tuple(units))
-
-
-def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list[Discovered]:
-    found: list[Discovered] = []
-    data: DataBlend = blend.data_blend()
-    for unit in data.units():
-        by_rl_split = blend.stage == "rl" and unit.split is None
-        kept = [b for b in before.values() if b.dataset == unit.dataset and (b.name == unit.name or by_rl_split)]
-        if kept and open_place(unit.dataset, blend.sources).access.mirrored:
-            found += [_refound(b) for b in kept]
-        elif by_rl_split and unit.dataset.split is None:
-            found += discover_splits(unit, blend.sources).values()
-        elif by_rl_split:
-            split = next((s for s, names in RL_SPLITS.items() if unit.dataset.split in names), unit.dataset.split)
-            found.append(discover(Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split), blend.sources))
-        else:
-            found.append(discover(unit, blend.sources))
-    return found
-
-
-def _refound(unit: PlannedUnit) -> Discovered:
-    return Discovered(
-        unit=Unit(name=unit.name, dataset=unit.dataset, split=unit.split), entries=unit.entries, commit=unit.commit
+    return ArtifactSpec(
+        declaration=blend,
+        name=BLEND_PLAN,
+        description="Every source file by its content, and the shards of each dataset.",
+        kinds={"json"},
+        plans=(plans,),
+        step=step,
+        pool="network",
+        verification="full",
+        recipes=partial(_recipes, blend),
+        build=lambda request: [Outcome.of(*build_blend_plan(blend, request.store))],
+        metadata=partial(_metadata, blend),
+        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, blend)),
     )
 
 
-def _plan_unit(
-    found: Discovered, blend: BlendDeclaration, identity: dict[str, Any], before: PlannedUnit | None
-) -> PlannedUnit:
-    total = sum(entry.size_bytes for entry in found.entries)
-    count = blend.num_shards or max(1, min(MAX_SHARDS, -(-total // TARGET_BYTES)))
-    dataset = found.unit.dataset
-    fields = {"text_field": dataset.text_field, "messages": dataset.messages_field, "tools": dataset.tools_field}
-    plan_hash = digest_value(
-        ["blend_plan", VERSION, found.unit.name, count, found.identities, fields, identity],
-    )[:16]
-    if before is not None and before.plan_hash == plan_hash and before.entries == found.entries:
-        shards = before.shards
-    else:
-        access = open_place(dataset, blend.sources).access
-        shards = _limited(_cut(found.entries, count, access), blend.max_rows, access)
-    sample = blend.sample
-    chosen = sampled_shards(
-        count,
-        dataset=found.unit.name,
-        count=sample.count if sample else None,
-        percent=sample.percent if sample else None,
-        seed=sample.seed if sample else 42,
-    )
-    return PlannedUnit(
-        name=found.unit.name,
-        dataset=dataset,
-        split=found.unit.split,
-        plan_hash=plan_hash,
-        commit=found.commit,
-        entries=found.entries,
-        shards=shards,
-        chosen=tuple(chosen),
+def _recipe(blend: BlendDeclaration, plan: BlendPlan) -> Recipe:
+    settings = stage_identity(blend)
+    sources = {
+        "tokenizer": settings.pop("tokenizer", None),
+        "chat_template": settings.pop("template", None),
+        **{unit.name: source_digest(unit) for unit in plan.units},
+    }
+    settings |= {
+        "held_out": blend.held_out.model_dump() if blend.held_out else None,
+        "sample": blend.sample.model_dump() if blend.sample else None,
+        "num_shards": blend.num_shards,
+        "blend": {unit.name: unit.dataset.model_dump(exclude={"name", "path"}) for unit in plan.units},
+    }
+    return Recipe(
+        artifact=blend.artifact(BLEND_PLAN),
+        key=plan_key(plan),
+        version=VERSION,
+        settings=json.loads(json.dumps(settings)),  # as a receipt holds them: lists, no tuples
+        sources={name: digest for name, digest in sources.items() if digest is not None},
     )
 
 
-def _cut(entries: Sequence[ManifestEntry], count: int, access: SourceAccess) -> tuple[PlannedShard, ...]:
-    sizes = [(entry.relpath, entry.size_bytes) for entry in entries]
-    if count <= len(entries):
-        groups = [[PlannedPart(entry=entries[i]) for i in group] for group in assign_by_size(sizes, count)]
-        weights = [sum(p.entry.size_bytes for p in group) for group in groups]
-    else:
-        groups, weights = [], []
-        for entry, shares in zip(entries, shares_by_size(sizes, count), strict=True):
-            ranges = [None] if shares == 1 else split_rows(_rows(entry, access), shares)
-            groups += [[PlannedPart(entry=entry, rows=rows)] for rows in ranges]
-            weights += [entry.size_bytes * (i + 1) // shares - entry.size_bytes * i // shares for i in range(shares)]
-    return tuple(
-        PlannedShard(index=index, parts=tuple(group), total_bytes=size)
-        for index, (group, size) in enumerate(zip(groups, weights, strict=True))
-    )
-
-
-def _limited(shards: tuple[PlannedShard, ...], max_rows: int | None, access: SourceAccess) -> tuple[PlannedShard, ...]:
-    return shards if max_rows is None else tuple(_first_rows(shard, max_rows, access) for shard in shards)
-
-
-def _first_rows(shard: PlannedShard, limit: int, access: SourceAccess) -> PlannedShard:
-    """The shard with at most `limit` rows. Its size stays that of the source that is read for them."""
-    kept: list[PlannedPart] = []
-    for part in shard.parts:
-        if limit <= 0:
-            break
-        first = part.rows.first if part.rows else 1
-        stop = part.rows.stop if part.rows and part.rows.stop is not None else _rows(part.entry, access) + 1
-        kept.append(part if stop - first <= limit else replace(part, rows=RowRange(first, first + limit)))
-        limit -= stop - first
-    return replace(shard, parts=tuple(kept))
-
-
-def _rows(entry: ManifestEntry, access: SourceAccess) -> int:
-    access.fetch([entry])
-    return count_rows(access.path(entry), format=entry.format, compression=entry.compression, label=entry.relpath)
-
-
-def _run_hash(blend: BlendDeclaration, units: Sequence[PlannedUnit]) -> str:
-    return digest_value(
-        [
-            "blend_run",
-            VERSION,
-            [[u.name, u.split, u.dataset.weight, u.plan_hash, list(u.chosen)] for u in units],
-            blend.held_out.model_dump() if blend.held_out else None,
-        ]
-    )[:16]
+def _recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
+    """That of the sources as they are now; mirrored ones are believed to be at what the plan froze."""
+    if has_blend_plan(blend, store):
+        yield _recipe(blend, plan_blend(blend, load_blend_plan(blend, store)))
+        return
+    # absent or damaged, which its files say: listing every source and counting rows would add nothing
+    receipt = store.receipt(blend.artifact(BLEND_PLAN))
+    yield Recipe(artifact=blend.artifact(BLEND_PLAN), key=receipt.key if receipt else "", version=VERSION)
 
 
 def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
@@ -226,7 +128,7 @@ def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Rec
         config = {"run_hash": fresh.run_hash, **stage_identity(blend)}
         (staged / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
         return Written(
-            inputs={unit.name: digest_value(_refound(unit).identities) for unit in fresh.units},
+            inputs={unit.name: source_digest(unit) for unit in fresh.units},
             facts=BlendPlanFacts(
                 run_hash=fresh.run_hash,
                 stage=blend.stage,
@@ -245,23 +147,54 @@ def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Rec
             ),
         )
 
-    return ensure(blend.artifact("blend_plan"), store, plan_key(fresh), write)
+    return ensure(_recipe(blend, fresh), store, write)
 
 
-def plan_key(plan: BlendPlan) -> str:
-    """The key of a plan's artifact."""
-    return digest_value(["blend_plan", VERSION, plan.to_json()])
+def _metadata(blend: BlendDeclaration, store: ArtifactStore, _: Receipt) -> Mapping[str, Shown]:
+    plan = load_blend_plan(blend, store)
+    return {
+        "run_hash": plan.run_hash,
+        "datasets": len(plan.units),
+        "shards": len(plan.partitions),
+        "source_bytes": sum(unit.size_bytes for unit in plan.units),
+        "plan_table": Table(plan_rows(blend, plan)),
+    }
 
 
-def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
-    """The committed plan; MissingArtifactError when there is none."""
-    path = store.local(blend.artifact("blend_plan")) / PLAN
-    try:
-        return plan_from_json(json.loads(path.read_bytes()), str(path))
-    except ValueError as error:
-        raise IntegrityError(f"{path}: not JSON: {error}. Materialize `blend_plan` again") from error
+def plan_rows(blend: BlendDeclaration, plan: BlendPlan) -> list[dict[str, str | int | float]]:
+    """The `plan_table`: a row for each dataset, with the columns that Nemotron's W&B table of a stage has."""
+    return [_plan_row(blend, unit) for unit in plan.units]
 
 
-def has_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> bool:
-    """Whether an intact plan is committed; a damaged one must be built again."""
-    return store.whole(blend.artifact("blend_plan")) is not None
+def _plan_row(blend: BlendDeclaration, unit: PlannedUnit) -> dict[str, str | int | float]:
+    dataset, sample = unit.dataset, blend.sample
+    row: dict[str, Any] = {
+        "dataset_name": unit.name,
+        "path": dataset.path,
+        "size": unit.size_bytes,
+        "weight": dataset.weight,
+        "split": dataset.split or unit.split,
+        "subset": dataset.subset,
+        "num_shards": len(unit.shards),
+    }
+    if blend.stage == "pretrain":
+        pretrain = blend.pretrain_options
+        row |= {"dtype": pretrain.dtype, "min_doc_chars": pretrain.min_doc_chars}
+        row |= {"max_doc_tokens": pretrain.max_doc_tokens}
+    elif blend.stage == "sft":
+        sft = blend.sft_options
+        row |= {"pack_size": sft.pack_size, "algorithm": sft.algorithm, "max_doc_tokens": sft.max_doc_tokens}
+    row |= {"max_rows": blend.max_rows, "sample": len(unit.chosen) if sample else None}
+    row |= {"files": len(unit.entries), "commit": unit.commit, "plan_hash": unit.plan_hash, "status": "planned"}
+    return {name: "" if value is None else value for name, value in row.items()}
+
+
+_PROOFS = (
+    Proof("plan_covers_sources", "Every file is in one shard, or in consecutive rows from the first to the last."),
+    Proof("plan_is_current", "Sources, tokenizer bytes, template text and options are those that the plan froze."),
+)
+
+
+def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
+    yield "plan_covers_sources", plan_covers_sources(load_blend_plan(blend, store), blend.max_rows)
+    yield "plan_is_current", plan_is_current(blend, store)

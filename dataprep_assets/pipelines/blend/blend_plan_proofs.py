@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from dataprep_assets.graph.finding import Finding, judged, verdict
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.blend.blend_plan import load_blend_plan, plan_blend, plan_key
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
+from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, load_blend_plan, plan_key
+from dataprep_assets.pipelines.blend.planner import plan_blend
 
 __all__ = ["plan_covers_sources", "plan_is_current"]
 

@@ -1,66 +1,35 @@
-"""Builds the preview of a blend: what it will be, estimated before anything is tokenized.
+"""The artifact `<dataset>/blend_preview`: what the blend will be, before anything is fetched or tokenized.
 
-Rows and tokens are estimates from a sample of each dataset: its first, middle and last file where files are here, its
-smallest one where they have to be fetched. A file that is read to its end is counted, not estimated.
+Its proof stops the run where a dataset would round to nothing. `preview.py` makes the estimates.
 """
 
-import itertools
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
-from dataprep_assets.formats.flat_bins import token_dtype
+from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import Finding, Row, judged, verdict
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Shown, Table
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs, RunStep
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.blend_plan import plan_key
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.discovery import open_place
-from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
-from dataprep_assets.pipelines.blend.stream import blend_dtype, row_texts
-from dataprep_assets.pipelines.corpus.engine_certificate import load_bundle
-from dataprep_assets.planning.blend import outlook, record_repeats, record_shares, requested_shares
-from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.access import SourceAccess
-from dataprep_assets.sources.rows import count_rows, read_rows
-from dataprep_assets.tokenization.engines import ReferenceEngine
+from dataprep_assets.pipelines.blend.plan import BLEND_PLAN, BlendPlan, load_blend_plan, plan_key
+from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend, sample_size
+from dataprep_assets.pipelines.blend.share_plot import plotted
+from dataprep_assets.pipelines.corpus.snapshot_proofs import disk_headroom
+
+__all__ = ["BlendPreviewFacts", "blend_preview_spec", "build_blend_preview", "nothing_rounds_to_zero"]
 
 VERSION = 2
+BLEND_PREVIEW = "blend_preview"
 PREVIEW = "preview.json"
-FILES = 3
-ROWS_PER_FILE = 2000
-"""Rows of a file that are read, a second or so for each file."""
-DOCUMENTS_PER_FILE = 100
-"""The first of these rows are tokenized."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourcePreview:
-    """The estimate of one dataset. All counts are estimates; `samples` are the training samples of its share."""
-
-    split: str
-    name: str
-    path: str
-    weight: float
-    files: int
-    source_bytes: int
-    rows: int
-    tokens: int
-    shards: int
-    requested: float
-    realisable: float
-    epochs: float
-    samples: int
-    bytes_to_fetch: int
-    disk_bytes: int
-
-    @property
-    def rounds_to_zero(self) -> bool:
-        """Whether its share of the training is less than one sample, or it has no data."""
-        return self.samples < 1
 
 
 class BlendPreviewFacts(Facts):
@@ -76,155 +45,40 @@ class BlendPreviewFacts(Facts):
     disk_bytes: int
 
 
-@dataclass(frozen=True)
-class _Amount:
-    rows: float
-    tokens: float
-
-
-def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePreview]:
-    """The preview of every dataset, split by split."""
-    amounts = {unit.name: _estimate(blend, unit) for unit in plan.units}
-    found = []
-    for split in dict.fromkeys(unit.home for unit in plan.units):
-        units = [unit for unit in plan.units if unit.home == split]
-        looks = _record_prospects(units, amounts) if blend.stage == "rl" else _token_prospects(blend, units, amounts)
-        for unit, look in zip(units, looks, strict=True):
-            amount = amounts[unit.name]
-            access = open_place(unit.dataset, blend.sources).access
-            found.append(
-                SourcePreview(
-                    split=split,
-                    name=unit.name,
-                    path=unit.dataset.path,
-                    weight=unit.dataset.weight,
-                    files=len(unit.entries),
-                    source_bytes=unit.size_bytes,
-                    rows=round(amount.rows),
-                    tokens=round(amount.tokens),
-                    shards=len(unit.chosen),
-                    requested=look.requested,
-                    realisable=look.realisable,
-                    epochs=look.epochs,
-                    samples=look.samples,
-                    bytes_to_fetch=access.bytes_to_fetch(unit.entries),
-                    disk_bytes=_disk_bytes(blend, unit, amount),
-                )
-            )
-    return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Prospect:
-    """The requested share of a dataset, and the share that its data allows."""
-
-    requested: float
-    realisable: float
-    epochs: float
-    samples: int
-
-
-def _token_prospects(
-    blend: BlendDeclaration, units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]
-) -> list[_Prospect]:
-    looks = outlook(
-        requested_shares({unit.name: unit.dataset.weight for unit in units}),
-        {unit.name: round(amounts[unit.name].tokens) for unit in units},
-        train_tokens=blend.train_tokens,
-        max_epochs=blend.max_epochs,
+def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec, step: RunStep) -> ArtifactSpec:
+    """The preview of a blend's `plan`, made in the run `step`."""
+    return ArtifactSpec(
+        declaration=blend,
+        name=BLEND_PREVIEW,
+        description="Rows, tokens, epochs and realisable weights of each dataset, from a sample of it.",
+        kinds={"json"},
+        inputs=(plan,),
+        step=step,
+        verification="full",
+        recipes=lambda store, _: [_recipe(blend, store, load_blend_plan(blend, store))],
+        build=partial(_build, blend),
+        metadata=_metadata,
+        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, blend)),
     )
-    return [
-        _Prospect(
-            requested=look.requested,
-            realisable=look.realisable,
-            epochs=look.epochs if look.tokens else 0.0,
-            samples=int(look.wanted_tokens // _sample_size(blend)) if look.tokens else 0,
-        )
-        for look in looks
-    ]
 
 
-def _record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]) -> list[_Prospect]:
-    """RL: every record as often as the weights say, and as often as files can be listed. A sample is a record."""
-    weights = {unit.name: unit.dataset.weight for unit in units}
-    rows = {unit.name: round(amounts[unit.name].rows) for unit in units}
-    repeats = record_repeats(weights)
-    requested, realisable = record_shares(rows, weights), record_shares(rows, repeats)
-    return [
-        _Prospect(
-            requested=requested[name],
-            realisable=realisable[name],
-            epochs=float(repeats[name]) if rows[name] else 0.0,
-            samples=rows[name] * repeats[name],
-        )
-        for name in weights
-    ]
+def _recipe(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> Recipe:
+    asked = {
+        "train_tokens": blend.train_tokens,
+        "max_epochs": blend.max_epochs,
+        "tokens_per_sample": sample_size(blend),
+    }
+    return Recipe(
+        artifact=blend.artifact(BLEND_PREVIEW),
+        key=digest_value(["blend_preview", VERSION, plan_key(plan), list(asked.values())]),
+        version=VERSION,
+        settings=asked,
+        upstream={BLEND_PLAN: store.require(blend.artifact(BLEND_PLAN)).content},
+    )
 
 
-def _sample_size(blend: BlendDeclaration) -> int:
-    """Tokens of a training sample; for RL a sample is a record."""
-    sizes = {"pretrain": blend.pretrain_options.sequence_length, "sft": blend.sft_options.pack_size, "rl": 1}
-    return sizes[blend.stage]
-
-
-def _disk_bytes(blend: BlendDeclaration, unit: PlannedUnit, amount: _Amount) -> int:
-    """What the shards take: ids, ends and index; ids and mask, uncompressed; or as many bytes as the source."""
-    if blend.stage == "pretrain":
-        return round(amount.tokens * token_dtype(blend_dtype(blend)).itemsize + amount.rows * (8 + 4 + 8 + 8))
-    return round(amount.tokens * (4 + 1)) if blend.stage == "sft" else unit.size_bytes
-
-
-def _estimate(blend: BlendDeclaration, unit: PlannedUnit) -> _Amount:
-    access = open_place(unit.dataset, blend.sources).access
-    entries = _sampled_files(unit, access)
-    access.fetch(entries)
-    estimates = [_estimate_file(blend, unit, entry, access) for entry in entries]
-    sampled = sum(entry.size_bytes for entry in entries)
-    scale = unit.size_bytes / sampled if sampled else 0.0
-    return _Amount(rows=scale * sum(a.rows for a in estimates), tokens=scale * sum(a.tokens for a in estimates))
-
-
-def _sampled_files(unit: PlannedUnit, access: SourceAccess) -> list[ManifestEntry]:
-    if access.mirrored:
-        return [min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))]
-    last = len(unit.entries) - 1
-    return [unit.entries[i] for i in sorted({0, last // 2, last})][:FILES]
-
-
-def _estimate_file(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry, access: SourceAccess) -> _Amount:
-    """Rows and tokens of one file, from its first rows."""
-    path = access.path(entry)
-    reader = read_rows(path, format=entry.format, compression=entry.compression, label=entry.relpath)
-    texts: list[str] = []
-    rows, ended = 0, True
-    for block in reader:
-        rows += len(block.rows)
-        few = itertools.islice(block.rows, DOCUMENTS_PER_FILE - len(texts))
-        texts += [text for row in few if (text := "\n".join(row_texts(blend, unit, row)))]
-        if rows >= ROWS_PER_FILE and reader.bytes_read < entry.size_bytes:
-            ended = False
-            break
-    if not ended:
-        if entry.format == "parquet":
-            rows = count_rows(path, format=entry.format, compression=None, label=entry.relpath)
-        else:
-            rows = round(rows * entry.size_bytes / max(1, reader.bytes_read))
-    return _Amount(rows=rows, tokens=rows * _tokens_a_row(blend, texts))
-
-
-def _tokens_a_row(blend: BlendDeclaration, texts: list[str]) -> float:
-    if blend.tokenizer is None or not texts:
-        return 0.0
-    ids, _ = ReferenceEngine(load_bundle(blend.tokenizer), "text").encode(texts)
-    options = blend.pretrain_options
-    added = options.add_bos + options.add_eos if blend.stage == "pretrain" else 0
-    return len(ids) / len(texts) + added
-
-
-def preview_key(blend: BlendDeclaration, plan: BlendPlan) -> str:
-    """The key of a preview."""
-    settings = [blend.train_tokens, blend.max_epochs, _sample_size(blend)]
-    return digest_value(["blend_preview", VERSION, plan_key(plan), settings])
+def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    yield Outcome.of(*build_blend_preview(blend, request.store, load_blend_plan(blend, request.store)))
 
 
 def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> tuple[Receipt, bool]:
@@ -252,4 +106,58 @@ def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: Ble
             ),
         )
 
-    return ensure(blend.artifact("blend_preview"), store, preview_key(blend, plan), write)
+    return ensure(_recipe(blend, store, plan), store, write)
+
+
+def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    facts = BlendPreviewFacts.of(receipt)
+    rows = [asdict(source) for source in facts.sources]
+    return {
+        "preview": Table(rows),
+        "requested_and_realisable": plotted(rows, "realisable"),
+        "expected_rows": facts.rows,
+        "expected_tokens": facts.tokens,
+        "expected_shards": facts.shards,
+        "bytes_to_fetch": facts.bytes_to_fetch,
+        "disk_bytes": facts.disk_bytes,
+        "rounds_to_zero": ", ".join(facts.rounds_to_zero) or "none",
+    }
+
+
+_PROOFS = (
+    Proof(
+        "nothing_rounds_to_zero",
+        "Every dataset with a weight has data, and its share is at least one training sample.",
+    ),
+    Proof("disk_headroom", "What is to be fetched and made will fit, with 20 % to spare.", blocking=False),
+)
+
+
+def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
+    receipt = store.require(blend.artifact(BLEND_PREVIEW))
+    yield "nothing_rounds_to_zero", nothing_rounds_to_zero(receipt)
+    facts = BlendPreviewFacts.of(receipt)
+    yield "disk_headroom", disk_headroom(store.root, facts.bytes_to_fetch + facts.disk_bytes)
+
+
+@judged
+def nothing_rounds_to_zero(preview: Receipt) -> Finding:
+    """Every dataset with a weight has data, and its share of the training is at least one sample."""
+    sources = BlendPreviewFacts.of(preview).sources
+    zero = [source for source in sources if source.rounds_to_zero]
+    return verdict(
+        (
+            f"{source.name}: a share of {source.requested:.6f} is {source.samples} samples of {source.tokens} tokens"
+            for source in zero
+        ),
+        f"Each of {len(sources)} datasets is at least one sample.",
+        "Raise its weight, or `train_tokens`, or set its weight to 0",
+        facts={"datasets": len(sources), "rounded_to_zero": len(zero)},
+        table=[_shown(source) for source in sources],
+    )
+
+
+def _shown(source: SourcePreview) -> Row:
+    names = ("split", "name", "rows", "tokens", "requested", "realisable", "epochs", "samples", "shards")
+    row = asdict(source)
+    return {name: row[name] for name in names}

@@ -1,22 +1,37 @@
 """What the plan of a blend is: each dataset with its files, its shards and the shards that were chosen; and its JSON.
 
-`blend_plan.py` makes and commits it. Two hashes name it, both of content alone: `plan_hash` of a dataset (its sources'
-digests, the bytes of the tokenizer, the text of the template, the options that decide a byte) and `run_hash` of the
-whole blend (every plan hash, weights, sample, held-out shards). No time, no path of this machine, no number of workers,
-no version of a library enters them.
+`planner.py` makes it, `blend_plan.py` commits it. Two hashes name it, both of content alone: `plan_hash` of a dataset
+(its sources' digests, the bytes of the tokenizer, the text of the template, the options that decide a byte) and
+`run_hash` of the whole blend (every plan hash, weights, sample, held-out shards). No time, no path of this machine, no
+number of workers, no version of a library enters them.
 """
 
+import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dataprep_assets.errors import FormatError
-from dataprep_assets.pipelines.blend.declaration import BlendDataset
+from dataprep_assets.errors import FormatError, IntegrityError
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.pipelines.blend.declaration import BlendDataset, BlendDeclaration
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.rows import RowRange
 
-__all__ = ["BlendPlan", "PlannedPart", "PlannedShard", "PlannedUnit", "partition_key", "plan_from_json"]
+__all__ = [
+    "BlendPlan",
+    "PlannedPart",
+    "PlannedShard",
+    "PlannedUnit",
+    "has_blend_plan",
+    "load_blend_plan",
+    "partition_key",
+    "plan_from_json",
+    "plan_key",
+]
 
 VERSION = 1
+BLEND_PLAN = "blend_plan"
+PLAN = "plan.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,3 +164,22 @@ def _unit_from_json(value: dict[str, Any]) -> PlannedUnit:
         shards=shards,
         chosen=tuple(value["chosen"]),
     )
+
+
+def plan_key(plan: BlendPlan) -> str:
+    """The key of a plan's artifact."""
+    return digest_value(["blend_plan", VERSION, plan.to_json()])
+
+
+def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
+    """The committed plan; MissingArtifactError when there is none."""
+    path = store.local(blend.artifact(BLEND_PLAN)) / PLAN
+    try:
+        return plan_from_json(json.loads(path.read_bytes()), str(path))
+    except ValueError as error:
+        raise IntegrityError(f"{path}: not JSON: {error}. Materialize `blend_plan` again") from error
+
+
+def has_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> bool:
+    """Whether an intact plan is committed; a damaged one must be built again."""
+    return store.whole(blend.artifact(BLEND_PLAN)) is not None

@@ -15,14 +15,15 @@ from pathlib import Path
 
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.blend_plan import stage_identity
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, ShardToBuild, finished_shards
 from dataprep_assets.pipelines.blend.plan import BlendPlan
+from dataprep_assets.pipelines.blend.planner import stage_identity
 from dataprep_assets.pipelines.blend.realised import Realised, realised, used_shards
 from dataprep_assets.pipelines.blend.run_layout import RunLayout, write_datasets
 from dataprep_assets.pipelines.blend.trainer_entry import write_entry
@@ -69,6 +70,27 @@ def run_key(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shar
     return digest_value([RUNS, VERSION, plan.run_hash, use, content])
 
 
+def run_recipe(
+    blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[FinishedShard]
+) -> Recipe:
+    """How a run is to be laid out now.
+
+    `blend` and `plan` say how the `shards`, all of the plan in its order, are used; `store` says where the run will be.
+    """
+    return Recipe(
+        artifact=blend.artifact(RUNS, plan.run_hash),
+        key=run_key(blend, store, plan, shards),
+        version=VERSION,
+        settings={
+            "run_hash": plan.run_hash,
+            "train_tokens": blend.train_tokens,
+            "max_epochs": blend.max_epochs,
+            "blend": {unit.name: {"split": unit.split, "weight": unit.dataset.weight} for unit in plan.units},
+        },
+        upstream={f"{shard.artifact.name}/{shard.artifact.partition}": shard.receipt.content for shard in shards},
+    )
+
+
 def build_blend_run(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[ShardToBuild]
 ) -> tuple[Receipt, bool]:
@@ -102,5 +124,4 @@ def build_blend_run(
             joined=tuple(run.joined),
         )
 
-    artifact = blend.artifact(RUNS, plan.run_hash)
-    return ensure(artifact, store, run_key(blend, store, plan, finished), write, blend.verify)
+    return ensure(run_recipe(blend, store, plan, finished), store, write, blend.verify)

@@ -3,7 +3,7 @@
 Entry points: `RL_JSONL_PROOFS`, `prove_rl_jsonl`, and the proofs one by one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,22 +13,24 @@ import orjson
 from dataprep_assets.errors import FormatError
 from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.ledgers import unbalanced, wrong_quarantine, wrong_sums
+from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.rl.rl_jsonl import QUARANTINE, RlJsonlFacts, RlShard
+from dataprep_assets.pipelines.blend.rl.shard import QUARANTINE, RlJsonlFacts, RlShard
 from dataprep_assets.pipelines.blend.rl.transforms import RESOLVE, Record, compose, parse
 from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.rows import read_rows
 
 __all__ = ["RL_JSONL_PROOFS", "ledger_balances", "lines_are_records", "prove_rl_jsonl", "round_trip"]
 
-RL_JSONL_PROOFS: Mapping[str, str] = {
-    "files_intact": "Every file has the size and digest of the receipt, and no file is unlisted.",
-    "ledger_balances": "Rows in = records + rows dropped by reason, in total and over the source files.",
-    "lines_are_records": "Every line is one JSON object; there are as many as the receipt says, and no placeholder.",
-    "round_trip": "The first rows, read and transformed again, are the first lines.",
-}
-"""Name of each proof of a shard, and what it proves."""
+RL_JSONL_PROOFS = (
+    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
+    Proof("ledger_balances", "Rows in = records + rows dropped by reason, in total and over the source files."),
+    Proof(
+        "lines_are_records", "Every line is one JSON object; there are as many as the receipt says, and no placeholder."
+    ),
+    Proof("round_trip", "The first rows, read and transformed again, are the first lines."),
+)
 
 _REBUILD = "Materialize this partition of rl_jsonl again"
 

@@ -1,39 +1,96 @@
-"""Builds packed chat data: for each shard one Parquet file of packed rows, where its sequences come from, its receipt.
+"""The artifact `<dataset>/packed_sft`, a partition a shard: conversations as packed rows with a loss mask.
 
+For each shard one Parquet file of packed rows, where its sequences come from, and its receipt.
 Source files are spooled in parallel (`spool.py`); a shard is packed (`packing.py`) as soon as its last file is spooled.
 The order of the sequences before packing is that of the sources and their rows, so the bytes do not depend on workers.
 A killed run keeps the finished spools, and its rerun redoes only the files that were not finished.
 
-Entry points: `sft_shards`, `build_packed_sft`.
+Entry points: `packed_sft_spec`, `sft_shards`, `build_packed_sft`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from dataprep_assets.execution.processes import Finished, Meter, Progress, Task, WorkerPool
+from dataprep_assets.execution.jobs import Outcome, run_jobs
+from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
+from dataprep_assets.execution.progress import Progress
+from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Shown
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import sweep
-from dataprep_assets.integrity.receipt import Verification
+from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_snapshot import shard_parts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
+from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, load_blend_plan
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
+from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import PACKED_SFT_PROOFS, prove_packed_sft
 from dataprep_assets.pipelines.blend.sft.packing import discard_spools, pack_shard
-from dataprep_assets.pipelines.blend.sft.shard import PackPlan, SftShard
+from dataprep_assets.pipelines.blend.sft.shard import PackedSftFacts, PackPlan, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import spool_source
-from dataprep_assets.pipelines.blend.stream import load_blend_certificate
-from dataprep_assets.pipelines.corpus.engine_certificate import load_bundle
-from dataprep_assets.pipelines.corpus.token_bins import ONE_THREAD, ShardResult
+from dataprep_assets.pipelines.blend.shard_proofs import examine_shards
+from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
+from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.sources.rows import RowRange
 from dataprep_assets.tokenization.certificate import Certificate
 from dataprep_assets.tokenization.chat.messages import ConversationFields
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 
-__all__ = ["PACKED_SFT", "build_packed_sft", "sft_shards"]
+__all__ = ["PACKED_SFT", "SftJob", "build_packed_sft", "packed_sft_spec", "sft_shards"]
 
 PACKED_SFT = "packed_sft"
-_SPOOLED = 1
-"""Source files spooled ahead for each worker, beyond the one it is working on."""
+
+
+def packed_sft_spec(
+    blend: BlendDeclaration, *, partitions: Partitions, inputs: tuple[ArtifactSpec, ...], step: RunStep
+) -> ArtifactSpec:
+    """The packed rows of each shard.
+
+    Args:
+        blend: The dataset.
+        partitions: Its shards.
+        inputs: Their snapshots, and the certificate of the engine.
+        step: The run in which snapshots and shards are made.
+    """
+    return ArtifactSpec(
+        declaration=blend,
+        name=PACKED_SFT,
+        description="Packed conversations: input_ids, loss_mask, seq_start_id.",
+        kinds={"parquet", "huggingface"},
+        inputs=inputs,
+        partitions=partitions,
+        step=step,
+        pool="cpu",
+        recipes=partial(_recipes, blend),
+        build=partial(_build, blend),
+        metadata=_metadata,
+        proofs=Proofs(
+            proofs=PACKED_SFT_PROOFS,
+            examine=partial(
+                examine_shards,
+                blend,
+                name=PACKED_SFT,
+                proofs=PACKED_SFT_PROOFS,
+                shards=sft_shards,
+                prove=partial(prove_packed_sft, sensitive=blend.sensitive),
+            ),
+        ),
+    )
+
+
+def _chosen(blend: BlendDeclaration, store: ArtifactStore, partitions: Iterable[str | None]) -> list[SftShard]:
+    return sft_shards(blend, store, load_blend_plan(blend, store), [p or "" for p in partitions])
+
+
+def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
+    return (shard.recipe for shard in _chosen(blend, store, partitions))
+
+
+def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    shards = _chosen(blend, request.store, request.partitions)
+    return build_packed_sft(shards, workers=request.workers, verification=blend.verify, progress=request.progress)
 
 
 def sft_shards(
@@ -44,7 +101,7 @@ def sft_shards(
     `blend` is the declaration, `store` holds the artifacts, `plan` is the committed plan. Raises MissingArtifactError
     when a snapshot or the certificate is missing.
     """
-    certificate, options = load_blend_certificate(blend, store), blend.sft_options
+    certificate, options = load_certificate(blend, store), blend.sft_options
     plans = {unit.name: _chat_plan(blend, certificate, unit) for unit in plan.units}
     shards = []
     for partition in partitions:
@@ -109,67 +166,89 @@ def build_packed_sft(
     *,
     workers: int,
     verification: Verification = "full",
-    on_progress: Callable[[Meter, int], None] | None = None,
-) -> Iterator[ShardResult]:
-    """Build all shards that are not current: yields each as soon as it is verified, built or failed.
+    progress: Progress | None = None,
+) -> Iterator[Outcome]:
+    """Build the shards that are not current, on processes of this machine, in parallel over source files.
 
-    `workers` is the number of worker processes; `verification` says how thoroughly a finished shard is read;
-    `on_progress` is called with the meter and the number of workers after every event. A failed shard does not stop the
-    others. A worker that dies does (WorkerDiedError), and what is finished is kept.
+    Args:
+        shards: What to build.
+        workers: Processes.
+        verification: How thoroughly a finished shard is read before it is reused.
+        progress: Counts and shows; None counts for nobody.
+
+    Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
+    worker that dies does (WorkerDiedError), and what is finished is kept.
     """
-    meter = Meter(sum(shard.size for shard in shards))
-    by_partition = {shard.partition: shard for shard in shards}
-    waiting: dict[str, set[int]] = {}
-    finals: list[Path] = []
     with WorkerPool(workers, ONE_THREAD) as pool:
-        for shard in shards:
-            look = Task(f"verify:{shard.partition}:", shard.store.current, (shard.artifact, shard.key, verification))
-            pool.submit(look)
-        queue: list[Task] = []
-        for event in pool.events():
-            if isinstance(event, Finished):
-                kind, partition, ordinal = event.task.label.split(":", 2)
-                shard = by_partition[partition]
-                if event.error is not None:
-                    doomed = f":{partition}:"
-                    queue = [task for task in queue if doomed not in task.label]
-                    pool.cancel(lambda label, doomed=doomed: doomed in label)  # type: ignore[misc]
-                    if kind == "verify" or waiting.pop(partition, None) is not None:
-                        yield ShardResult(partition=partition, error=event.error)
-                elif kind == "verify" and event.result is not None:
-                    finals.append(shard.store.directory(shard.artifact))
-                    discard_spools(shard)
-                    meter.add({"source_bytes": shard.size})
-                    yield ShardResult(partition=partition, receipt=event.result, reused=True)
-                elif kind == "verify":
-                    waiting[partition] = {source.ordinal for source in shard.sources}
-                    queue += _spool_tasks(shard) or [_pack_task(shard, verification)]
-                elif kind == "spool" and partition in waiting:
-                    waiting[partition].discard(int(ordinal))
-                    if not waiting[partition]:
-                        pool.submit(_pack_task(shard, verification), first=True)
-                elif kind == "pack":
-                    del waiting[partition]
-                    yield ShardResult(partition=partition, receipt=event.result)
-                while queue and pool.outstanding < (1 + _SPOOLED) * pool.count:
-                    pool.submit(queue.pop(0))
-            elif isinstance(event, Progress):
-                meter.add(event.done)
-            if on_progress is not None:
-                on_progress(meter, pool.count)
-        sweep(finals)
+        reused = set()
+        for outcome in run_jobs(pool, [SftJob(shard, verification) for shard in shards], progress or Progress()):
+            if outcome.reused:
+                reused.add(outcome.partition)
+            yield outcome
+        # at once, because each sweep lists the area of all shards
+        sweep(shard.store.directory(shard.artifact) for shard in shards if shard.partition in reused)
 
 
-def _spool_tasks(shard: SftShard) -> list[Task]:
-    return [
-        Task(
-            f"spool:{shard.partition}:{source.ordinal}",
-            spool_source,
-            (shard.plan, source, shard.scratch, shard.artifact),
+class SftJob:
+    """The work of a shard: verified, else its source files spooled beside each other, then packed."""
+
+    def __init__(self, shard: SftShard, verification: Verification) -> None:
+        self.partition, self.source_bytes = shard.partition, shard.source_bytes
+        self._shard, self._verification = shard, verification
+        self._waiting = {source.ordinal for source in shard.sources}
+        self._settled = False
+
+    def first(self) -> Task:
+        shard = self._shard
+        return Task(
+            TaskId(self.partition, "verify"), shard.store.current, (shard.artifact, shard.key, self._verification)
         )
-        for source in shard.sources
-    ]
+
+    def finished(self, end: Finished, pool: Pool) -> Outcome | None:
+        if self._settled:
+            return None  # another of its files failed already
+        if end.error is not None:
+            self._settled = True
+            pool.cancel(lambda other: other.partition == self.partition)
+            return Outcome(partition=self.partition, error=end.error)
+        if end.task.id.step == "spool":
+            assert end.task.id.piece is not None
+            self._waiting.discard(end.task.id.piece)
+            if not self._waiting:
+                pool.submit(self._pack(), first=True)
+            return None
+        if end.result is None:
+            return None  # not current: its turn will come
+        self._settled = True
+        is_reused = end.task.id.step == "verify"
+        if is_reused:
+            discard_spools(self._shard)
+        return Outcome(partition=self.partition, receipt=end.result, reused=is_reused)
+
+    def turn(self, pool: Pool) -> Outcome | None:
+        if self._settled:
+            return None
+        shard = self._shard
+        for source in shard.sources:
+            task = TaskId(self.partition, "spool", source.ordinal)
+            pool.submit(Task(task, spool_source, (shard.plan, source, shard.scratch, shard.artifact)))
+        if not shard.sources:
+            pool.submit(self._pack(), first=True)
+        return None
+
+    def _pack(self) -> Task:
+        return Task(TaskId(self.partition, "pack"), pack_shard, (self._shard, self._verification))
 
 
-def _pack_task(shard: SftShard, verification: Verification) -> Task:
-    return Task(f"pack:{shard.partition}:", pack_shard, (shard, verification))
+def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    facts = PackedSftFacts.of(receipt)
+    return {
+        "sequences": facts.sequences,
+        "bins": facts.bins,
+        "trained_tokens": facts.trained_tokens,
+        "truncated": facts.truncated,
+        "truncated_to_pack_size": facts.truncated_to_pack_size,
+        "fill": facts.fill,
+        "packing_factor": facts.packing_factor,
+        "stop_token": facts.stop_token,
+    }

@@ -3,10 +3,10 @@
 Entry points: `PACKED_SFT_PROOFS`, `prove_packed_sft`.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from dataprep_assets.graph.finding import Finding, files_intact
+from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft import conversation_proofs, row_proofs
@@ -15,18 +15,20 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 __all__ = ["PACKED_SFT_PROOFS", "prove_packed_sft"]
 
-PACKED_SFT_PROOFS: Mapping[str, str] = {
-    "files_intact": "Every file has the size and digest of the receipt, and no file is unlisted.",
-    "ledger_balances": "Rows in = conversations + rows dropped by reason, in total and for each source file.",
-    "counts_match": "Rows, sequences, tokens, trained tokens and fill are those of the receipt.",
-    "rows_valid": "Exact schema; starts increase from 0, the mask is 0 or 1 and 0 at each end, something is trained.",
-    "ids_in_vocabulary": "Every id is below len(tokenizer), recomputed from the file.",
-    "stop_tokens_trained": "Every trained answer ends with the stop token: the mask is shifted once.",
-    "specials_not_doubled": "No special token is followed by itself.",
-    "decoded_mask": "Sequences decoded, what is trained between ⟦ and ⟧, to look at.",
-    "round_trip": "Sampled sequences, rendered, encoded and masked again by the reference, are the stored ones.",
-}
-"""Name of each proof of a shard, and what it proves."""
+PACKED_SFT_PROOFS = (
+    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
+    Proof("ledger_balances", "Rows in = conversations + rows dropped by reason, in total and for each source file."),
+    Proof("counts_match", "Rows, sequences, tokens, trained tokens and fill are those of the receipt."),
+    Proof(
+        "rows_valid",
+        "Exact schema; starts increase from 0, the mask is 0 or 1 and 0 at each end, something is trained.",
+    ),
+    Proof("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file."),
+    Proof("stop_tokens_trained", "Every trained answer ends with the stop token: the mask is shifted once."),
+    Proof("specials_not_doubled", "No special token is followed by itself."),
+    Proof("decoded_mask", "Sequences decoded, what is trained between ⟦ and ⟧, to look at."),
+    Proof("round_trip", "Sampled sequences, rendered, encoded and masked again by the reference, are the stored ones."),
+)
 
 
 def prove_packed_sft(shard: SftShard, *, sensitive: bool) -> dict[str, Finding]:

@@ -48,7 +48,7 @@ def pack_shard(shard: SftShard, verification: Verification = "full") -> Receipt:
     def write(staged: Path) -> Written:
         return _Packing(shard).write(staged)
 
-    receipt, _ = ensure(shard.artifact, shard.store, shard.key, write, verification)
+    receipt, _ = ensure(shard.recipe, shard.store, write, verification)
     discard_spools(shard)
     return receipt
 

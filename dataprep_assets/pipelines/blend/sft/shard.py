@@ -3,12 +3,14 @@
 `packed_sft.py` builds it; `packing.py` writes its files.
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -74,7 +76,38 @@ class SftShard:
         return digest_value(["packed_sft", VERSION, self.plan.key_parts(), how, self.budget, files, *salt])
 
     @property
-    def size(self) -> int:
+    def recipe(self) -> Recipe:
+        """What the key is a digest of, with names."""
+        settings = self.plan.key_parts()
+        spool_version, tokenizer, template = (settings.pop(name) for name in ("spool", "tokenizer", "template"))
+        packing = self.packing
+        return Recipe(
+            artifact=self.artifact,
+            key=self.key,
+            version=VERSION,
+            settings=json.loads(
+                json.dumps(
+                    {
+                        **settings,
+                        "spool_version": spool_version,
+                        "algorithm": packing.algorithm,
+                        "seed": packing.seed,
+                        "row_group_size": packing.row_group_bins,
+                        "compression": packing.compression,
+                        "bad_records.budget": self.budget,
+                        **({"force": self.salt} if self.salt else {}),
+                    }
+                )
+            ),  # as a receipt holds them: lists, no tuples
+            sources={
+                "tokenizer": tokenizer,
+                "chat_template": template,
+                **{_name(source): source.sha256 for source in self.sources},
+            },
+        )
+
+    @property
+    def source_bytes(self) -> int:
         """Bytes of the sources."""
         return sum(source.size for source in self.sources)
 
@@ -82,6 +115,12 @@ class SftShard:
     def scratch(self) -> Path:
         """The folder of the shard's spools."""
         return self.store.root / SCRATCH
+
+
+def _name(source: ChatSource) -> str:
+    """A source file, or a range of its rows."""
+    whole = source.rows.first == 1 and source.rows.stop is None
+    return source.label if whole else f"{source.label}[{source.rows.first}:{source.rows.stop}]"
 
 
 class PackedSourceFacts(Facts):

@@ -22,10 +22,11 @@ import orjson
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatError, TokenizerError
-from dataprep_assets.execution.processes import report
+from dataprep_assets.execution.tasks import report
 from dataprep_assets.formats.packed_sft import token_ids
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
@@ -116,7 +117,17 @@ def spool_source(plan: ChatPlan, source: ChatSource, root: Path, shard: Artifact
     def write(staged: Path) -> Written:
         return _Spooling(plan, source, staged).run()
 
-    return ensure(spool_artifact(shard, source.ordinal), LocalArtifacts(root), spool_key(plan, source), write)[0]
+    recipe = Recipe(
+        artifact=spool_artifact(shard, source.ordinal),
+        key=spool_key(plan, source),
+        version=VERSION,
+        sources={
+            source.label: source.sha256,
+            "tokenizer": plan.tokenizer_digest,
+            "chat_template": plan.template.digest,
+        },
+    )
+    return ensure(recipe, LocalArtifacts(root), write)[0]
 
 
 class _Spooling:

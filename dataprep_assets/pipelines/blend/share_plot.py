@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.sax.saxutils import escape
 
-import dagster as dg
+from dataprep_assets.graph.shown import Markdown
 
 __all__ = ["Bar", "plotted", "shares_svg"]
 
@@ -28,11 +28,11 @@ class Bar:
     second: float
 
 
-def plotted(rows: Sequence[Mapping[str, Any]], other: str) -> dg.MetadataValue:
-    """The plot as metadata: the `requested` share of each `name` and `split`, and the `other` one of its row."""
+def plotted(rows: Sequence[Mapping[str, Any]], other: str) -> Markdown:
+    """The plot: the `requested` share of each `name` and `split`, and the share called `other` of the same row."""
     bars = [Bar(name=f"{row['split']} {row['name']}", first=row["requested"], second=row[other]) for row in rows]
     picture = base64.b64encode(shares_svg(bars, "requested", other).encode()).decode()
-    return dg.MetadataValue.md(f"![requested and {other} shares](data:image/svg+xml;base64,{picture})")
+    return Markdown(f"![requested and {other} shares](data:image/svg+xml;base64,{picture})")
 
 
 def shares_svg(bars: Sequence[Bar], first: str, second: str) -> str:
