@@ -45,7 +45,8 @@ class PretrainComparison(Comparison):
 def _prepared(scratch: Path, name: str, spec: Spec) -> Path:
     """A blend of the files of a spec, planned, with its snapshots and certificate: `blend.json` and `artifacts`."""
     from dataprep_assets.integrity.artifacts import LocalArtifacts
-    from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan, load_blend_plan
+    from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
+    from dataprep_assets.pipelines.blend.plan import load_blend_plan
     from dataprep_assets.pipelines.blend.blend_snapshot import build_blend_snapshot
     from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
     from dataprep_assets.pipelines.blend.stream import build_blend_certificate

@@ -14,7 +14,8 @@ import zstandard
 
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan, load_blend_plan
+from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
+from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.blend_preview import build_blend_preview
 from dataprep_assets.pipelines.blend.blend_snapshot import build_blend_snapshot
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.blend_plan import plan_blend
+from dataprep_assets.pipelines.blend.planner import plan_blend
 from dataprep_assets.pipelines.blend.blend_plan_asset import register_in_order
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration

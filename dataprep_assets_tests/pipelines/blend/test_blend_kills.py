@@ -17,7 +17,7 @@ import pytest
 import dataprep_assets
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import STAGING
-from dataprep_assets.pipelines.blend.blend_plan import load_blend_plan
+from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.sources.rows import read_rows
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests.faults.armed import armed, passed

@@ -9,7 +9,9 @@ import pytest
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan, load_blend_plan, plan_blend
+from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
+from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.planner import plan_blend
 from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan, plan_from_json

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.pipelines.blend.blend_plan import load_blend_plan
+from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources, plan_is_current
 from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.sources.rows import RowRange

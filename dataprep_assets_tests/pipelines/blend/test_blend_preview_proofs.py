@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dataprep_assets.pipelines.blend.blend_preview_proofs import nothing_rounds_to_zero
+from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
 from dataprep_assets_tests.pipelines.blend.finished_blend import finish
 from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, pretraining, small_sources
 

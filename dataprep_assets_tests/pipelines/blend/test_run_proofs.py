@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources, plan_is_current
-from dataprep_assets.pipelines.blend.blend_preview_proofs import nothing_rounds_to_zero
+from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
 from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested
 from dataprep_assets.pipelines.blend.run_proofs import rows_read_once, run_intact, shards_complete, splits_disjoint
 from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard

@@ -10,8 +10,8 @@ import pytest
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats import blend_json
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.blend_plan import load_blend_plan
-from dataprep_assets.pipelines.blend.blend_preview import preview_blend
+from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.preview import preview_blend
 from dataprep_assets.pipelines.blend.runs import build_blend_run
 from dataprep_assets.pipelines.blend.status import stale
 from dataprep_assets_tests.fakes.gcs_server import GcsServer

@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from dataprep_assets.pipelines.blend.rl import rl_jsonl_proofs as proofs
-from dataprep_assets.pipelines.blend.rl.rl_jsonl import RlShard
+from dataprep_assets.pipelines.blend.rl.shard import RlShard
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import finished_rl_shards, rl_blend, rl_rows
 
