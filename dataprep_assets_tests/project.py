@@ -1,5 +1,6 @@
 """A Dagster project over a corpus, as a user has it: declarations in, runs on a real instance, results out."""
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,13 +10,15 @@ from typing import Any
 import dagster as dg
 
 import dataprep_assets
+from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from resources import StorageResource, resources_of
-from resources.storage import initialized
+from resources.environment import initialized
 
 SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "sample_corpus"
 
@@ -35,6 +38,13 @@ def sample_attributes(**changes: Any) -> dict[str, Any]:
         "workers": 2,
         **changes,
     }
+
+
+def cloned_project(target: Path) -> Path:
+    """A copy of this project, whose `defs/` a test may write to."""
+    # not what other tests are writing at this moment
+    ignored = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__")
+    return Path(shutil.copytree(PROJECT_ROOT, target, ignore=ignored))
 
 
 @dataclass
@@ -60,6 +70,11 @@ class Project:
         """The component's definitions bound to the storage."""
         built = TokenizedCorpus(self.corpus).build_defs(None)  # type: ignore[arg-type]
         return dg.Definitions.merge(built, dg.Definitions(resources=resources_of(self.storage)))
+
+    @property
+    def specs(self) -> Sequence[ArtifactSpec]:
+        """The artifacts of the dataset."""
+        return TokenizedCorpus(self.corpus).specs
 
     def run(self, names: Sequence[dg.AssetKey], shards: tuple[str, str] | None = None) -> dg.ExecuteInProcessResult:
         """Materialize assets with their checks, for a range of shards where they are partitioned."""
@@ -104,6 +119,16 @@ class Project:
     def checks(self, outcome: dg.ExecuteInProcessResult) -> Mapping[str, dg.AssetCheckEvaluation]:
         """Evaluations of a run by check name."""
         return {e.check_name: e for e in outcome.get_asset_check_evaluations()}
+
+
+def failure_of(outcome: dg.ExecuteInProcessResult) -> str:
+    """What the failed steps of a run said."""
+    texts = []
+    for event in outcome.all_events:
+        if event.is_step_failure:
+            data = event.step_failure_data
+            texts.append(str(data.error) + str(data.user_failure_data))
+    return " ".join(texts)
 
 
 @contextmanager

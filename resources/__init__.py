@@ -8,14 +8,15 @@ the store of their dataset; what they make goes downstream through `ArtifactIOMa
 from pathlib import Path
 from typing import Any
 
+from resources.environment import build_storage, open_storage
 from resources.io_manager import KEY, ArtifactIOManager
-from resources.storage import StorageResource, build_storage, open_storage
+from resources.storage import StorageResource
 
 __all__ = ["ArtifactIOManager", "StorageResource", "build_resources", "open_storage", "resources_of"]
 
 
 def build_resources(project_root: Path) -> dict[str, Any]:
-    """The resources of the code location, as the environment says (`resources/storage.py` lists the variables)."""
+    """The resources of the code location, as the environment says (`resources/environment.py` lists the variables)."""
     return resources_of(build_storage(project_root))
 
 

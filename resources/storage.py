@@ -1,48 +1,19 @@
-"""Where artifacts live, as Dagster resources chosen by the environment.
+"""Where artifacts live, as a Dagster resource: in a folder, and in its subclasses in a bucket.
 
-DATAPREP_STORAGE says where; with `local` (the default) nothing else is needed:
-
-| variable | local | gcs | r2, s3 |
-|---|---|---|---|
-| DATAPREP_ROOT | folder (default `.dataprep/artifacts` in the project) | prefix | prefix; else DATASET_BINS_PATH |
-| DATAPREP_BUCKET | | required | required; else R2_DATASET_BUCKET_NAME |
-| DATAPREP_ENDPOINT_URL | | | r2: required; else R2_DATASET_ACCOUNT_ID (Cloudflare's own endpoint) |
-| R2_DATASET_WRITE_ACCESS_KEY_ID, R2_DATASET_WRITE_SECRET_ACCESS_KEY | | | else R2_DATASET_READ_… |
-| DATAPREP_CACHE | | folder | folder of copies and builds (default `.dataprep/cache` in the project) |
-| DATAPREP_CACHE_BYTES | | number | how much the copies of one bucket may take; not set: no limit |
-
-`r2` is any store that speaks S3 behind an endpoint; `s3` is AWS. Without a pair of R2_DATASET_… keys, boto3's own chain
-finds the credentials (AWS_ACCESS_KEY_ID, AWS_PROFILE, an instance's role). GCS: GOOGLE_APPLICATION_CREDENTIALS or any
-other default credentials, GOOGLE_CLOUD_PROJECT, STORAGE_EMULATOR_HOST.
-
-A dataset's `storage:` (a folder, `s3://bucket/prefix`, `gs://bucket/prefix`) goes before all of this for that dataset;
-its credentials and endpoint come from the same variables.
+Entry point: `StorageResource`, which assets ask for the store of their dataset. `resources.environment` chooses among
+this one, `resources.gcs` and `resources.r2`.
 """
 
 import hashlib
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.stores.connect import (
-    AWS_PAIR,
-    WRITE_PAIR,
-    LocalPlace,
-    Place,
-    place_of,
-    s3_credentials,
-    s3_endpoint,
-)
-
-DEFAULT_ROOT = Path(".dataprep/artifacts")
-DEFAULT_CACHE = Path(".dataprep/cache")
-KINDS = ("local", "gcs", "r2", "s3")
+from dataprep_assets.stores.connect import LocalPlace, Place, place_of
 
 
 class StorageResource(dg.ConfigurableResource[Any]):
@@ -56,11 +27,11 @@ class StorageResource(dg.ConfigurableResource[Any]):
     cache_bytes: int | None = None
 
     def place(self) -> Place:
-        """Where datasets go that declare no storage of their own."""
+        """The address of the store for datasets that declare none of their own."""
         return LocalPlace(root=Path(self.root).expanduser())
 
     def artifacts(self, declared: str | None = None) -> ArtifactStore:
-        """Where a dataset's artifacts are: its own declared place, else this resource's."""
+        """The store of a dataset's artifacts: at the URL or folder that it declares, else at this resource's place."""
         place = self.place() if declared is None else place_of(declared, os.environ)
         if isinstance(place, LocalPlace):
             return LocalArtifacts(place.root)
@@ -69,108 +40,7 @@ class StorageResource(dg.ConfigurableResource[Any]):
 
 
 def _folder_name(place: Place) -> str:
-    """One folder a place: buckets of one name behind two endpoints are two places."""
+    """A folder name for each place: buckets of one name behind two endpoints are two places."""
     identity = f"{place.url} {getattr(place, 'endpoint_url', None) or ''}"
     readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in place.url.partition("://")[2])[:60]
     return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
-
-
-def build_storage(project_root: Path, environment: Mapping[str, str] = os.environ) -> StorageResource:
-    """The storage that the environment names (see the module); ConfigError names the variable that is missing."""
-    kind = environment.get("DATAPREP_STORAGE") or "local"
-    if kind not in KINDS:
-        raise ConfigError(f"DATAPREP_STORAGE: {kind!r}: one of {list(KINDS)}")
-    root = environment.get("DATAPREP_ROOT") or ""
-    common: dict[str, Any] = {
-        "cache": str(_in_project(project_root, environment.get("DATAPREP_CACHE") or DEFAULT_CACHE)),
-        "cache_bytes": _bytes(environment, "DATAPREP_CACHE_BYTES"),
-    }
-    if kind == "local":
-        return StorageResource(root=str(_in_project(project_root, root or DEFAULT_ROOT)), **common)
-    if kind == "gcs":
-        return _gcs(environment, root, common)
-    return _s3(environment, kind, root, common)
-
-
-def _gcs(environment: Mapping[str, str], root: str, common: Mapping[str, Any]) -> StorageResource:
-    try:
-        from dagster_gcp.gcs import GCSResource
-
-        from resources.gcs import GcsStorageResource
-    except ImportError as error:
-        raise ConfigError("DATAPREP_STORAGE: gcs needs the extra `gcs`: pip install 'dataprep-assets[gcs]'") from error
-    return GcsStorageResource(
-        gcs=GCSResource(project=environment.get("GOOGLE_CLOUD_PROJECT") or None),
-        bucket=_required(environment, "gcs", "DATAPREP_BUCKET"),
-        prefix=root.strip("/"),
-        **common,
-    )
-
-
-def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[str, Any]) -> StorageResource:
-    try:
-        from dagster_aws.s3 import S3Resource
-
-        from resources.r2 import R2StorageResource
-    except ImportError as error:
-        raise ConfigError(
-            f"DATAPREP_STORAGE: {kind} needs the extra `r2`: pip install 'dataprep-assets[r2]'"
-        ) from error
-    bucket = _required(environment, kind, "DATAPREP_BUCKET", "R2_DATASET_BUCKET_NAME")
-    if kind == "r2":
-        _required(environment, kind, "DATAPREP_ENDPOINT_URL", "R2_DATASET_ACCOUNT_ID")
-    names = s3_credentials(environment)
-    if names is None and kind == "r2" and not any(environment.get(name) for name in (AWS_PAIR[0], "AWS_PROFILE")):
-        raise ConfigError(
-            f"{WRITE_PAIR[0]}: not set; DATAPREP_STORAGE={kind} needs {WRITE_PAIR[0]} and {WRITE_PAIR[1]} (or "
-            f"{AWS_PAIR[0]} and {AWS_PAIR[1]}, or AWS_PROFILE)"
-        )
-    keys: dict[str, Any] = {}
-    if names is not None:
-        keys = {
-            "aws_access_key_id": dg.EnvVar(names.key_id),
-            "aws_secret_access_key": dg.EnvVar(names.secret),
-        }
-    return R2StorageResource(
-        s3=S3Resource(
-            endpoint_url=s3_endpoint(environment), profile_name=environment.get("AWS_PROFILE") or None, **keys
-        ),
-        bucket=bucket,
-        prefix=(root or environment.get("DATASET_BINS_PATH") or "").strip("/"),
-        key_names=[names.key_id, names.secret] if names else list(AWS_PAIR),
-        **common,
-    )
-
-
-def open_storage(project_root: Path) -> StorageResource:
-    """The storage of the environment, with its variables read: for use outside a run."""
-    return initialized(build_storage(project_root))
-
-
-def initialized(resource: StorageResource) -> StorageResource:
-    """The resource with its environment variables read."""
-    with resource.process_config_and_initialize_cm() as storage:  # nothing of it is torn down at the end
-        assert isinstance(storage, StorageResource)
-        return storage
-
-
-def _in_project(project_root: Path, path: str | Path) -> Path:
-    expanded = Path(path).expanduser()
-    return expanded if expanded.is_absolute() else project_root / expanded
-
-
-def _required(environment: Mapping[str, str], kind: str, *names: str) -> str:
-    for name in names:
-        if value := environment.get(name):
-            return value
-    others = f" (or {', '.join(names[1:])})" if len(names) > 1 else ""
-    raise ConfigError(f"{names[0]}: not set{others}; DATAPREP_STORAGE={kind} needs it")
-
-
-def _bytes(environment: Mapping[str, str], name: str) -> int | None:
-    text = environment.get(name)
-    if not text:
-        return None
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise ConfigError(f"{name}: {text!r} is no number of bytes; give digits alone, for example 200000000000")
-    return int(text)

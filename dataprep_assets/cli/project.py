@@ -9,7 +9,7 @@ import logging
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from dataprep_assets.errors import ConfigError
 
@@ -23,8 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["PROJECT_ROOT", "Commands", "component", "instance", "instance_home", "place", "storage"]
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
-Commands = argparse._SubParsersAction[Any]
-"""What a command adds its parser to; argparse has no public name for it."""
+
+
+class Commands(Protocol):
+    """What a command adds its parser to; argparse has no public name for it."""
+
+    def add_parser(self, name: str, *, help: str) -> argparse.ArgumentParser:
+        """The parser of a command."""
 
 
 def storage() -> "StorageResource":

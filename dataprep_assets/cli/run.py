@@ -51,7 +51,7 @@ def _run(name: str) -> int:
         if known and next(stale(specs, store), None) is None and not failed_checks(specs, instance, never_ran=True):
             sweep(specs, store)
             product = component.product(store)
-            print(f"{name}: all is up to date, nothing to do. {product}: {store.place(product)}")
+            print(f"{name}: all is up to date, nothing to do. {product}: {store.location(product)}")
             return 0
         print(f"{name}:")
         ok = materialize(datasets(), planned_runs(specs, store), instance)

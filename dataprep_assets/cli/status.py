@@ -28,7 +28,7 @@ def _status(name: str) -> int:
         behind += 1
         print(f"stale: {one}")
     for artifact in unplanned(component.specs, store):
-        print(f"in no plan any more: {artifact}: {store.place(artifact)}")
+        print(f"in no plan any more: {artifact}: {store.location(artifact)}")
     if not behind:
         print(f"{name}: all is up to date")
     return 1 if behind else 0

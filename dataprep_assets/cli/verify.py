@@ -39,7 +39,5 @@ def _verify(path: str | None, verification: "Verification") -> int:
         bad += bool(verdict.defects)
         for defect in verdict.defects:
             print(f"DAMAGED {verdict.name}: {defect}")
-    print(
-        f"{count} artifacts, {total:,} bytes: {'all match their receipts' if not bad else f'{bad} damaged'}"
-    )
+    print(f"{count} artifacts, {total:,} bytes: {'all match their receipts' if not bad else f'{bad} damaged'}")
     return 1 if bad or not count else 0

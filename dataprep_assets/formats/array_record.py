@@ -10,20 +10,19 @@ A truncated file opens without an error and has no records; only ``ok()`` tells.
 
 The package is in the extra ``tfds``; without it these functions raise ConfigError.
 
-Entry points: `write`, `records`, `count`, `validate`.
+Entry points: `write`, `records`, `count`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import ConfigError, FormatError
-from dataprep_assets.formats import example, flat_bins
-from dataprep_assets.formats.example import Column
+from dataprep_assets.formats import flat_bins
 from dataprep_assets.formats.tfrecord import ROWS_PER_SHARD, ShardCount
 
-__all__ = ["OPTIONS", "count", "records", "validate", "write"]
+__all__ = ["OPTIONS", "count", "records", "write"]
 
 OPTIONS = "group_size:1,zstd:3"
 """The writer's options. The level is the default, named because it decides the bytes."""
@@ -43,9 +42,10 @@ def _package() -> Any:
 
 
 def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) -> ShardCount:
-    """Write the payloads, in order, to the new file ``path``; what it then holds.
+    """Write ``payloads``, one record each and in order, to the new file ``path``; returns what the file holds.
 
-    The file is not synced and not moved: staging and commit are the caller's. FormatError when there are more than
+    A payload is a serialised ``tf.train.Example`` (`example.encode_rows`), but any bytes are taken. The file is not
+    synced and not moved: staging and commit are the caller's. FormatError when there are more than
     ``most`` payloads; FileExistsError when ``path`` exists; OSError when the package cannot write (a full disk);
     ConfigError when the package is not installed. After an error there is no file.
     """
@@ -97,7 +97,7 @@ def _opened(path: Path) -> Iterator[Any]:
     path.stat()
     reader = package.ArrayRecordReader(str(path), _READER_OPTIONS)
     if not reader.ok():
-        raise FormatError(f"{path}: not a whole ArrayRecord file; it was cut, or is something else{_cause(reader)}")
+        raise FormatError(f"{path}: incomplete, or not an ArrayRecord file{_cause(reader)}")
     try:
         yield reader
     except BaseException:
@@ -114,19 +114,3 @@ def _cause(reader: Any) -> str:
     except RuntimeError as error:
         return f" ({error})"
     return ""
-
-
-def validate(path: Path, columns: Sequence[Column]) -> ShardCount:
-    """Read every record and hold it against the columns (`example.check_row`); what the file holds.
-
-    FormatError, naming file and record, as in `records` and `example.check_row`.
-    """
-    found = payload_bytes = 0
-    for payload in records(path):
-        try:
-            example.check_row(payload, columns)
-        except FormatError as error:
-            raise FormatError(f"{path}: record {found}: {error}") from error
-        found += 1
-        payload_bytes += len(payload)
-    return ShardCount(records=found, payload_bytes=payload_bytes)

@@ -107,7 +107,7 @@ def _pair_defects(split: str, flat: list[str], seen: dict[str, str]) -> Iterator
     weights = [_number(text) for text in flat[::2]]
     for text, weight in zip(flat[::2], weights, strict=True):
         if weight is None or weight < 0:
-            yield f"{split}: {text!r} is no weight; weights are finite numbers, 0 or more"
+            yield f"{split}: {text!r} is not a weight; weights are finite numbers, 0 or more"
     if all(weight == 0 for weight in weights):
         yield f"{split}: every weight is 0"
     for prefix in flat[1::2]:

@@ -43,9 +43,11 @@ def _sidecar(tokens_path: Path, suffix: str) -> Path:
 
 
 def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: str, tokenizer: str | None) -> None:
-    """Write the two sidecars of ``<name>.ds``, a stream of ``tokens`` ids, as new files beside it.
+    """Write the two sidecars of the stream ``tokens_path``, called ``<name>.ds``, as new files beside it.
 
-    ``ends_path`` is its file of document ends, which is hard-linked where possible and copied otherwise. FormatError
+    The stream has ``tokens`` ids of ``dtype`` (``"uint16"`` or ``"uint32"``); ``ends_path`` is its file of document
+    ends, which is hard-linked where possible and copied otherwise. ``tokenizer`` is the name that datatrove shows,
+    None for one without a name. FormatError
     when the ends do not fit the stream, or the tokenizer's name would break the metadata; FileExistsError when a
     sidecar exists.
     """

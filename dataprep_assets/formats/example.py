@@ -13,8 +13,7 @@ and the bytes in use are then picked out of all words at once. Python touches co
 
 Messages name columns, counts and bytes, never a value: rows may be of patients.
 
-Entry points: `Column`, `encode_rows`, `decode_rows`; `check_row` and `unpack_rows`, the two halves of decoding, for the
-sibling format modules; `key_order`.
+Entry points: `Column`, `encode_rows`, `decode_rows`; `key_order`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
 
-__all__ = ["DTYPES", "Column", "check_row", "decode_rows", "encode_rows", "key_order", "unpack_rows"]
+__all__ = ["DTYPES", "Column", "decode_rows", "encode_rows", "key_order"]
 
 DTYPES: dict[str, np.dtype[Any]] = {"int32": np.dtype("<i4"), "int64": np.dtype("<i8")}
 """The dtypes of a column. On disk both are int64 varints; narrower or unsigned ones wrap silently in TFDS."""
@@ -174,18 +173,19 @@ def _spread_in_planes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], 
 def decode_rows(payloads: Sequence[bytes], columns: Sequence[Column]) -> dict[str, npt.NDArray[Any]]:
     """The columns of these payloads: name to array of the column's dtype, shape ``(rows, length)``.
 
-    FormatError, naming the row and the column, unless every payload holds exactly these columns (see `check_row`).
+    FormatError, naming the row and the column, for a payload that is not such an Example, a column that is missing or
+    not declared, a list of another kind, a number of values other than ``length``, a value beyond the dtype.
     """
     rows = []
     for row, payload in enumerate(payloads):
         try:
-            rows.append(check_row(payload, columns))
+            rows.append(_check_row(payload, columns))
         except FormatError as error:
             raise FormatError(f"row {row}: {error}") from error
-    return unpack_rows(rows, columns)
+    return _unpack_rows(rows, columns)
 
 
-def check_row(payload: bytes, columns: Sequence[Column]) -> list[memoryview]:
+def _check_row(payload: bytes, columns: Sequence[Column]) -> list[memoryview]:
     """Hold one payload against the columns; the packed varints of each, in the order of ``columns``.
 
     FormatError for a message that is not such an Example, a column missing or not declared, a list of another kind, a
@@ -244,7 +244,7 @@ def _int64_lists(payload: bytes) -> dict[str, tuple[int, int]]:
         except UnicodeDecodeError as error:
             raise FormatError(f"a column's name is not UTF-8 at byte {key + error.start} of the payload") from error
         if name in found:
-            raise FormatError(f"column {name!r} is there twice, again at byte {entry} of the payload")
+            raise FormatError(f"column {name!r} occurs twice, again at byte {entry} of the payload")
         feature, _ = _enter(payload, key_stop, at, _FEATURE, "a column's feature", fills=True)
         if feature < at and (kind := _KINDS.get(payload[feature])):
             raise FormatError(f"column {name!r} is a list of {kind}, expected integers")
@@ -270,12 +270,12 @@ def _enter(payload: bytes, at: int, limit: int, tag: int, what: str, *, fills: b
             break
     stop = start + length
     if byte >= 0x80 or stop > limit or (fills and stop != limit):
-        raise FormatError(f"{what} at byte {at} of the payload ends at byte {stop}, what it is part of at {limit}")
+        raise FormatError(f"{what} at byte {at} of the payload ends at byte {stop}, expected {limit}")
     return start, stop
 
 
-def unpack_rows(rows: Sequence[Sequence[memoryview]], columns: Sequence[Column]) -> dict[str, npt.NDArray[Any]]:
-    """The columns of rows that passed `check_row`: arrays of the column's dtype, shape ``(rows, length)``."""
+def _unpack_rows(rows: Sequence[Sequence[memoryview]], columns: Sequence[Column]) -> dict[str, npt.NDArray[Any]]:
+    """The columns of rows that passed `_check_row`: arrays of the column's dtype, shape ``(rows, length)``."""
     out = {column.name: np.empty((len(rows), column.length), DTYPES[column.dtype]) for column in columns}
     for at, column in enumerate(columns):
         step = _rows_in_block(column.length)

@@ -30,7 +30,7 @@ def token_dtype(dtype: str) -> np.dtype[Any]:
     try:
         return DTYPES[dtype]
     except KeyError:
-        raise FormatError(f"token dtype {dtype!r} is none of {', '.join(DTYPES)}; no byte order in it") from None
+        raise FormatError(f"unknown token dtype {dtype!r}: use {' or '.join(DTYPES)}, without a byte order") from None
 
 
 def dtype_for_vocab(vocab_size: int) -> str:
@@ -59,7 +59,7 @@ def open_tokens(path: Path, dtype: str) -> npt.NDArray[Any]:
 
 
 def validate(path: Path, dtype: str, tokens: int) -> None:
-    """FormatError unless the file holds exactly ``tokens`` ids of ``dtype``."""
+    """FormatError unless the file ``path`` holds exactly ``tokens`` ids of ``dtype``; its ids are not read."""
     found = _tokens_in(path, dtype)
     if found != tokens:
         itemsize = token_dtype(dtype).itemsize

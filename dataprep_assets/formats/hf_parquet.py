@@ -32,7 +32,9 @@ COLUMN = "input_ids"
 CARD = "README.md"
 ROWS_PER_FILE, TOKENS_PER_FILE = 1 << 20, 1 << 28
 """At most; 2**28 tokens are about 400 MB on disk, the size of file that the Hub recommends."""
+# 2**23 tokens are 32 MiB of int32: what a reader holds of one row group. 2**14 documents bound it where they are short.
 _ROW_GROUP, _ROW_GROUP_TOKENS = 1 << 14, 1 << 23
+# Offsets of an Arrow list are int32.
 _LONGEST = (1 << 31) - 1
 
 
@@ -67,20 +69,24 @@ def write_split(
     threads: int = 1,
     resume: bool = False,
 ) -> SplitWritten:
-    """Write a stream (ids, shape ``(tokens,)``; ends, uint64, shape ``(documents,)``) as the files of a split.
+    """Write a token stream as the files of one split, below ``directory/data``; returns what was written.
 
-    A split of no documents is one file of no rows; ``threads`` write as many files at once, and change no byte.
-    ``resume`` keeps the files that a call with the same arguments left when it was killed; every one that has its name
-    is whole. FormatError when the ends are not the stream's, for an id of 2**31 or more, and for a document of 2**31
+    ``tokens``: ids, integers, shape ``(tokens,)``. ``ends``: where each document ends in them, uint64, shape
+    ``(documents,)``. ``split`` is the first part of the files' names. A file ends after ``rows_per_file`` documents or
+    before a document would take it beyond ``tokens_per_file``, and holds at least one; a split of no documents is one
+    file of no rows. ``threads`` write as many files at once, and change no byte. ``resume`` keeps the files that a call
+    with the same arguments left when it was killed; every one that has its name is complete.
+
+    FormatError when the ends are not the stream's, for an id of 2**31 or more, and for a document of 2**31
     tokens or more; FileExistsError when a file exists and nothing is to be resumed.
     """
-    if (int(ends[-1]) if len(ends) else 0) != len(tokens):
-        raise FormatError(f"{split}: the last document does not end at token {len(tokens)}, where the stream does")
+    if (last := int(ends[-1]) if len(ends) else 0) != len(tokens):
+        raise FormatError(f"{split}: the last document ends at token {last}, the stream has {len(tokens)} tokens")
     (directory / "data").mkdir(parents=True, exist_ok=True)
     spans = list(_cut(ends, 0, len(ends), rows_per_file, tokens_per_file)) or [(0, 0)]
     names = [f"data/{split}-{number:05d}-of-{len(spans):05d}.parquet" for number in range(len(spans))]
     with ThreadPoolExecutor(threads) as pool:
-        written = list(pool.map(partial(_have_file, directory, split, tokens, ends, resume), names, spans))
+        written = list(pool.map(partial(_ensure_file, directory, split, tokens, ends, resume), names, spans))
     size = sum(each for each, _ in written)
     return SplitWritten(rows=len(ends), bytes=size, digests={n: d for n, (_, d) in zip(names, written, strict=True)})
 
@@ -100,7 +106,7 @@ def _begin(ends: npt.NDArray[np.uint64], document: int) -> int:
     return int(ends[document - 1]) if document else 0
 
 
-def _have_file(
+def _ensure_file(
     directory: Path,
     split: str,
     tokens: npt.NDArray[Any],
@@ -139,7 +145,11 @@ def _write_file(
 
 
 def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten], text: str = "") -> None:
-    """Write ``README.md`` for these splits, in their order; `text` ends it. One that is there is replaced."""
+    """Write the dataset card ``README.md`` into ``directory``; one that exists is replaced.
+
+    ``name`` is its heading, ``splits`` maps each split, in the order of the card, to what `write_split` returned, and
+    ``text`` is its last paragraph.
+    """
     card = {
         "configs": [
             {

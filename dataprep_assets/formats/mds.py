@@ -36,7 +36,7 @@ INDEX = "index.json"
 COLUMN = "tokens"
 HASH = "sha256"
 SHARD_BYTES = 1 << 26
-"""MDSWriter's own default size limit."""
+"""MDSWriter's own default size limit, so that its files and ours are the same."""
 _IDS = np.dtype("<i4")
 
 
@@ -72,10 +72,11 @@ def write_mds(
     threads: int = 1,
     resume: bool = False,
 ) -> MdsWritten:
-    """Write a stream (ids, shape ``(tokens,)``, unsigned) into the folder ``directory`` as samples of ``length``.
+    """Write a token stream into the folder ``directory`` as samples; returns what was written.
 
-    ``shard_bytes`` limits a shard's size; ``threads`` write as many shards at once, and change no byte. ``resume``
-    keeps the shards that a call with the same arguments left when it was killed; every one that has its name is whole.
+    ``tokens``: ids, unsigned, shape ``(tokens,)``, below 2**31. ``length``: tokens of a sample. ``shard_bytes`` limits
+    a shard's size on disk; ``threads`` write as many shards at once, and change no byte. ``resume`` keeps the shards
+    that a call with the same arguments left when it was killed; every one that has its name is complete.
     FormatError for a length or limit that cannot be, and for an id of 2**31 or more; FileExistsError when the folder
     exists and nothing is to be resumed.
     """
@@ -89,9 +90,11 @@ def write_mds(
     directory.mkdir(parents=True, exist_ok=resume)
     samples, per_shard = len(tokens) // length, (shard_bytes - header) // each
     starts = range(0, samples, per_shard)
-    have = partial(_have_shard, directory, tokens, samples=samples, per_shard=per_shard, length=length, config=config)
+    ensure = partial(
+        _ensure_shard, directory, tokens, samples=samples, per_shard=per_shard, length=length, config=config
+    )
     with ThreadPoolExecutor(threads) as pool:
-        shards = list(pool.map(have, range(len(starts)), starts))
+        shards = list(pool.map(ensure, range(len(starts)), starts))
     with create_durably(directory / INDEX) as file:  # last: without it there is no dataset
         file.write(json.dumps({"version": 2, "shards": shards}, sort_keys=True).encode())
     return MdsWritten(
@@ -102,7 +105,7 @@ def write_mds(
     )
 
 
-def _have_shard(
+def _ensure_shard(
     directory: Path,
     tokens: npt.NDArray[Any],
     number: int,
@@ -149,7 +152,7 @@ def validate(directory: Path) -> int:
     shards = _index(directory)
     listed = {shard["raw_data"]["basename"] for shard in shards}
     if odd := sorted({path.name for path in directory.glob("*.mds")} ^ listed):
-        raise FormatError(f"{directory}: {odd[0]}: listed and not there, or there and not listed")
+        raise FormatError(f"{directory}: {odd[0]}: listed but missing, or present but not listed")
     return sum(_check_shard(directory, shard) for shard in shards)
 
 

@@ -41,6 +41,7 @@ _VERSION = 1
 _HEADER = struct.Struct("<9sQBQQ")
 _LENGTH = np.dtype("<i4")
 _OFFSET = np.dtype("<i8")
+# Sequence lengths are int32 in the index.
 _LONGEST = 2**31 - 1
 
 

@@ -94,7 +94,7 @@ def _check_builtin(value: Any, key: str) -> None:
             " and dict load without other packages, so convert it"
         )
     elif kind is float and not math.isfinite(value):
-        raise FormatError(f"meta key {key!r} is {value}, which JSON cannot say")
+        raise FormatError(f"meta key {key!r} is {value}, which JSON cannot represent")
 
 
 def _check_fields(meta: Mapping[str, Any], where: str) -> None:
@@ -102,7 +102,7 @@ def _check_fields(meta: Mapping[str, Any], where: str) -> None:
         raise FormatError(f"{where}: no 'dtype'; loaders then guess it from the vocabulary, or read uint16")
     dtype, vocab_size, eos = meta["dtype"], meta.get("vocab_size"), meta.get("eos_token_id")
     if not isinstance(dtype, str):
-        raise FormatError(f"{where}: dtype {dtype!r} is no string")
+        raise FormatError(f"{where}: dtype {dtype!r} is not a string")
     itemsize = flat_bins.token_dtype(dtype).itemsize
     if isinstance(vocab_size, int) and vocab_size > 1 << (8 * itemsize):
         raise FormatError(f"{where}: {dtype} cannot hold the {vocab_size} ids of vocab_size; ids would wrap")

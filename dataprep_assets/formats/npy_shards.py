@@ -157,7 +157,11 @@ def read_header(path: Path) -> NpyHeader:
 
 
 def validate(path: Path, *, dtype: str, tokens: int, sequence_length: int) -> None:
-    """FormatError unless the file is a shard of exactly this dtype and length, of whole sequences."""
+    """FormatError unless the file ``path`` is a shard of exactly ``tokens`` ids of ``dtype``, in whole sequences.
+
+    ``dtype`` is ``"uint16"`` or ``"uint32"``, ``sequence_length`` the tokens of a sequence. Only the header and the
+    size are read, not the ids.
+    """
     found = read_header(path)
     if found.dtype != dtype:
         raise FormatError(f"{path}: {found.dtype} ids in a release of {dtype}. Fetch or build it again")

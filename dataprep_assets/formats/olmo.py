@@ -40,10 +40,12 @@ class TokenFile(NamedTuple):
 def build_index(
     files: Sequence[TokenFile | tuple[str, str, int]], sequence_length: int, dtype: str, tokenizer: str
 ) -> dict[str, Any]:
-    """The index of ``(path, label, tokens)`` files in the order given, as MaxText's JSON object.
+    """The index of ``files`` in the order given, as MaxText's JSON object.
 
-    ``dtype`` is ``"uint16"`` or ``"uint32"``. FormatError for no files, a sequence length below 1, a negative count, or
-    a path that is empty or holds a NUL (two lists of files could then have one fingerprint).
+    A file is ``(path, label, tokens)``, see `TokenFile`. ``sequence_length``: tokens of an instance. ``dtype`` of the
+    files is ``"uint16"`` or ``"uint32"``; ``tokenizer`` is its name, which is part of the fingerprint. FormatError for
+    no files, a sequence length below 1, a negative count, or a path that is empty or holds a NUL (two lists of files
+    could then have one fingerprint).
     """
     flat_bins.token_dtype(dtype)
     if sequence_length < 1:
@@ -54,7 +56,7 @@ def build_index(
     offset = 0
     for path, label, tokens in files:
         if not path or "\x00" in path or tokens < 0:
-            raise FormatError(f"file {len(entries)} of the index: path {path!r} with {tokens} tokens cannot be")
+            raise FormatError(f"file {len(entries)} of the index: invalid path {path!r} or number of tokens {tokens}")
         instances = tokens // sequence_length
         entries.append(
             {"path": path, "label": label, "n_tokens": tokens, "n_instances": instances, "instance_offset": offset}
@@ -86,7 +88,7 @@ def write_index(path: Path, index: Mapping[str, Any]) -> None:
 
 
 def validate(path: Path, root: Path, *, sequence_length: int | None = None) -> None:
-    """FormatError unless the index is what `build_index` gives for its files, and these have the sizes it says.
+    """FormatError unless the index in the file ``path`` is what `build_index` gives, and its files have its sizes.
 
     Paths of the index are taken relative to ``root`` (an absolute path stands for itself). ``sequence_length``, when
     given, is what the trainer will use.

@@ -26,6 +26,7 @@ __all__ = ["COLUMNS", "PackedFile", "PackedRows", "open_packed", "row_defects", 
 
 COLUMNS = ("input_ids", "loss_mask", "seq_start_id")
 LARGEST_ID = 2**31 - 1
+"""The column `input_ids` is int32; so are the offsets of a Parquet list, which limits a row group's tokens too."""
 
 
 def schema() -> "pa.Schema":
@@ -83,11 +84,13 @@ def write_bins(
     row_group_bins: int = 1000,
     compression: str = "zstd",
 ) -> None:
-    """Write bins as rows. Bin `b` holds the sequences `items[offsets[b]:offsets[b + 1]]`, in that order.
+    """Write bins as the rows of the new Parquet file `path`, a row a bin.
 
-    Sequence `i` is `tokens[ends[i]:ends[i + 1]]` with the same slice of `mask`; `ends` has a leading 0. Sequences are
-    copied whole, and a row group is in memory at a time. Pages have checksums, which a reader may verify and ours does.
-    The same arrays give the same bytes.
+    Bin `b` holds the sequences `items[offsets[b]:offsets[b + 1]]`, in that order; `offsets` has shape `(bins + 1,)` and
+    a leading 0. Sequence `i` is `tokens[ends[i]:ends[i + 1]]` with the same slice of `mask` (aligned to labels);
+    `ends` has shape `(sequences + 1,)` and a leading 0. `row_group_bins` rows are a row group, which is what is in
+    memory at a time; `compression` is a codec of Parquet. Pages have checksums, which a reader may verify and ours
+    does. The same arrays give the same bytes. FormatError when a row group has more than 2**31 - 1 tokens.
     """
     import pyarrow.parquet as pq
 
@@ -151,7 +154,7 @@ class PackedFile:
 
 
 def open_packed(path: Path) -> PackedFile:
-    """Open a packed file; FormatError when it is no Parquet file, or has not exactly the schema."""
+    """Open a packed file; FormatError when it is not a Parquet file, or has another schema."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -161,7 +164,7 @@ def open_packed(path: Path) -> PackedFile:
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{path}: no Parquet file: {error}. Rebuild it") from error
+        raise FormatError(f"{path}: not a Parquet file: {error}. Rebuild it") from error
     if not held.equals(schema()):
         raise FormatError(f"{path}: columns are {_spelled(held)}, the trainer needs {_spelled(schema())}. Rebuild it")
     sizes = tuple(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))

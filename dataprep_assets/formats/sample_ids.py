@@ -5,8 +5,8 @@ uint64 (tplr-ai/templar, `scripts/dataset_prep/02_consolidate_shards.py`, `token
 dtype of the shard: uint16 ids are widened first. A file of ids is headerless; one that `np.save` wrote is refused,
 because every id in it would be read 16 places too late.
 
-Where llvmlite is installed (the extra `fast`), many samples are hashed eight at a time by `blake2b_lanes`; the ids are
-the same.
+hashlib hashes samples on several threads: with two free cores nearly twice as fast as a loop over samples of 2,048
+tokens.
 
 Entry points: `sample_id`, `sample_ids`, `write`, `open_sample_ids`, `differing`.
 """
@@ -22,20 +22,19 @@ import numpy as np
 import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats.blake2b_lanes import DIGEST_BYTES, LANES, hash_one_by_one, lane_hasher
 from dataprep_assets.formats.flat_bins import create
 
 __all__ = ["ID_BYTES", "differing", "open_sample_ids", "sample_id", "sample_ids", "write"]
 
-ID_BYTES = DIGEST_BYTES
+ID_BYTES = 8
+"""Bytes of an id: the digest length that templar's script passes to BLAKE2b."""
 _DTYPE = np.dtype("<u8")
 _WIDE = np.dtype("<u4")
-# CPython's blake2b gives up its lock for more bytes than this; shorter samples gain nothing from threads.
+# hashlib releases the interpreter's lock for buffers of more than 2,047 bytes (CPython, `Modules/hashlib.h`,
+# HASHLIB_GIL_MINSIZE): samples of 512 tokens or more are hashed in parallel, shorter ones gain nothing from threads.
 _UNLOCKED_BYTES = 2047
 # Bytes of samples that a thread takes at once: the widened copy of uint16 ids stays in the processor's cache.
 _BLOCK_BYTES = 1 << 20
-# Compiling takes a fraction of a second, in which hashlib hashes more than this.
-_WORTH_COMPILING_BYTES = 8 << 20
 
 
 def sample_id(tokens: npt.NDArray[Any]) -> int:
@@ -46,24 +45,25 @@ def sample_id(tokens: npt.NDArray[Any]) -> int:
 def sample_ids(tokens: npt.NDArray[Any], sequence_length: int, *, threads: int | None = None) -> npt.NDArray[np.uint64]:
     """The ids of all samples of consecutive tokens: shape `(tokens / sequence_length,)`, uint64.
 
-    `tokens` is a one-dimensional array of `<u2` or `<u4`, which may be memory-mapped. `threads` is one a core unless
-    given; the result does not depend on it. FormatError when the tokens are not whole sequences.
+    `tokens` is a one-dimensional array of `<u2` or `<u4`, which may be memory-mapped; a sample has `sequence_length` of
+    them. `threads` is one a core unless given; the result does not depend on it. FormatError when the tokens are not
+    whole sequences.
     """
     if sequence_length < 1 or tokens.ndim != 1 or len(tokens) % sequence_length:
         raise FormatError(f"{tokens.shape} tokens are not whole sequences of {sequence_length}")
     samples, width = len(tokens) // sequence_length, sequence_length * _WIDE.itemsize
     ids = np.empty(samples, dtype=_DTYPE)
-    hasher = lane_hasher() if samples >= LANES and samples * width >= _WORTH_COMPILING_BYTES else None
-    step = max(1, _BLOCK_BYTES // (width * LANES)) * LANES
+    step = max(1, _BLOCK_BYTES // width)
 
     def hash_block(first: int) -> None:
         stop = min(first + step, samples)
-        rows = _wide(tokens[first * sequence_length : stop * sequence_length]).view(np.uint8).reshape(-1, width)
-        ids[first:stop] = (hasher or hash_one_by_one)(rows)
+        block = _wide(tokens[first * sequence_length : stop * sequence_length]).data.cast("B")
+        digests = [blake2b(block[at : at + width], digest_size=ID_BYTES).digest() for at in range(0, len(block), width)]
+        ids[first:stop] = np.frombuffer(b"".join(digests), dtype=_DTYPE)
 
     firsts = range(0, samples, step)
     workers = min(len(firsts), threads or len(os.sched_getaffinity(0)))
-    if workers > 1 and (hasher is not None or width > _UNLOCKED_BYTES):
+    if workers > 1 and width > _UNLOCKED_BYTES:
         with ThreadPoolExecutor(workers, thread_name_prefix="sample-ids") as pool:
             for _ in pool.map(hash_block, firsts):
                 pass
@@ -117,10 +117,11 @@ def differing(
     sample: int | None = None,
     threads: int | None = None,
 ) -> list[int]:
-    """Numbers of the samples whose ids are not those of their tokens.
+    """Numbers of the samples whose entry in `ids` is not the id of their tokens, ascending.
 
-    With `sample`, only that many are looked at, evenly spread, the first and the last among them. `threads` as in
-    `sample_ids`.
+    `tokens` and `sequence_length` are those of `sample_ids`; `ids` is uint64, shape `(samples,)`. With `sample`, only
+    that many samples are compared, evenly spread, the first and the last among them. `threads` as in `sample_ids`.
+    FormatError when there are more or fewer ids than samples.
     """
     samples = len(tokens) // sequence_length
     if len(ids) != samples:

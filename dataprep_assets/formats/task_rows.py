@@ -173,7 +173,7 @@ def _parse(text: str, repeated: list[str]) -> Any:
         return made
 
     def constant(name: str) -> NoReturn:
-        raise _NotJsonError(f"{name} is no JSON value")
+        raise _NotJsonError(f"{name} is not a JSON value")
 
     return json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
 

@@ -6,24 +6,22 @@ A directory ``<root>/<name>/<x.y.z>/`` of shards and two JSON files is a dataset
 for the same facts.
 
 TFDS trusts the metadata: it ignores stray shards, takes wrong lengths of single shards with a right sum (slices are
-then wrong rows), drops columns that are not declared, and wraps ids in a narrow dtype. `validate` trusts nothing: every
-shard is counted, every record can be held against the columns.
+then wrong rows), drops columns that are not declared, and wraps ids in a narrow dtype. So the proofs on a directory
+count every shard and compare every column.
 
-Entry points: `DatasetInfo`, `Split`, `shard_name`, `directory`; `write_metadata`, `read_metadata`; `validate`.
+Entry points: `DatasetInfo`, `Split`, `shard_name`; `write_metadata`, `read_metadata`.
 """
 
 import json
-import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats import array_record, example, flat_bins, tfrecord
+from dataprep_assets.formats import flat_bins
 from dataprep_assets.formats.example import Column
 
 __all__ = [
@@ -32,10 +30,8 @@ __all__ = [
     "FILE_FORMATS",
     "DatasetInfo",
     "Split",
-    "directory",
     "read_metadata",
     "shard_name",
-    "validate",
     "write_metadata",
 ]
 
@@ -45,12 +41,12 @@ FILE_FORMATS = ("tfrecord", "array_record")
 """``tfrecord`` is for ``as_dataset``, ``array_record`` for ``as_data_source``; each reader has only the one."""
 
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+# TFDS pads both numbers of a shard's name to five digits (tensorflow-datasets, `core/naming.py`).
 _DIGITS = 5
 # TFDS turns CamelCase into snake_case before it looks a name up, so only snake_case is found again.
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _NUMBER = r"(0|[1-9][0-9]*)"
 _VERSION = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}")
-_SHARD = re.compile(r"-[0-9]+-of-(?P<total>[0-9]+)$")
 _DECIMAL = re.compile(r"-?[0-9]+")
 _FEATURES_DICT = "tensorflow_datasets.core.features.features_dict.FeaturesDict"
 _TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
@@ -109,7 +105,7 @@ class DatasetInfo:
         if not _VERSION.fullmatch(self.version):
             raise FormatError(f"version {self.version!r}: TFDS needs x.y.z without leading zeros, as 1.0.0")
         if self.file_format not in FILE_FORMATS:
-            raise FormatError(f"file format {self.file_format!r} is none of {', '.join(FILE_FORMATS)}")
+            raise FormatError(f"unknown file format {self.file_format!r}: use {' or '.join(FILE_FORMATS)}")
         for kind, names in (("splits", [s.name for s in self.splits]), ("columns", [c.name for c in self.columns])):
             if not names or len(set(names)) != len(names):
                 raise FormatError(
@@ -129,16 +125,16 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def shard_name(dataset: str, split: str, index: int, total: int, file_format: str = "tfrecord") -> str:
-    """The file name of shard ``index`` (from 0) of ``total``, both of five digits or more; FormatError if none."""
+    """The name of a shard's file, as TFDS makes it: ``<dataset>-<split>.<file_format>-<index>-of-<total>``.
+
+    ``dataset`` and ``split`` are their names, ``index`` counts from 0; both numbers have five digits, or as many as
+    ``total`` has. ``file_format`` is one of `FILE_FORMATS`. FormatError for an index below 0 or not below ``total``.
+    (tensorflow-datasets, ``core/naming.py``.)
+    """
     if not 0 <= index < total:
-        raise FormatError(f"{dataset}-{split}: shard {index} of {total} cannot be; the first is 0")
+        raise FormatError(f"{dataset}-{split}: invalid shard index {index} of {total} shards; the first is 0")
     digits = max(_DIGITS, len(str(total)))
     return f"{dataset}-{split}.{file_format}-{index:0{digits}d}-of-{total:0{digits}d}"
-
-
-def directory(root: Path, info: DatasetInfo) -> Path:
-    """Where ``tfds.builder("<name>:<version>", data_dir=root)`` looks; ``builder_from_directory`` reads any place."""
-    return root / info.name / info.version
 
 
 def write_metadata(where: Path, info: DatasetInfo) -> None:
@@ -250,7 +246,7 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         return _object(json.loads(path.read_bytes(), object_pairs_hook=_unique), "the file")
     except FileNotFoundError:
-        raise FormatError("not there; write_metadata writes it, when all shards are") from None
+        raise FormatError("missing; write_metadata writes it after the last shard") from None
     except ValueError as error:
         raise FormatError(f"not JSON ({error})") from error
 
@@ -258,7 +254,7 @@ def _load(path: Path) -> dict[str, Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise FormatError(f"a field is there twice among {sorted(fields)}")
+        raise FormatError(f"a field occurs twice among {sorted(fields)}")
     return fields
 
 
@@ -293,72 +289,3 @@ def _integer(value: object, what: str) -> int:
 
 def _kind(value: object) -> str:
     return "missing" if value is None else f"{type(value).__name__} {value!r:.60}"
-
-
-def validate(where: Path, *, records: Literal["all", "first"] = "all", besides: Collection[str] = ()) -> DatasetInfo:
-    """Hold a directory's shards against its metadata; what the metadata say.
-
-    The directory must hold the two JSON files, every shard 0 to N - 1 of every split, and nothing else; files named in
-    ``besides`` may be there too. Each shard must have the records that its entry of ``shardLengths`` says, each split
-    the payload bytes of ``numBytes``. ``records="all"`` verifies every checksum and holds every record against the
-    columns; ``"first"`` does so for the first record of each shard and counts the others, which leaves ``numBytes`` of
-    ArrayRecord files unchecked.
-
-    FormatError, naming the file and, where there is one, the record; ConfigError for ArrayRecord without the package.
-    """
-    info = read_metadata(where)
-    _check_names(where, info, besides)
-    for split in info.splits:
-        payload_bytes: int | None = 0
-        for name, length in zip(info.shard_names(split), split.shard_lengths, strict=True):
-            count, size = _count(where / name, info, records)
-            if count != length:
-                raise FormatError(f"{where / name}: {count} records, {DATASET_INFO} says {length}")
-            payload_bytes = None if size is None or payload_bytes is None else payload_bytes + size
-        if payload_bytes not in (None, split.num_bytes):
-            raise FormatError(
-                f"{where / DATASET_INFO}: split {split.name!r}: numBytes {split.num_bytes}, counted {payload_bytes}"
-            )
-    return info
-
-
-def _count(path: Path, info: DatasetInfo, records: Literal["all", "first"]) -> tuple[int, int | None]:
-    """Records of a shard, and the bytes of their payloads: None where it takes reading them all to know."""
-    if records == "all":
-        found = (tfrecord if info.file_format == "tfrecord" else array_record).validate(path, info.columns)
-        return found.records, found.payload_bytes
-    if info.file_format == "tfrecord":
-        payloads: Iterator[bytes] = (record.payload for record in tfrecord.records(path))
-        found = tfrecord.count(path)
-        counted: tuple[int, int | None] = found.records, found.payload_bytes
-    else:
-        payloads = array_record.records(path)
-        counted = array_record.count(path), None
-    for payload in islice(payloads, 1):
-        with _naming(f"{path}: record 0"):
-            example.check_row(payload, info.columns)
-    return counted
-
-
-def _check_names(where: Path, info: DatasetInfo, besides: Collection[str]) -> None:
-    expected = {name for split in info.splits for name in info.shard_names(split)}
-    with os.scandir(where) as entries:
-        present = {entry.name: entry.is_file() for entry in entries}
-    strays = present.keys() - expected - {DATASET_INFO, FEATURES, *besides}
-    if missing := sorted(expected - present.keys()):
-        raise FormatError(
-            f"{where}: {len(missing)} of {len(expected)} shards are not there, first {missing[0]}{_totals(strays)}"
-        )
-    if strays:
-        raise FormatError(
-            f"{where}: {len(strays)} entries are not of this dataset, first {min(strays)}{_totals(strays)}; TFDS would"
-            " ignore them"
-        )
-    if odd := sorted(name for name, is_file in present.items() if not is_file):
-        raise FormatError(f"{where}: {odd[0]} is not a file")
-
-
-def _totals(strays: Iterable[str]) -> str:
-    """A remark on shards of another run among the strays."""
-    totals = {int(found["total"]) for name in strays if (found := _SHARD.search(name))}
-    return f"; there are shards of other totals, {sorted(totals)}" if totals else ""

@@ -5,54 +5,52 @@ uint64 length, uint32 masked CRC of these eight bytes, payload, uint32 masked CR
 mask is ``((crc >> 15 | crc << 17) + 0xA282EAD8) mod 2**32``. Compression is never detected: a gzip file is just
 corrupt.
 
-A file cut between two records is a whole file of fewer: no reader can tell. TensorFlow also takes one for whole that is
-cut within a record's first twelve bytes; here that is an error. For the rest there is metadata: `tfds.validate` holds
-every shard against its count.
+A file cut between two records is a valid file of fewer: no reader can tell. TensorFlow also accepts one that is
+cut within a record's first twelve bytes; here that is an error. For the rest there is metadata: the proofs of a TFDS
+directory hold every shard against its count.
 
 Shards of a cohort have at most `ROWS_PER_SHARD` rows and names of their own (MaxText, ``MaxText/hope_alpha/
 convert_jsonl_to_tfrecord.py``, ``jsonl_to_tfrecord_one_file_split``): ``<YYYY>-<MM>_<sss>-of-<nnn>.tfrecords``, from 1.
 Only the last is shorter. What `write` is given decides the bytes, and nothing else.
 
-Entry points: `shard_slices`, `shard_name`, `write`; `records`, `read_batches`; `count`, `validate`.
+Entry points: `shard_name`, `write`, `records`, `count`.
 """
 
 import os
 import re
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import google_crc32c
-import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats import example, flat_bins
-from dataprep_assets.formats.example import Column
+from dataprep_assets.formats import flat_bins
 
 __all__ = [
     "ROWS_PER_SHARD",
     "Record",
     "ShardCount",
     "count",
-    "read_batches",
     "records",
     "shard_name",
-    "shard_slices",
-    "validate",
     "write",
 ]
 
 ROWS_PER_SHARD = 256
-"""Rows that a cohort's shard holds at most."""
+"""Rows that a cohort's shard holds at most: the number that MaxText's script writes."""
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _HEADER = struct.Struct("<8sI")
+# Bytes around each payload: its length and the length's checksum before it, its own checksum behind it.
 _FRAMING = _HEADER.size + _CRC.size
+# The first two bytes of every gzip file (RFC 1952).
 _GZIP = b"\x1f\x8b"
 _COHORT = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
+# As the script pads them.
 _DIGITS = 3
 
 
@@ -72,28 +70,25 @@ class Record(NamedTuple):
     payload: bytes
 
 
-def shard_slices(rows: int) -> list[slice]:
-    """The rows of each shard of a cohort: all of `ROWS_PER_SHARD` but the last. No shard for no rows."""
-    return [slice(start, min(start + ROWS_PER_SHARD, rows)) for start in range(0, rows, ROWS_PER_SHARD)]
-
-
 def shard_name(cohort: str, index: int, total: int) -> str:
-    """The file name of shard ``index`` (from 0; the name counts from 1) of ``total``, of the cohort ``YYYY-MM``.
+    """The file name of shard ``index`` (from 0; the name counts from 1) of ``total`` shards.
 
-    Three digits, or as many as ``total`` has, so that names sort in order. FormatError for anything that cannot be.
+    ``cohort`` is its month, ``YYYY-MM``. Numbers have three digits, or as many as ``total`` has, so that names sort in
+    order. FormatError for a cohort that is no month, and for an index below 0 or not below ``total``.
     """
     if not _COHORT.fullmatch(cohort):
         raise FormatError(f"cohort {cohort!r} is not a year and a month, YYYY-MM")
     if not 0 <= index < total:
-        raise FormatError(f"cohort {cohort}: shard {index} of {total} cannot be; the first is 0")
+        raise FormatError(f"cohort {cohort}: invalid shard index {index} of {total} shards; the first is 0")
     digits = max(_DIGITS, len(str(total)))
     return f"{cohort}_{index + 1:0{digits}d}-of-{total:0{digits}d}.tfrecords"
 
 
 def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) -> ShardCount:
-    """Write the payloads, in order, to the new file ``path``; what it then holds.
+    """Write ``payloads``, one record each and in order, to the new file ``path``; returns what the file holds.
 
-    The file is not synced and not moved: staging and commit are the caller's. FormatError when there are more than
+    A payload is a serialised ``tf.train.Example`` (`example.encode_rows`), but any bytes are taken. The file is not
+    synced and not moved: staging and commit are the caller's. FormatError when there are more than
     ``most`` payloads; FileExistsError when ``path`` exists. After an error there is no file.
     """
     written = payload_bytes = 0
@@ -170,40 +165,3 @@ def _frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]:
         yield number, offset, length
         number += 1
         offset += _FRAMING + length
-
-
-def validate(path: Path, columns: Sequence[Column]) -> ShardCount:
-    """Verify every record and hold it against the columns (`example.check_row`); what the file holds.
-
-    FormatError, naming file, record and byte, as in `records` and `example.check_row`.
-    """
-    found = payload_bytes = 0
-    for record in records(path):
-        _checked(path, record, columns)
-        found += 1
-        payload_bytes += len(record.payload)
-    return ShardCount(records=found, payload_bytes=payload_bytes)
-
-
-def read_batches(
-    path: Path, columns: Sequence[Column], *, rows: int = ROWS_PER_SHARD
-) -> Iterator[dict[str, npt.NDArray[Any]]]:
-    """Yield the columns of up to ``rows`` rows at a time: name to array of shape ``(rows, length)``.
-
-    Verifies as `validate` does, and raises as it does.
-    """
-    batch: list[list[memoryview]] = []
-    for record in records(path):
-        batch.append(_checked(path, record, columns))
-        if len(batch) == rows:
-            yield example.unpack_rows(batch, columns)
-            batch = []
-    if batch:
-        yield example.unpack_rows(batch, columns)
-
-
-def _checked(path: Path, record: Record, columns: Sequence[Column]) -> list[memoryview]:
-    try:
-        return example.check_row(record.payload, columns)
-    except FormatError as error:
-        raise FormatError(f"{path}: record {record.number} at byte {record.offset}: {error}") from error

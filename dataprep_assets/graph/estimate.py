@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.planning.cost import Cost, Machine, Products, Rates, Work, cost
+from dataprep_assets.planning.cost import Cost, Machine, Products, Rates, SplitSizes, cost
 
 __all__ = ["Estimate", "estimated"]
 
@@ -19,7 +19,7 @@ class Estimate:
 
 
 def estimated(
-    works: Sequence[Work],
+    sizes: Sequence[SplitSizes],
     machine: Machine,
     store: ArtifactStore,
     *,
@@ -30,7 +30,7 @@ def estimated(
     """The cost of making these shards and what follows from them.
 
     Args:
-        works: Files and shards, by split.
+        sizes: Files and shards, by split.
         machine: Who does it.
         store: Where finished shards are looked for.
         artifacts: Those whose receipts say how fast they were made.
@@ -45,4 +45,4 @@ def estimated(
         sum(receipt.measured.get("cpu_seconds", 0.0) for receipt in receipts),
         bytes_per_token=bytes_per_token,
     )
-    return Estimate(cost=cost(works, machine, rates, products), measured=len(ledgers))
+    return Estimate(cost=cost(sizes, machine, rates, products), measured=len(ledgers))

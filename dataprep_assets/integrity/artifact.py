@@ -1,6 +1,6 @@
 """Where an artifact lives: `<root>/<dataset>/<artifact>[/<partition>]`.
 
-The name of an artifact here is the name of its asset in the graph and of its module in `assets/`, so that a person
+The name of an artifact here is the name of its asset in the graph and of its module in `pipelines/`, so that a person
 who sees one finds the others.
 """
 

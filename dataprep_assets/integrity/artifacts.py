@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifact import Artifact
@@ -38,6 +39,19 @@ class Joined:
     parts: tuple[Part, ...]
 
 
+class Ranges(Protocol):
+    """Ranged reads of a file that is elsewhere."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        ...
+
+    def read(self, start: int, stop: int) -> bytes:
+        """The bytes `[start, stop)`, which must lie inside the file."""
+        ...
+
+
 @dataclass(frozen=True)
 class ArtifactStore(ABC):
     """See the module. `root` is the folder in which builds work; in a local store it is also where artifacts are."""
@@ -49,7 +63,7 @@ class ArtifactStore(ABC):
         return artifact.directory(self.root)
 
     @abstractmethod
-    def place(self, artifact: Artifact) -> str:
+    def location(self, artifact: Artifact) -> str:
         """Where a person finds the artifact: a path or a URL."""
 
     @abstractmethod
@@ -66,7 +80,10 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
-        """What is wrong with the artifact's files, one sentence a defect; empty when it is whole."""
+        """What is wrong with the artifact's files, one sentence a defect; empty when `receipt` describes them.
+
+        With `verification` "full" every byte counts, with "size" only the sizes.
+        """
 
     @abstractmethod
     def local(self, artifact: Artifact, names: Iterable[str] | None = None) -> Path:
@@ -74,6 +91,18 @@ class ArtifactStore(ABC):
 
         Raises MissingArtifactError when the artifact is not finished.
         """
+
+    @abstractmethod
+    def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
+        """The file `name` of this receipt's content, on this machine; its copy stays as long as `holder` lives.
+
+        Raises MissingArtifactError when the artifact was replaced and no copy is here, IntegrityError when the file
+        does not have the size that the receipt says.
+        """
+
+    @abstractmethod
+    def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> Ranges | None:
+        """Ranged reads of the file `name` of this receipt's content; None where it is on this machine."""
 
     @abstractmethod
     def join(self, staged: Path, name: str, parts: Sequence[Part], *, verify: bool = True) -> Joined:
@@ -86,7 +115,10 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
-        """Make an artifact that was committed to its directory visible to everybody, its receipt last."""
+        """Make an artifact that was committed to its directory visible to all readers, its receipt last.
+
+        `joined` are its files that `join` described and the directory does not hold, by name.
+        """
 
     def sweep(self, artifacts: Iterable[Artifact]) -> None:
         """Remove what killed runs left beside finished artifacts; what another process is building is left alone."""
@@ -97,12 +129,12 @@ class ArtifactStore(ABC):
         receipt = self.receipt(artifact)
         if receipt is None:
             raise MissingArtifactError(
-                f"{self.place(artifact)}: no {NAME}: the artifact is missing or incomplete. Materialize it first"
+                f"{self.location(artifact)}: no {NAME}: the artifact is missing or incomplete. Materialize it first"
             )
         return receipt
 
-    def whole(self, artifact: Artifact, verification: Verification = "full") -> Receipt | None:
-        """The receipt of a finished artifact without a defect, whatever its key; None when missing or damaged."""
+    def intact(self, artifact: Artifact, verification: Verification = "full") -> Receipt | None:
+        """The receipt of an intact artifact, whatever its key; None when it is missing or damaged."""
         try:
             receipt = self.receipt(artifact)
         except IntegrityError:
@@ -110,7 +142,10 @@ class ArtifactStore(ABC):
         return receipt if receipt is not None and not self.damage(artifact, receipt, verification) else None
 
     def current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
-        """The receipt of a finished artifact that has the wanted key and is whole; None when it must be (re)built."""
+        """The receipt of a finished artifact that has the wanted `key` and is intact; None when it must be (re)built.
+
+        `verification` is as in `damage`.
+        """
         try:
             receipt = self.receipt(artifact)
         except IntegrityError:
@@ -126,7 +161,7 @@ class LocalArtifacts(ArtifactStore):
 
     root: Path = field()
 
-    def place(self, artifact: Artifact) -> str:
+    def location(self, artifact: Artifact) -> str:
         return str(self.directory(artifact))
 
     def receipt(self, artifact: Artifact) -> Receipt | None:
@@ -141,6 +176,16 @@ class LocalArtifacts(ArtifactStore):
     def local(self, artifact: Artifact, names: Iterable[str] | None = None) -> Path:
         self.require(artifact)
         return self.directory(artifact)
+
+    def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
+        size = receipt.file(name).bytes
+        path = self.local(artifact, [name]) / name
+        if not path.is_file() or path.stat().st_size != size:
+            raise IntegrityError(f"{path}: not the {size} bytes of its receipt. Materialize it again")
+        return path
+
+    def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> None:
+        """None: the file is on this machine."""
 
     def join(self, staged: Path, name: str, parts: Sequence[Part], *, verify: bool = True) -> Joined:
         target = staged / name
@@ -158,7 +203,9 @@ class LocalArtifacts(ArtifactStore):
 
 
 def digest_of_parts(blocks: Iterable[bytes], parts: Sequence[Part], where: str) -> str:
-    """SHA-256 (hex) of bytes that must be these parts in order; each part's own digest is compared on the way.
+    """SHA-256 (hex) of `blocks`, which must be these parts in order; each part's own digest is compared on the way.
+
+    `where` names the bytes in messages.
 
     Raises IntegrityError naming the part whose bytes differ, or when there are more or fewer bytes than the parts say.
     """

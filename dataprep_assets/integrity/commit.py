@@ -25,7 +25,7 @@ STAGING = ".staging"
 _ASIDE = ".aside-"
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-# Writing a small file takes milliseconds; a draft of this age has nobody.
+# Writing a small file takes milliseconds; a draft of this age has no writer any more.
 _DRAFT_SECONDS = 600.0
 
 
@@ -140,7 +140,7 @@ def staging(final: Path, key: str) -> Iterator[Path]:
 def sweep(finals: Iterable[Path]) -> None:
     """Remove what a killed run left beside finished artifacts: staging under any key, a directory set aside.
 
-    For artifacts just found current, whose staging nobody will open again: a kill can fall between the rename that
+    For artifacts just found current, whose staging will not be opened again: a kill can fall between the rename that
     publishes and the removal of the staging directory. What another process is building is left alone.
     """
     by_parent: dict[Path, dict[str, Path]] = {}

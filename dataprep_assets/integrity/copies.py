@@ -34,7 +34,7 @@ _LEASES_KEPT = 128
 """A process leases at most so many copies, the last ones handed out: each takes a file descriptor."""
 
 Fetch = Callable[[FileRecord, Path], None]
-"""Brings one file, verified, to a path by a rename."""
+"""Fetches one file, verified, to a path by a rename."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,19 @@ class Copies:
         return self.root / FETCHED / str(artifact) / content[:32]
 
     def find(self, artifact: Artifact, content: str, record: FileRecord) -> Path | None:
-        """The copy of one file, if it is here."""
+        """The copy of one file (`record`) of this content of an artifact, where it is on this machine."""
         path = self.directory(artifact, content) / record.path
-        return path if _is_whole(path, record) else None
+        return path if _is_intact(path, record) else None
 
-    def have(self, artifact: Artifact, receipt: Receipt, records: Iterable[FileRecord], fetch: Fetch) -> Path:
-        """The directory that holds these files of an artifact, and its receipt; what is not here yet is fetched.
+    def ensure(self, artifact: Artifact, receipt: Receipt, records: Iterable[FileRecord], fetch: Fetch) -> Path:
+        """The directory that holds the files `records` of an artifact, and its receipt; missing ones are fetched.
 
         Raises ConfigError when they cannot fit into the budget.
         """
         directory, wanted = self.directory(artifact, receipt.content), list(records)
         with self._lock(directory, "filling"):
             _write_receipt(directory, receipt)
-            missing = [record for record in wanted if not _is_whole(directory / record.path, record)]
+            missing = [record for record in wanted if not _is_intact(directory / record.path, record)]
             if missing:
                 self._require_possible(artifact, wanted)
                 with self.room(sum(record.bytes for record in missing), filling=directory):
@@ -75,13 +75,13 @@ class Copies:
         return directory
 
     def adopt(self, artifact: Artifact, built: Path, receipt: Receipt) -> None:
-        """Take a directory that was published as the copy of its content; older copies of the artifact go."""
+        """Take the directory `built`, just published, as the copy of this receipt's content; older copies go."""
         directory = self.directory(artifact, receipt.content)
         with self._lock(directory, "filling"):
             directory.mkdir(parents=True, exist_ok=True)
             for record in receipt.files:
                 source, target = built / record.path, directory / record.path
-                if source.is_file() and not _is_whole(target, record):
+                if source.is_file() and not _is_intact(target, record):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     source.chmod(0o444)
                     os.replace(source, target)
@@ -212,12 +212,12 @@ def _copies_below(area: Path) -> Iterator[_Copy]:
             folders[:] = []
 
 
-def _is_whole(path: Path, record: FileRecord) -> bool:
+def _is_intact(path: Path, record: FileRecord) -> bool:
     return path.is_file() and path.stat().st_size == record.bytes
 
 
 def _write_receipt(directory: Path, receipt: Receipt) -> None:
-    """Have this very receipt in the directory: artifacts of one content can differ in key and facts."""
+    """Keep this very receipt in the directory: artifacts of one content can differ in key and facts."""
     try:
         if read_receipt(directory) == receipt:
             return

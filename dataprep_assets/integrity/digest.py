@@ -13,7 +13,7 @@ _BLOCK = 4 << 20
 
 
 def sha256_file(path: Path, start: int = 0, stop: int | None = None) -> str:
-    """SHA-256 (hex) of bytes `[start, stop)` of a file; all of it by default."""
+    """SHA-256 (hex) of the bytes `[start, stop)` of the file `path`; of all of it by default."""
     digest = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
         file.seek(start)

@@ -15,7 +15,6 @@ Works without Dagster: `ArtifactHandle.of(store, artifact)`.
 
 import io
 import os
-import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,12 +22,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
+from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.integrity.artifacts import ArtifactStore, Ranges
 from dataprep_assets.integrity.receipt import FileRecord, Receipt
-from dataprep_assets.stores.store import ConflictError, ObjectInfo
 
 _DTYPES = ("uint16", "uint32")
 _BUFFER = 1 << 20
@@ -48,12 +45,12 @@ class ArtifactHandle:
         return cls(store, artifact, store.require(artifact))
 
     def __repr__(self) -> str:
-        return f"ArtifactHandle({self.place!r}, content={self.receipt.content[:12]!r})"
+        return f"ArtifactHandle({self.location!r}, content={self.receipt.content[:12]!r})"
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where the artifact is: a path or a URL."""
-        return self.store.place(self.artifact)
+        return self.store.location(self.artifact)
 
     @property
     def files(self) -> tuple[FileRecord, ...]:
@@ -66,33 +63,25 @@ class ArtifactHandle:
         Raises ConfigError when it does not fit into the cache's budget, MissingArtifactError when the artifact was
         replaced and no copy is here.
         """
-        record = self.receipt.file(name)
-        if isinstance(self.store, BucketArtifacts):
-            directory = self.store.copies.directory(self.artifact, self.receipt.content)
-            weakref.finalize(self, self.store.copies.hold(directory))
-            return self.store.copy(self.artifact, self.receipt, [name]) / name
-        path = self.store.local(self.artifact, [name]) / name
-        if not path.is_file() or path.stat().st_size != record.bytes:
-            raise IntegrityError(f"{path}: not the {record.bytes} bytes of its receipt. Materialize it again")
-        return path
+        return self.store.fetch(self.artifact, self.receipt, name, self)
 
     def open(self, name: str) -> BinaryIO:
         """A seekable binary file, buffered. In a bucket only the ranges that are read are fetched."""
-        copy = self._here(name)
-        if copy is not None:
-            return copy.open("rb")
-        return io.BufferedReader(_RemoteFile(self._remote(name)), _BUFFER)
+        remote = self._remote(name)
+        if remote is None:
+            return self.path(name).open("rb")
+        return io.BufferedReader(_RemoteFile(remote), _BUFFER)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
-        """The bytes `[start, stop)` of a file; IntegrityError for a range beyond its end."""
+        """The bytes `[start, stop)` of the file `name`, by default to its end; IntegrityError outside of it."""
         record = self.receipt.file(name)
         stop = record.bytes if stop is None else stop
         if not 0 <= start <= stop <= record.bytes:
-            raise IntegrityError(f"{self.place}/{name}: bytes [{start}, {stop}) of {record.bytes}")
-        copy = self._here(name)
-        if copy is None:
-            return self._remote(name).read(start, stop)
-        with copy.open("rb") as file:
+            raise IntegrityError(f"{self.location}/{name}: bytes [{start}, {stop}) of {record.bytes}")
+        remote = self._remote(name)
+        if remote is not None:
+            return remote.read(start, stop)
+        with self.path(name).open("rb") as file:
             file.seek(start)
             return file.read(stop - start)
 
@@ -100,62 +89,26 @@ class ArtifactHandle:
         """The token ids of a flat file, 1-D, of the dtype in the receipt: a memory map, or ranges of the bucket."""
         record, dtype = self.receipt.file(name), self.receipt.facts.get("dtype")
         if dtype not in _DTYPES:
-            raise ConfigError(f"{self.place}: its receipt names no token dtype; open {name} as a file")
+            raise ConfigError(f"{self.location}: its receipt names no token dtype; open {name} as a file")
         element = np.dtype(dtype).newbyteorder("<")
         if record.bytes % element.itemsize:
-            raise ConfigError(f"{self.place}/{name}: {record.bytes} bytes are no {dtype} ids; open it as a file")
-        copy = self._here(name)
-        if copy is None:
-            return RemoteTokens(self._remote(name), element)
+            raise ConfigError(f"{self.location}/{name}: its {record.bytes} bytes are no {dtype} ids; open it as a file")
+        remote = self._remote(name)
+        if remote is not None:
+            return RemoteTokens(remote, element)
+        path = self.path(name)
         # a map of an empty file is an error of the system
-        return np.memmap(copy, dtype=element, mode="r") if record.bytes else np.empty(0, element)
+        return np.memmap(path, dtype=element, mode="r") if record.bytes else np.empty(0, element)
 
-    def _here(self, name: str) -> Path | None:
-        """Where the file is on this machine, if it is."""
-        record = self.receipt.file(name)
-        if not isinstance(self.store, BucketArtifacts):
-            return self.path(name)
-        found = self.store.copies.find(self.artifact, self.receipt.content, record)
-        return self.path(name) if found is not None else None
-
-    def _remote(self, name: str) -> "RemoteRanges":
-        assert isinstance(self.store, BucketArtifacts)
-        return RemoteRanges(self.store, self.artifact, self.receipt, name)
-
-
-class RemoteRanges:
-    """Ranges of one file of one content in a bucket."""
-
-    def __init__(self, store: BucketArtifacts, artifact: Artifact, receipt: Receipt, name: str) -> None:
-        self._store, self._artifact, self._receipt, self._name = store, artifact, receipt, name
-        self._info: ObjectInfo | None = None
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return self._receipt.file(self._name).bytes
-
-    def read(self, start: int, stop: int) -> bytes:
-        """The bytes `[start, stop)`. MissingArtifactError when the artifact was replaced since the handle was made."""
-        if start >= stop:
-            return b""
-        for last in (False, True):
-            if self._info is None:
-                self._info = self._store.pinned(self._artifact, self._receipt, self._name)
-            try:
-                return b"".join(self._store.store.read(self._info.key, start, stop, version=self._info.version))
-            except (ConflictError, MissingArtifactError):
-                # The object of this content may have moved to another key, or been written again.
-                self._info = None
-                if last:
-                    raise
-        raise AssertionError("unreachable")
+    def _remote(self, name: str) -> Ranges | None:
+        """Ranged reads of the file; None where it is on this machine, at `path`."""
+        return self.store.ranges(self.artifact, self.receipt, name)
 
 
 class _RemoteFile(io.RawIOBase):
     """A file of a bucket, read by ranges."""
 
-    def __init__(self, ranges: RemoteRanges) -> None:
+    def __init__(self, ranges: Ranges) -> None:
         self._ranges, self._position = ranges, 0
 
     def readable(self) -> bool:
@@ -189,7 +142,7 @@ class RemoteTokens:
     Each subscript is one ranged read and gives an array of its own. `numpy.asarray` reads the whole file.
     """
 
-    def __init__(self, ranges: RemoteRanges, dtype: np.dtype[Any]) -> None:
+    def __init__(self, ranges: Ranges, dtype: np.dtype[Any]) -> None:
         self._ranges, self.dtype = ranges, dtype
         self.shape = (ranges.size // dtype.itemsize,)
 

@@ -4,7 +4,8 @@ A receipt is written last into the artifact's directory as `receipt.json`; witho
 It names no host, no absolute path and no worker count, so the same work gives the same receipt anywhere,
 but for the `measured` block (times, versions).
 
-Entry points: `Receipt`, `read_receipt`, `damage` (what is wrong with an artifact), `whole`, `current` (resume).
+Entry points: `Receipt`, `read_receipt`, `damage` (what is wrong with an artifact). Whether one can be
+reused is `ArtifactStore.current`.
 """
 
 import json
@@ -136,20 +137,11 @@ def parse_receipt(data: bytes, where: str) -> Receipt:
     return receipt
 
 
-def require_receipt(directory: Path) -> Receipt:
-    """The artifact's receipt; MissingArtifactError when it is not there."""
-    receipt = read_receipt(directory)
-    if receipt is None:
-        raise MissingArtifactError(
-            f"{directory}: no {NAME}: the artifact is missing or incomplete. Materialize it first"
-        )
-    return receipt
-
-
 def damage(directory: Path, receipt: Receipt, verification: Verification = "full") -> list[str]:
-    """What is wrong with an artifact's files, one sentence a defect; empty when it is whole.
+    """What is wrong with an artifact's files, one sentence a defect; empty when they are intact.
 
-    Files that the receipt does not list are defects too: a reader would take them for part of the artifact.
+    `verification` "full" reads every byte, "size" asks for the sizes only. Files that the receipt does not list are
+    defects too: a reader would take them for part of the artifact.
     """
     found = []
     for record in receipt.files:
@@ -165,26 +157,6 @@ def damage(directory: Path, receipt: Receipt, verification: Verification = "full
         if path.is_file() and path.relative_to(directory).as_posix() not in listed:
             found.append(f"{path.relative_to(directory).as_posix()}: not in the receipt")
     return found
-
-
-def whole(directory: Path, verification: Verification = "full") -> Receipt | None:
-    """The receipt of a finished artifact without a defect, whatever its key; None when it is missing or damaged."""
-    try:
-        receipt = read_receipt(directory)
-    except IntegrityError:
-        return None
-    return receipt if receipt is not None and not damage(directory, receipt, verification) else None
-
-
-def current(directory: Path, key: str, verification: Verification = "full") -> Receipt | None:
-    """The receipt of a finished artifact that has the wanted key and is whole; None when it must be (re)built."""
-    try:
-        receipt = read_receipt(directory)
-    except IntegrityError:
-        return None
-    if receipt is None or receipt.key != key or damage(directory, receipt, verification):
-        return None
-    return receipt
 
 
 @lru_cache(maxsize=1)

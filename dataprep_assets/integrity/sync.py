@@ -1,4 +1,4 @@
-"""Copies what is below one place to another, between any two stores, with digests compared.
+"""Copies all objects of one store to another, between any two stores, with digests compared.
 
 A sync can be killed at any moment and run again: an object that the destination has with the right digest is skipped,
 and so is a piece of a big one. Receipts go last, artifact by artifact, so nothing at the destination is an artifact
@@ -43,7 +43,7 @@ Action = Literal["copy", "replace", "skip"]
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One object of the source, and what is to be done. `sha256` is None until it is known."""
+    """One object of the source, and what to do with it. `sha256` is None until it is known."""
 
     key: str
     bytes: int
@@ -55,7 +55,7 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class SyncPlan:
-    """What a sync would do. `findings` are what is odd in the source: gaps, sizes, missing ids."""
+    """What a sync would do. `findings` are irregularities of the source: gaps, odd sizes, missing ids."""
 
     items: tuple[Item, ...]
     findings: tuple[str, ...]
@@ -108,7 +108,9 @@ class Sync:
         )
 
     def run(self, plan: SyncPlan, progress: Callable[[Item], None] | None = None, moved: Progress | None = None) -> int:
-        """Carry out a plan and write the manifest; how many objects were copied.
+        """Carry out a plan and write the manifest; returns how many objects were copied.
+
+        `progress` gets each object once it is copied, `moved` the bytes that pass through this machine.
 
         Raises IntegrityError for an object whose bytes are not those of its receipt, TransferError, ConflictError (the
         source changed: plan again).

@@ -33,7 +33,7 @@ _AT_ONCE = 4
 class Verified:
     """One artifact's verdict: where it is (path or URL), what it holds, and its defects, one sentence each."""
 
-    place: str
+    location: str
     name: str
     bytes: int
     defects: tuple[str, ...]
@@ -50,14 +50,14 @@ def verify_store(store: Store, verification: Verification = "full") -> Iterator[
 
 
 class _Tree(ABC):
-    """Where artifacts are. They are named by their paths below it; `.` is the place itself."""
+    """Where artifacts are. They are named by their paths below it; `.` is the root itself."""
 
     @abstractmethod
     def artifacts(self) -> Iterator[PurePosixPath]:
         """Everything that has a receipt, in name order."""
 
     @abstractmethod
-    def place(self, path: PurePosixPath) -> str:
+    def location(self, path: PurePosixPath) -> str:
         """Where a person finds it."""
 
     @abstractmethod
@@ -84,12 +84,12 @@ def _verify(tree: _Tree, verification: Verification) -> Iterator[Verified]:
             assert receipt is not None
             defects = [*tree.damage(path, receipt, verification), *_inputs_beside(tree, path, receipt)]
             if receipt.ledger is not None:
-                receipt.ledger.balance(tree.place(path))
+                receipt.ledger.balance(tree.location(path))
         except IntegrityError as error:
-            yield Verified(place=tree.place(path), name=path.name, bytes=0, defects=(str(error),))
+            yield Verified(location=tree.location(path), name=path.name, bytes=0, defects=(str(error),))
             continue
         name = "/".join(filter(None, (receipt.dataset, receipt.artifact, receipt.partition)))
-        yield Verified(place=tree.place(path), name=name, bytes=receipt.total_bytes, defects=tuple(defects))
+        yield Verified(location=tree.location(path), name=name, bytes=receipt.total_bytes, defects=tuple(defects))
 
 
 def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> Iterator[str]:
@@ -141,7 +141,7 @@ class _Folder(_Tree):
             if NAME in names:
                 yield PurePosixPath(folder)
 
-    def place(self, path: PurePosixPath) -> str:
+    def location(self, path: PurePosixPath) -> str:
         return str(path)
 
     def receipt(self, path: PurePosixPath) -> Receipt | None:
@@ -167,7 +167,7 @@ class _Bucket(_Tree):
         found = (PurePosixPath(key).parent for key in self._objects if PurePosixPath(key).name == NAME)
         return iter(sorted(path for path in found if STAGING not in path.parts))
 
-    def place(self, path: PurePosixPath) -> str:
+    def location(self, path: PurePosixPath) -> str:
         return self._store.url if path == PurePosixPath() else f"{self._store.url}/{path}"
 
     def receipt(self, path: PurePosixPath) -> Receipt | None:

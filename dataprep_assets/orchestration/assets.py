@@ -107,7 +107,7 @@ def _single(
 
 
 def _metadata(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reused: bool) -> Mapping[str, Any]:
-    location = store.place(spec.located(store, receipt.partition))
+    location = store.location(spec.located(store, receipt.partition))
     own = {name: rendered(value) for name, value in spec.metadata(store, receipt).items()}
     return {**receipt_metadata(receipt, location, reused), **own}
 

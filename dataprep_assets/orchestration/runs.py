@@ -125,7 +125,7 @@ def summary(
         + "".join(f"\n  not passed: {name}" for name in others)
     ]
     lines += [
-        f"files:  {store.place(product)}",
+        f"files:  {store.location(product)}",
         *(f"          {name}" for name in _shown([record.path for record in (receipt.files if receipt else ())])),
         f"time:   {seconds:.1f} s",
         "see it: make ui, then open http://127.0.0.1:3000",

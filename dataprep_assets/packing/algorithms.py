@@ -42,7 +42,7 @@ ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 
 def pack(lengths: NDArray[Any], capacity: int, algorithm: Algorithm, *, seed: int = 0) -> Bins:
-    """Put items into bins of ``capacity`` tokens; every item is in exactly one bin.
+    """Put items into bins of ``capacity`` tokens by one ``algorithm`` of `ALGORITHMS`; each is in exactly one bin.
 
     ``lengths``: integers, shape ``(items,)``, unit tokens, 1 to ``capacity``. ``seed``: not negative, used by
     `first_fit_shuffle` alone. The same arguments give the same bins on every platform. ConfigError for an unknown

@@ -40,17 +40,6 @@ class Segments:
         """Number of bins."""
         return self.offsets.size - 1
 
-    def between(self, start: int, stop: int) -> "Segments":
-        """The bins ``start`` to ``stop`` (exclusive), so that rows can be made a few at a time."""
-        offsets = self.offsets[start : stop + 1]
-        chosen = slice(offsets[0], offsets[-1])
-        return Segments(
-            items=self.items[chosen],
-            starts=self.starts[chosen],
-            stops=self.stops[chosen],
-            offsets=offsets - offsets[0],
-        )
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bins:
@@ -73,11 +62,6 @@ class Bins:
             raise IndexError(f"bin {index} of {len(self)}")
         return self.items[self.offsets[index] : self.offsets[index + 1]]
 
-    def between(self, start: int, stop: int) -> "Bins":
-        """The bins ``start`` to ``stop`` (exclusive), so that rows can be made a few at a time."""
-        offsets = self.offsets[start : stop + 1]
-        return Bins(items=self.items[offsets[0] : offsets[-1]], offsets=offsets - offsets[0])
-
     def segments(self, lengths: NDArray[Any]) -> Segments:
         """The same bins as segments that are whole items; ``lengths`` are tokens, shape ``(all items,)``."""
         stops = lengths[self.items].astype(np.int64)
@@ -85,7 +69,10 @@ class Bins:
 
 
 def fill(bins: Bins, lengths: NDArray[Any], capacity: int) -> float:
-    """Share of the bins' capacity that holds tokens, 0 to 1; 1 where there is no bin."""
+    """Share of the capacity that holds tokens, 0 to 1; 1 where there is no bin.
+
+    ``bins`` have ``capacity`` tokens each; ``lengths`` are tokens of all items, shape ``(all items,)``.
+    """
     room = len(bins) * capacity
     return int(lengths[bins.items].sum(dtype=np.int64)) / room if room else 1.0
 

@@ -47,6 +47,7 @@ def find_row_defects(
     """The invariants that the rows break, in a fixed order; an empty list for good rows.
 
     ``rows``: `PackedRows`, or name → integer array of shape ``(rows, L)``; ``targets`` may be missing.
+    ``row_length``: positions L of a row. ``pad_id``: the id where there is no document.
     ``vocab_size``: also hold the tokens of documents below it (None: only at or above 0).
     ``pad_is_reserved``: no document holds the pad id, so that one in a segment is a defect as well.
     When a column is missing or misshapen, only that is reported.

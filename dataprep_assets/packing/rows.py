@@ -72,10 +72,14 @@ def pack_rows(
 
     ``tokens``: integers, shape ``(tokens,)``, ids below 2**31; a memory map is read only where the bins say.
     ``document_offsets``: integers, shape ``(documents + 1,)``, with a leading 0, never falling; item ``i`` of
-    ``content`` is tokens ``document_offsets[i]`` to ``document_offsets[i + 1]``. Memory is about 30 bytes a position
-    of the result: for many rows, call with ``content.between``. ConfigError for a row length or pad id that int32 does
-    not hold; FormatError for a bin that is empty or longer than a row, a segment outside its document, offsets outside
-    the tokens, and ids that int32 does not hold. No message shows a token.
+    ``content`` is tokens ``document_offsets[i]`` to ``document_offsets[i + 1]``. ``row_length``: positions of a row,
+    the capacity of the bins. ``pad_id``: what fills the end of a row, in ``inputs`` and ``targets``. ``targets``:
+    whether the rows get a sixth column with the next token of each document.
+
+    Memory is about 30 bytes a position of the result: for many rows, call with some of the bins at a time. ConfigError
+    for a row length or pad id that int32 does not hold; FormatError for a bin that is empty or longer than a row, a
+    segment outside its document, offsets outside the tokens, and ids that int32 does not hold. No message shows a
+    token.
     """
     if not 1 <= row_length <= LARGEST_CAPACITY:
         raise ConfigError(f"row_length {row_length}: a row has 1 to {LARGEST_CAPACITY} tokens")

@@ -105,10 +105,11 @@ def split(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule: SplitR
 
 
 def without_room(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule: SplitRule) -> Int64:
-    """Indexes of the documents that `split` refuses, int64, ascending.
+    """Indexes of the documents that `split` refuses for the same ``header_lengths``, ``body_lengths`` and ``rule``.
 
-    These are documents whose header leaves no room for one token of the body, and those that need several chunks while
-    the room beside the header is not above the overlap, so that no chunk would get further than the one before.
+    They are int64 and ascending. These are documents whose header leaves no room for one token of the body, and those
+    that need several chunks while the room beside the header is not above the overlap, so that no chunk would get
+    further than the one before.
     """
     return _without_room(*_checked(header_lengths, body_lengths), rule)
 

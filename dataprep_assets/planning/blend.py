@@ -84,9 +84,10 @@ def shares_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[int]:
 def sampled_shards(
     shards: int, *, dataset: str, count: int | None = None, percent: float | None = None, seed: int = 42
 ) -> list[int]:
-    """Which of a dataset's shards a sample keeps, ascending: `count` of them, or `percent`, at least one.
+    """Which of a dataset's shards, numbers below `shards`, a sample keeps: `count` of them, or `percent`, at least one.
 
-    The dataset's own seed is the first 8 hex digits of SHA-256(`"<seed>:<dataset>"`), as in Nemotron.
+    They are ascending; all when neither is given. The dataset's own seed, made of `seed` and its name `dataset`, is the
+    first 8 hex digits of SHA-256(`"<seed>:<dataset>"`), as in Nemotron.
     """
     if count is None and percent is None:
         return list(range(shards))
@@ -96,10 +97,10 @@ def sampled_shards(
 
 
 def held_out(shards: Sequence[int], *, dataset: str, valid: int, test: int, seed: int = 42) -> dict[str, list[int]]:
-    """Split a dataset's shards: `test` and `valid` of them at random, the rest for training; no shard is in two splits.
+    """Split a dataset's `shards`: `test` and `valid` of them at random, the rest for training; none is in two splits.
 
-    Taken of every dataset, not of the pool of all, so that each split is the whole blend. ConfigError when nothing
-    would be left to train on.
+    The draw is seeded with `seed` and the name `dataset`. It is taken of every dataset, not of the pool of all, so that
+    each split is the whole blend. ConfigError when nothing would be left to train on.
     """
     if valid + test >= len(shards):
         raise ConfigError(
@@ -152,7 +153,11 @@ def outlook(
     train_tokens: int | None = None,
     max_epochs: float | None = None,
 ) -> list[SourceOutlook]:
-    """The outlook of every dataset of a blend; the budget is `train_tokens`, or all the tokens that there are."""
+    """What a blend asks of each dataset and what it can have, in the order of `shares`.
+
+    `shares` sum to 1, `tokens` are what each dataset has. The budget is `train_tokens`, or all the tokens that there
+    are; `max_epochs` limits how often a dataset is read, None sets no limit.
+    """
     budget = train_tokens if train_tokens is not None else sum(tokens[name] for name in shares)
     wanted = {name: share * budget for name, share in shares.items()}
     limits = {name: float("inf") if max_epochs is None else max_epochs * tokens[name] for name in shares}

@@ -18,6 +18,7 @@ SHARDS_A_RUN = 50
 RANGE_BYTES = 32 << 20
 """A ranged download's part, and an upload's."""
 HEADROOM = 1.2
+"""20 % of the disk to spare: the check `disk_headroom` of a snapshot wants as much."""
 MINUTE, HOUR = 60.0, 3600.0
 
 
@@ -45,8 +46,8 @@ class Rates:
     `source_bytes_per_cpu_second`: of compressed source, through decompression, parsing, tokenizing and digests; the
     default is the project's bench over mixed text with the Qwen3 tokenizer, word cache cold (about 9 M tokens a
     CPU-second). `tokens_per_source_byte`, `bytes_per_token`: what comes out, of the same text. `partition_seconds`:
-    Dagster's books of one shard and one asset (22 ms on Postgres with batched events). `run_seconds`: start of a run,
-    its steps and its workers. `tick_seconds`: until the daemon looks at a backfill.
+    Dagster's records of one shard and one asset (22 ms on Postgres with batched events). `run_seconds`: start of a
+    run, its steps and its workers. `tick_seconds`: until the daemon looks at a backfill.
     """
 
     source_bytes_per_cpu_second: float = 9e6
@@ -60,7 +61,11 @@ class Rates:
     def of_receipts(
         cls, source_bytes: int, tokens: int, cpu_seconds: float, *, bytes_per_token: float, **others: float
     ) -> "Rates":
-        """Rates of what was built already; the defaults where nothing was."""
+        """Rates measured on shards that are built; the defaults where nothing is built yet.
+
+        `source_bytes` of compressed source became `tokens` in `cpu_seconds` of all cores together. `bytes_per_token` is
+        the width of the dtype, 2 or 4; `others` are further fields of `Rates`.
+        """
         if not (source_bytes and tokens and cpu_seconds):
             return cls(bytes_per_token=bytes_per_token, **others)
         return cls(
@@ -72,8 +77,8 @@ class Rates:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
-    """The shards of a split (of a blend: of a dataset): bytes of every source file, and of the source of every shard.
+class SplitSizes:
+    """Source sizes of a split (of a blend: of a dataset): bytes of every file, and of the source of every shard.
 
     `mirrored`: the files are fetched, not read in place.
     """
@@ -156,13 +161,19 @@ class Cost:
         return int((self.mirror_bytes + self.artifact_bytes + self.scratch_bytes) * HEADROOM)
 
 
-def works_of(entries: Sequence[ManifestEntry], plan: Mapping[str, Sequence[int]], *, mirrored: bool) -> list[Work]:
-    """The shards of each split of a plan: partition → ordinals in `entries`."""
+def split_sizes(
+    entries: Sequence[ManifestEntry], plan: Mapping[str, Sequence[int]], *, mirrored: bool
+) -> list[SplitSizes]:
+    """The sizes of each split, in the order of the plan.
+
+    `entries` are the manifest's files, `plan` maps a partition (`train-00017`) to the ordinals of its files in
+    `entries`. `mirrored` says that the files are fetched before they are read.
+    """
     grouped: dict[str, list[list[int]]] = {}
     for partition, ordinals in plan.items():
         grouped.setdefault(split_of(partition), []).append([entries[o].size_bytes for o in ordinals])
     return [
-        Work(
+        SplitSizes(
             split=split,
             files=tuple(size for sizes in shards for size in sizes),
             shards=tuple(sum(sizes) for sizes in shards),
@@ -172,17 +183,23 @@ def works_of(entries: Sequence[ManifestEntry], plan: Mapping[str, Sequence[int]]
     ]
 
 
-def cost(works: Sequence[Work], machine: Machine, rates: Rates | None = None, products: Products | None = None) -> Cost:
-    """The cost of all of it from nothing."""
+def cost(
+    sizes: Sequence[SplitSizes], machine: Machine, rates: Rates | None = None, products: Products | None = None
+) -> Cost:
+    """The cost of building everything, nothing being there yet.
+
+    `sizes` are those of every split, `machine` what the build may use. `rates` are the defaults of `Rates` unless
+    measured ones are given, `products` the two local copies of a corpus unless the dataset makes something else.
+    """
     rates, products = rates or Rates(), products or Products()
-    splits = tuple(_split_cost(work, rates, products.tokens_per_shard) for work in works)
+    splits = tuple(_split_cost(of_split, rates, products.tokens_per_shard) for of_split in sizes)
     source = sum(split.source_bytes for split in splits)
     shards, runs = sum(split.shards for split in splits), sum(split.runs for split in splits)
     npy_shards = sum(split.npy_shards for split in splits)
     tokens = round(source * rates.tokens_per_source_byte)
     stream = round(tokens * rates.bytes_per_token)
-    largest = max((size for work in works for size in work.shards), default=0)
-    mirror = sum(sum(work.files) for work in works if work.mirrored)
+    largest = max((size for split in sizes for size in split.shards), default=0)
+    mirror = sum(sum(split.files) for split in sizes if split.mirrored)
     uploads = 0
     if products.uploads:
         objects = shards * 4 + npy_shards * 3
@@ -202,19 +219,19 @@ def cost(works: Sequence[Work], machine: Machine, rates: Rates | None = None, pr
         scratch_bytes=round(largest * rates.tokens_per_source_byte * rates.bytes_per_token)
         * 2
         * machine.runs_at_a_time,
-        get_requests=sum(_parts(work.files) for work in works if work.mirrored),
+        get_requests=sum(_parts(split.files) for split in sizes if split.mirrored),
         put_requests=uploads,
     )
 
 
-def _split_cost(work: Work, rates: Rates, tokens_per_shard: int | None) -> SplitCost:
-    source = sum(work.shards)
+def _split_cost(sizes: SplitSizes, rates: Rates, tokens_per_shard: int | None) -> SplitCost:
+    source = sum(sizes.shards)
     npy_shards = -(-round(source * rates.tokens_per_source_byte) // tokens_per_shard) if tokens_per_shard else 0
     return SplitCost(
-        split=work.split,
-        files=len(work.files),
-        shards=len(work.shards),
-        runs=-(-len(work.shards) // SHARDS_A_RUN) + -(-npy_shards // SHARDS_A_RUN),
+        split=sizes.split,
+        files=len(sizes.files),
+        shards=len(sizes.shards),
+        runs=-(-len(sizes.shards) // SHARDS_A_RUN) + -(-npy_shards // SHARDS_A_RUN),
         source_bytes=source,
         npy_shards=npy_shards,
     )
@@ -225,7 +242,7 @@ def _parts(sizes: Iterable[int]) -> int:
 
 
 def table(dataset: str, found: Cost, machine: Machine) -> str:
-    """The cost as a person reads it."""
+    """The cost `found` as a person reads it: a heading with `dataset` and `machine`, a line a split, then the sums."""
     released = any(split.npy_shards for split in found.splits)
     rows = [["split", "files", "shards", *(["npy shards"] if released else []), "runs", "source"]]
     splits = list(found.splits)

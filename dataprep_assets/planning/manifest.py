@@ -111,7 +111,9 @@ def build_manifest(
 ) -> list[ManifestEntry]:
     """Entries of all included files, splits in declared order and paths in natural order within each.
 
-    `splits` maps a split's name to globs over the path inside the source. Raises ConfigError when a split matches
+    `files` are what the source lists, in any order. `include` and the values of `splits` (a split's name → globs) are
+    globs over the path inside the source; a file that matches no split is left out. `commit` is what the source is
+    pinned to, and `url_prefix` comes before the path of a remote file. Raises ConfigError when a split matches
     nothing or a file matches two splits, SourceError when the same path is listed twice.
     """
     wanted = [glob_pattern(g) for g in include]
@@ -175,7 +177,10 @@ def summarize(entries: Sequence[ManifestEntry], shards: Mapping[str, int]) -> di
 
 
 def write_manifest(directory: Path, entries: Sequence[ManifestEntry], shards: Mapping[str, int]) -> None:
-    """Write `manifest.jsonl` and `manifest_summary.json`."""
+    """Write `manifest.jsonl` and `manifest_summary.json` into `directory`.
+
+    `entries` are the lines in their order, `shards` maps a split to its number of shards.
+    """
     with open(directory / MANIFEST, "wb") as file:
         file.writelines(canonical_json(vars(entry)) + b"\n" for entry in entries)
     (directory / SUMMARY).write_text(json.dumps(summarize(entries, shards), indent=1, sort_keys=True) + "\n")

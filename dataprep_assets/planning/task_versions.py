@@ -40,7 +40,7 @@ class Unordered:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What a declaration's wish comes to: names in version order, and the folders that nobody asked for by name."""
+    """The resolved versions, in order, and the folders beside them that have no place in the order."""
 
     chosen: tuple[str, ...]
     unordered: tuple[Unordered, ...]
@@ -76,7 +76,7 @@ def latest(names: Iterable[str]) -> str:
 
 
 def choose(names: Iterable[str], wanted: str) -> Choice:
-    """The versions that `wanted` means: `base`, `latest`, `all` (in order), or one of `names`.
+    """The versions of `names` that `wanted` means: `base`, `latest`, `all` (in order), or one of `names`.
 
     Raises ConfigError for a name that is not there, and for `latest` or `all` of nothing.
     """

@@ -1,13 +1,15 @@
 """What a training machine needs of a published release: the schedule, the window, its readers, a plan.
 
-Importing it brings neither Dagster nor TensorFlow nor torch.
+Importing it imports neither Dagster nor TensorFlow nor torch.
 """
 
+from dataprep_assets.serving.events import WindowEvent, WindowStatus
+from dataprep_assets.serving.keep import KeepBytes
 from dataprep_assets.serving.plan import WindowPlan, plan_window
 from dataprep_assets.serving.readers import Shard, torch_dataset
 from dataprep_assets.serving.release import Place, Release
 from dataprep_assets.serving.schedule import Schedule
-from dataprep_assets.serving.shard_window import KeepBytes, ShardWindow, WindowEvent, WindowStatus
+from dataprep_assets.serving.shard_window import ShardWindow
 
 __all__ = [
     "KeepBytes",

@@ -1,27 +1,20 @@
 """The shards of one prefix of a release on this machine's disk, shared by any number of processes.
 
-Shards lie in the cache folder under their own names, so the original reader can be pointed at it. Beside them,
-`.window/<prefix>/` holds what the processes tell each other:
-
-* `state.json`: shards that were verified, each file with size, inode and time of change; replaced by one rename. A file
-  that no longer looks as it did when it was verified is not believed any more, but verified again.
-* `ranks/<process>`: what a process holds. It keeps a kernel lock (flock) on its file, so a killed one holds nothing.
-* `fetch/<shard>`: locked by the process that fetches this shard; when it dies, the next one takes over its ranges.
-* `trash/`: evicted files on their way out; removing a large file takes a while and needs no lock.
+Shards lie in the cache folder under their own names, so the original reader can be pointed at it. What the processes
+tell each other lies beside them, in files of `SharedState`: which shards were verified, which are held, who fetches
+what. A shard is believed only after its size, its SHA-256, its header and a sample of its ids agree with the manifest,
+and only as long as its files look as they did then.
 
 No lock is held while bytes travel or a store is asked, but for that of the one shard being fetched.
+
+Entry point: `Cache`.
 """
 
-import fcntl
-import json
 import os
-import secrets
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any
 
 from dataprep_assets.errors import (
     ConfigError,
@@ -34,27 +27,32 @@ from dataprep_assets.errors import (
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.serving.keep import Keep, fits, victims
+from dataprep_assets.serving.kept_manifest import keep_manifest
 from dataprep_assets.serving.readers import Shard, open_pair
-from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, ReleaseShard
+from dataprep_assets.serving.release import Place, Release, ReleaseFile, ReleaseShard
+from dataprep_assets.serving.shared_state import POLL_SECONDS, SharedState
 from dataprep_assets.stores.local import LocalStore
-from dataprep_assets.stores.ranged import StoppedError, discard_partial, partial_paths
+from dataprep_assets.stores.partial import discard_partial, partial_paths
+from dataprep_assets.stores.retry import StoppedError
 from dataprep_assets.stores.store import Progress
 
-__all__ = ["FOLDER", "SAMPLED_IDS", "Cache", "Note"]
+__all__ = ["SAMPLED_IDS", "Cache", "Note"]
 
-FOLDER = ".window"
 SAMPLED_IDS = 64
-"""Samples whose ids are recomputed before a shard is believed; the digest covers the rest."""
+"""Samples whose ids are recomputed before a shard is believed. Ids of another shard or sequence length differ in every
+sample, so a few are enough; single damaged bytes are found by the digest."""
 
 Note = Callable[[str, int, str], None]
 """Gets what happens: a kind (`evicted`, `kept`, `waiting`, `refused`), the shard, and a sentence."""
 
-# How often a process looks whether another one is done, in seconds.
-_POLL_SECONDS = 0.05
-
 
 class Cache:
-    """See the module. One object a window; `attach` before anything else, `detach` at the end."""
+    """See the module. One object a window; `attach` before anything else, `detach` at the end.
+
+    `directory` is the cache folder, `place` where the release is published, `release` its manifest. `prefix` names the
+    shards (`train`), `keep` says which of them stay, `room_seconds` how long `ensure` waits for room that other
+    processes hold.
+    """
 
     def __init__(
         self, directory: Path, place: Place, release: Release, prefix: str, keep: Keep, room_seconds: float
@@ -62,72 +60,27 @@ class Cache:
         self.directory = directory
         self._place = place
         self._release = release
-        self._prefix = prefix
         self._shards = release.of(prefix)
         self._keep = keep
         self._room_seconds = room_seconds
-        self._folder = directory / FOLDER / prefix
-        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
-        self._lease: int | None = None
-
-    # --- what a process holds
+        self._state = SharedState(directory, prefix)
 
     def attach(self) -> None:
         """Join the processes that share this folder, and clear away what killed ones left.
 
         Raises ConfigError when the folder holds another release.
         """
-        for folder in ("ranks", "fetch", "trash"):
-            (self._folder / folder).mkdir(parents=True, exist_ok=True)
-        with self._locked():
-            self._adopt_manifest()
-            path = self._folder / "ranks" / self._name
-            self._lease = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            fcntl.flock(self._lease, fcntl.LOCK_EX)
-            self._write_lease([])
-            self._leases()
-        self._empty_trash()
+        self._state.make_folders()
+        keep_manifest(self.directory, self._release)
+        self._state.attach()
 
     def detach(self) -> None:
-        """Hold nothing any more."""
-        if self._lease is not None:
-            with self._locked():
-                (self._folder / "ranks" / self._name).unlink(missing_ok=True)
-                fcntl.flock(self._lease, fcntl.LOCK_UN)
-                os.close(self._lease)
-                self._lease = None
+        """Hold no shard any more. May be called twice."""
+        self._state.detach()
 
     def hold(self, shards: Collection[int]) -> None:
         """Say which shards this process needs: nobody evicts them. Replaces what it said before."""
-        with self._locked():
-            self._write_lease(sorted(set(shards)))
-
-    def _write_lease(self, shards: list[int]) -> None:
-        assert self._lease is not None, "attach the cache first"
-        data = json.dumps(shards).encode()
-        # In place, because the lock is on this inode. Read only under the folder's lock, so never half written by a
-        # living process; what a killed one left does not count.
-        os.ftruncate(self._lease, 0)
-        os.pwrite(self._lease, data, 0)
-
-    def _leases(self) -> dict[str, list[int]]:
-        """What each living process holds; files of dead ones are removed. Call it under the folder's lock."""
-        found = {}
-        for path in sorted((self._folder / "ranks").iterdir()):
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                if path.name != self._name and _try_lock(descriptor):
-                    path.unlink()
-                else:
-                    found[path.name] = json.loads(os.pread(descriptor, 1 << 20, 0) or b"[]")
-            finally:
-                os.close(descriptor)
-        return found
-
-    def holders(self) -> dict[str, list[int]]:
-        """Process (`pid-…`) → the shards it holds."""
-        with self._locked():
-            return self._leases()
+        self._state.hold(shards)
 
     # --- what is on the disk
 
@@ -137,7 +90,7 @@ class Cache:
 
     def is_verified(self, index: int) -> bool:
         """Whether the shard is there as it was when somebody verified it. Reads no data."""
-        known = self._read_state().get(str(index))
+        known = self._state.verified().get(str(index))
         return known is not None and known == self._looks(index)
 
     def open(self, index: int) -> Shard:
@@ -171,23 +124,26 @@ class Cache:
     def _label(self, index: int) -> str:
         return f"shard {self._shards[index].token_file.key} of {self._place}"
 
-    # --- having a shard
+    # --- fetching a shard
 
-    def have(self, index: int, *, progress: Progress, stopped: Callable[[], bool], note: Note) -> None:
-        """Have a verified shard on disk: find it there, wait for the process that fetches it, or fetch it.
+    def ensure(self, index: int, *, progress: Progress, stopped: Callable[[], bool], note: Note) -> None:
+        """Put shard `index`, verified, on disk unless it is there: wait for the process that fetches it, or fetch it.
+
+        `progress` gets the bytes that arrive (negative for those given up), `stopped` says whether nobody needs the
+        shard any more, `note` gets what happens.
 
         Raises TransferError, CorruptSourceError, MissingArtifactError, or ConfigError when others hold all the room;
         StoppedError once `stopped()`.
         """
         while not self.is_verified(index):
-            with self._fetching(index) as mine:
+            with self._state.fetching(index) as mine:
                 if mine:
                     if not self.is_verified(index):
                         self._verify_or_fetch(index, progress, stopped, note)
                     return
             if stopped():
                 raise StoppedError(f"{self._label(index)}: stopped while another process fetches it")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def _verify_or_fetch(self, index: int, progress: Progress, stopped: Callable[[], bool], note: Note) -> None:
         shard = self._shards[index]
@@ -206,6 +162,7 @@ class Cache:
             self._check_remote(missing)
             self._make_room(shard, stopped, note)
         try:
+            # After the room was made: eviction frees the space that the shard needs.
             self._check_space(missing, index)
             for file in missing:
                 key, path = self._place.key(file.key), self.path(file)
@@ -215,8 +172,8 @@ class Cache:
             raise
         self._check_content(shard)
         looks = self._looks(index)
-        with self._locked():
-            self._write_state({**self._read_state(), str(index): looks})
+        with self._state.locked():
+            self._state.write_verified({**self._state.verified(), str(index): looks})
 
     def _complaint(self, file: ReleaseFile) -> str | None:
         """Why what lies under a file's name is not it; "" when it is; None when nothing lies there."""
@@ -268,14 +225,14 @@ class Cache:
         waiting = False
         only_copies: set[int] = set()
         while True:
-            with self._locked():
+            with self._state.locked():
                 chosen = self._victims(shard, only_copies)
             # A store may take its time to answer, so it is asked without the lock.
             for index in chosen:
                 if why := self._only_copy(index):
                     only_copies.add(index)
                     note("kept", index, f"{self._label(index)} is kept: {why}")
-            with self._locked():
+            with self._state.locked():
                 evicted = [index for index in self._victims(shard, only_copies) if index in chosen]
                 for index in evicted:
                     self._throw_away(index)
@@ -284,8 +241,8 @@ class Cache:
                     part, _ = partial_paths(self.path(shard.token_file))
                     part.parent.mkdir(parents=True, exist_ok=True)
                     part.touch()
-                held = self._leases() if not fits(self._keep, left, shard.bytes) else None
-            self._empty_trash()
+                held = self._state.leases() if not fits(self._keep, left, shard.bytes) else None
+            self._state.empty_trash()
             for index in evicted:
                 note("evicted", index, f"{self._label(index)} was evicted from {self.directory}")
             if held is None:
@@ -294,7 +251,7 @@ class Cache:
             if not waiting:
                 waiting = True
                 note("waiting", shard.index, f"{self._label(shard.index)}: no room yet; {_said(held, only_copies)}")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def _unreserve(self, shard: ReleaseShard) -> None:
         """Remove a reservation that no byte came to; finished ranges stay for the next try."""
@@ -320,7 +277,7 @@ class Cache:
             )
 
     def _victims(self, shard: ReleaseShard, only_copies: Collection[int]) -> list[int]:
-        held = {index for shards in self._leases().values() for index in shards} | set(only_copies)
+        held = {index for shards in self._state.leases().values() for index in shards} | set(only_copies)
         return victims(self._keep, self.present(), shard.bytes, held=held, wanted=shard.index, shards=len(self._shards))
 
     def _only_copy(self, index: int) -> str:
@@ -344,23 +301,20 @@ class Cache:
     def _throw_away(self, index: int) -> None:
         """Out of sight at once; the bytes go with the trash. A reader that has it mapped keeps what it mapped."""
         shard = self._shards[index]
-        state = self._read_state()
-        if state.pop(str(index), None) is not None:
-            self._write_state(state)
+        verified = self._state.verified()
+        if verified.pop(str(index), None) is not None:
+            self._state.write_verified(verified)
         for file in shard.files:
             path = self.path(file)
             if path.exists():
-                os.replace(path, self._folder / "trash" / f"{path.name}-{secrets.token_hex(4)}")
+                self._state.throw_away(path)
             discard_partial(path)
-
-    def _empty_trash(self) -> None:
-        for path in (self._folder / "trash").iterdir():
-            path.unlink(missing_ok=True)
 
     def _check_space(self, files: Iterable[ReleaseFile], index: int) -> None:
         needed = 0
         for file in files:
             part, _ = partial_paths(self.path(file))
+            # Blocks, not the size: a preallocated partial file has all of them, a sparse one (no fallocate) few.
             held = part.stat().st_blocks * 512 if part.exists() else 0
             needed += max(0, file.bytes - held)
         free = shutil.disk_usage(self.directory).free
@@ -369,75 +323,6 @@ class Cache:
                 f"{self._label(index)}: {needed} bytes are still to come, the disk of {self.directory} has {free} "
                 "free. Free space there, or keep fewer shards"
             )
-
-    # --- files of the folder
-
-    def _locked(self) -> AbstractContextManager[None]:
-        return _flocked(self._folder / "lock")
-
-    @contextmanager
-    def _fetching(self, index: int) -> Iterator[bool]:
-        """Whether this process is the one that fetches the shard, for as long as the block lasts."""
-        descriptor = os.open(self._folder / "fetch" / f"{index:06d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        mine = _try_lock(descriptor)
-        try:
-            yield mine
-        finally:
-            if mine:
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
-
-    def _read_state(self) -> dict[str, Any]:
-        try:
-            value = json.loads((self._folder / "state.json").read_bytes())
-        except FileNotFoundError:
-            return {}
-        except ValueError:
-            return {}  # a disk's damage: everything is verified again
-        return value if isinstance(value, dict) else {}
-
-    def _write_state(self, state: dict[str, Any]) -> None:
-        self._replace(self._folder / "state.json", json.dumps(state, sort_keys=True).encode())
-
-    def _replace(self, path: Path, data: bytes) -> None:
-        # One fixed name, under the lock: what a kill leaves is overwritten, never added to.
-        # Not synced: a swap must not wait for the disk, and what a power cut spoils is only verified again.
-        draft = path.with_name(f"{path.name}.new")
-        draft.write_bytes(data)
-        os.replace(draft, path)
-
-    def _adopt_manifest(self) -> None:
-        path = self.directory / FOLDER / MANIFEST
-        with _flocked(self.directory / FOLDER / "lock"):
-            try:
-                held = Release.from_bytes(path.read_bytes(), str(path))
-            except (FileNotFoundError, FormatError):
-                self._replace(path, self._release.to_bytes())
-                return
-        if held.digest != self._release.digest:
-            raise ConfigError(
-                f"{self.directory}: it holds shards of another release ({held.dataset}, {held.digest[:12]}; this one "
-                f"is {self._release.dataset}, {self._release.digest[:12]}). Use another cache folder, or delete it"
-            )
-
-
-@contextmanager
-def _flocked(path: Path) -> Iterator[None]:
-    with open(path, "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            # Said aloud, because a forked child has the descriptor too, and closing ours alone would not unlock.
-            fcntl.flock(lock, fcntl.LOCK_UN)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _names(folder: Path) -> list[str]:

@@ -41,7 +41,7 @@ def check_keep(keep: Keep, sizes: Sequence[int]) -> None:
 
 
 def fits(keep: Keep, present: Mapping[int, int], size: int) -> bool:
-    """Whether one more shard of `size` bytes may come to those `present` (index → bytes)."""
+    """Whether `keep` allows one more shard of `size` bytes beside those `present` (index → bytes)."""
     if isinstance(keep, KeepBytes):
         return sum(present.values()) + size <= keep.bytes
     return keep == "all" or len(present) + 1 <= keep
@@ -50,10 +50,10 @@ def fits(keep: Keep, present: Mapping[int, int], size: int) -> bool:
 def victims(
     keep: Keep, present: Mapping[int, int], size: int, *, held: Collection[int], wanted: int, shards: int
 ) -> list[int]:
-    """Which shards to evict, in order, before shard `wanted` of `size` bytes comes.
+    """Which of the shards `present` (index → bytes) to evict, in order, so that shard `wanted` fits into `keep`.
 
-    Those come first that the schedule needs last, counted from `wanted`. `held` ones are never among them, so what is
-    left may still not fit.
+    `wanted` has `size` bytes. Of all `shards` of the schedule, those come first that it needs last, counted from
+    `wanted`. Shards in `held` are never among them, so `wanted` may still not fit afterwards.
     """
     left = {index: held_bytes for index, held_bytes in present.items() if index != wanted}
     chosen: list[int] = []

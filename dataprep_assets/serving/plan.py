@@ -14,6 +14,7 @@ from dataprep_assets.serving.release import Release
 
 __all__ = ["WindowPlan", "plan_sizes", "plan_window"]
 
+# The first epoch begins with an empty cache; the second shows what the policy keeps. A third would repeat the second.
 _EPOCHS = 2
 
 
@@ -68,9 +69,11 @@ def plan_window(
     prefix: str = "train",
     verify_bandwidth: float = 1e9,
 ) -> WindowPlan:
-    """The plan for a release. `bandwidth` is the download's, `verify_bandwidth` SHA-256's, in bytes a second.
+    """The plan for the shards of one `prefix` of `release`.
 
-    `disk_bytes` is what the cache may take. Raises ConfigError for values that cannot be, and for a `keep` too small.
+    `disk_bytes` is what the cache may take. `bandwidth` is the download's, `verify_bandwidth` SHA-256's, in bytes a
+    second. A step takes `step_seconds`, and each shard is trained on for `steps_per_shard` steps. `keep` is the
+    window's policy. Raises ConfigError for values that are not positive, and for a `keep` that is too small.
     """
     return plan_sizes(
         [shard.bytes for shard in release.of(prefix)],
@@ -93,7 +96,11 @@ def plan_sizes(
     keep: Keep = "all",
     verify_bandwidth: float = 1e9,
 ) -> WindowPlan:
-    """`plan_window` for shards of these sizes in bytes, in schedule order."""
+    """`plan_window` for shards of these `sizes` in bytes, in schedule order.
+
+    `disk_bytes`, `bandwidth`, `step_seconds`, `steps_per_shard`, `keep` and `verify_bandwidth` are those of
+    `plan_window`.
+    """
     if min(bandwidth, verify_bandwidth) <= 0 or step_seconds < 0 or steps_per_shard < 1 or not sizes:
         raise ConfigError(
             f"plan: bandwidth={bandwidth}, verify_bandwidth={verify_bandwidth}, step_seconds={step_seconds}, "

@@ -6,11 +6,15 @@ from typing import TextIO
 
 __all__ = ["Bar"]
 
+# Characters of the bar; with its numbers the line stays below 100.
 _WIDTH = 30
 
 
 class Bar:
-    """Draws `label ███ 42 %  1.2 of 2.9 GB  310 MB/s`. Does nothing unless the stream is a terminal."""
+    """Draws `label ███ 42 %  1.2 of 2.9 GB  310 MB/s`. Does nothing unless `stream` is a terminal.
+
+    `total` is in bytes; `stream` is standard error unless given.
+    """
 
     def __init__(self, label: str, total: int, stream: TextIO | None = None) -> None:
         self._label = label
@@ -25,6 +29,7 @@ class Bar:
         """Note bytes that came, or that were given up when negative."""
         self.done += count
         now = time.monotonic()
+        # Ten times a second: more often no eye sees, and a terminal over a network would slow the download.
         if self._shown and now - self._last > 0.1:
             self._last = now
             self._draw(now)

@@ -22,6 +22,9 @@ __all__ = ["Shard", "open_pair", "torch_dataset"]
 class Shard:
     """A verified shard on this machine, memory-mapped. A window does not evict it while one of these is alive.
 
+    `index` is its number in the release, `token_path` and `ids_path` are its two files, a sample has `sequence_length`
+    tokens.
+
     `tokens` has shape `(samples * sequence_length,)` and dtype `<u2` or `<u4`, `sample_ids` shape `(samples,)` and
     dtype uint64; both are read-only. Pickling passes the paths on: another process maps the files itself.
     """
@@ -73,7 +76,11 @@ def _reopen(index: int, token_path: Path, ids_path: Path, sequence_length: int) 
 def open_pair(
     token_path: Path, ids_path: Path, sequence_length: int
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint64]]:
-    """Tokens and sample ids of a shard, mapped; FormatError when they do not fit each other."""
+    """Tokens and sample ids of a shard, both memory-mapped and read-only.
+
+    `token_path` is its `.npy` file (ids of shape `(tokens,)`, `<u2` or `<u4`), `ids_path` the headerless uint64 file of
+    one id for each `sequence_length` tokens. FormatError when one is damaged or they are not of one shard.
+    """
     tokens = npy_shards.open_shard(token_path, sequence_length=sequence_length)
     return tokens, sample_ids.open_sample_ids(ids_path, len(tokens) // sequence_length)
 

@@ -102,7 +102,7 @@ class Release:
             raise FormatError(f"{name} is missing: number {shard.index} stands in its place. Publish it again")
         keys = (shard.token_file.key, shard.ids_file.key)
         if keys != (npy_shards.token_key(prefix, index), npy_shards.ids_key(prefix, index)):
-            raise FormatError(f"{name} is said to be in {keys}, which no reader would look for. Publish it again")
+            raise FormatError(f"{name} is listed as {keys}, where no reader looks for it. Publish it again")
         if self.sequence_length < 1 or shard.tokens % self.sequence_length or shard.tokens == 0:
             raise FormatError(f"{name} has {shard.tokens} tokens, not whole sequences of {self.sequence_length}")
         sizes = (shard.token_file.bytes, shard.ids_file.bytes)
@@ -140,7 +140,7 @@ class Release:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """The inverse of `to_bytes`. FormatError, naming `where`, for anything that is not a whole manifest."""
+        """The inverse of `to_bytes`. FormatError, naming `where`, for anything that is not a complete manifest."""
         try:
             value = json.loads(data)
             digest, kind = value.pop("digest"), value.pop("kind")
@@ -218,5 +218,5 @@ def read_release(place: Place) -> Release:
     for block in place.store.read(place.key(MANIFEST)):
         data += block
         if len(data) > _LARGEST:
-            raise FormatError(f"{where}: more than {_LARGEST} bytes is no release manifest")
+            raise FormatError(f"{where}: more than {_LARGEST} bytes is not a release manifest")
     return Release.from_bytes(data, where)

@@ -14,30 +14,23 @@ import asyncio
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
-from dataprep_assets.errors import (
-    ConfigError,
-    CorruptSourceError,
-    DataprepError,
-    MissingArtifactError,
-    SourceError,
-    WorkerDiedError,
-)
-from dataprep_assets.serving.cache import FOLDER, Cache
-from dataprep_assets.serving.keep import Keep, KeepBytes, check_keep
+from dataprep_assets.errors import ConfigError, CorruptSourceError, DataprepError, SourceError, WorkerDiedError
+from dataprep_assets.serving.cache import Cache
+from dataprep_assets.serving.events import OnEvent, WindowEvent, WindowStatus, tell
+from dataprep_assets.serving.keep import Keep, check_keep
+from dataprep_assets.serving.kept_manifest import read_or_kept
 from dataprep_assets.serving.progress import Bar
 from dataprep_assets.serving.readers import Shard
-from dataprep_assets.serving.release import MANIFEST, Place, Release, locate, read_release
+from dataprep_assets.serving.release import Place, locate
 from dataprep_assets.serving.schedule import Schedule
-from dataprep_assets.stores.ranged import RetryPolicy, StoppedError
+from dataprep_assets.stores.retry import RetryPolicy, StoppedError
 from dataprep_assets.stores.store import Store
 
-__all__ = ["Keep", "KeepBytes", "ShardWindow", "WindowEvent", "WindowStatus"]
+__all__ = ["ShardWindow"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,38 +41,6 @@ _CLOSE_SECONDS = 10.0
 
 _RETRY = RetryPolicy(attempts=5, base_seconds=2.0, max_seconds=120.0)
 
-EventKind = Literal["fetching", "ready", "failed", "gave_up", "waiting", "evicted", "kept", "refused", "swapped"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class WindowEvent:
-    """Something that happened to a shard, with a sentence about it; `error` for `failed` and `gave_up`."""
-
-    kind: EventKind
-    shard: int
-    detail: str
-    error: Exception | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class WindowStatus:
-    """What a window does at this moment.
-
-    `active` is in use, `wanted` is what `wait` waits for, `next` is prefetched; None: none. `ready` are those of them
-    that are verified. `fetching` with `done_bytes` of `total_bytes` is under way in this process. `failures` says of
-    each shard why its last attempt failed, until one succeeds; `gave_up` are those whose retries are spent.
-    """
-
-    active: int | None
-    wanted: int | None
-    next: int | None
-    ready: tuple[int, ...]
-    fetching: int | None
-    done_bytes: int
-    total_bytes: int
-    failures: Mapping[int, str]
-    gave_up: tuple[int, ...]
-
 
 class ShardWindow:
     """See the module.
@@ -88,6 +49,7 @@ class ShardWindow:
     - `cache_dir`: folder for the shards, shared by the ranks of this machine; made if need be;
     - `steps_per_shard`: steps that each shard is trained on;
     - `keep`: `"all"`, a number of shards, or `KeepBytes(n)`;
+    - `prefix`: which shards of the release, `train` or another split;
     - `sequence_length`: what the model wants; refused when the release has another;
     - `retry`: the tries, and the pauses between them, on top of the store's own; a swap that waits fails when they are
       spent, a prefetch goes on trying until its swap;
@@ -95,7 +57,7 @@ class ShardWindow:
     - `room_seconds`: how long a shard may wait for room that other processes hold.
 
     Raises ConfigError for a declaration that cannot work, MissingArtifactError and TransferError for a manifest that
-    cannot be had. Nothing is downloaded before `prepare` or `swap`.
+    cannot be read. Nothing is downloaded before `prepare` or `swap`.
     """
 
     def __init__(
@@ -108,11 +70,11 @@ class ShardWindow:
         prefix: str = "train",
         sequence_length: int | None = None,
         retry: RetryPolicy = _RETRY,
-        on_event: Callable[[WindowEvent], None] | None = None,
+        on_event: OnEvent | None = None,
         room_seconds: float = 3600.0,
     ) -> None:
         directory = Path(cache_dir).expanduser().absolute()
-        self.release = _manifest(locate(release), directory)
+        self.release = read_or_kept(locate(release), directory)
         shards = self.release.of(prefix)
         if sequence_length not in (None, self.release.sequence_length):
             raise ConfigError(
@@ -161,7 +123,7 @@ class ShardWindow:
         return self._active
 
     def prepare(self, step: int) -> None:
-        """Have the shard of this step fetched; returns at once. A shard that was given up gets a new set of tries."""
+        """Start to fetch the shard of this step; returns at once. A shard that was given up gets a new set of tries."""
         index = self.schedule.shard(step)
         with self._changed:
             self._check_open()
@@ -213,7 +175,7 @@ class ShardWindow:
                 try:
                     shard = self._cache.open(index)
                 except (CorruptSourceError, FileNotFoundError) as error:
-                    # Changed or removed behind our back since it was verified: have it again, never train on it.
+                    # Somebody changed or removed it since it was verified: fetch it again, never train on it.
                     self._say("refused", index, str(error))
                     with self._changed:
                         self._ready.discard(index)
@@ -318,9 +280,9 @@ class ShardWindow:
                     return
                 index = self._todo()
             if index is not None:
-                self._have(index)
+                self._ensure(index)
 
-    def _have(self, index: int) -> None:
+    def _ensure(self, index: int) -> None:
         """Try until the shard is there, nobody needs it any more, or the tries that somebody waited for are spent."""
         tries = failures = 0
         while True:
@@ -363,8 +325,8 @@ class ShardWindow:
                 return self._is_over(index)
 
         try:
-            self._say("fetching", index, f"shard {index} is looked for, and fetched if need be")
-            self._cache.have(index, progress=progress, stopped=waits_in_vain, note=self._say)
+            self._say("fetching", index, f"fetching shard {index} unless it is in the cache")
+            self._cache.ensure(index, progress=progress, stopped=waits_in_vain, note=self._say)
         finally:
             bar.close()
             with self._changed:
@@ -379,7 +341,7 @@ class ShardWindow:
         urgent = self._wanted == index
         tried = f"try {tries} of {self._retry.attempts} failed" if urgent else f"prefetch failed ({failures})"
         logger.error("shard %d: %s: %s", index, tried, error)
-        self._tell(WindowEvent(kind="gave_up" if last else "failed", shard=index, detail=tried, error=error))
+        tell(self._on_event, WindowEvent(kind="gave_up" if last else "failed", shard=index, detail=tried, error=error))
         with self._changed:
             self._failures[index] = error
             if last:
@@ -394,28 +356,4 @@ class ShardWindow:
 
     def _say(self, kind: str, index: int, detail: str) -> None:
         logger.log(logging.WARNING if kind in ("refused", "kept") else logging.INFO, "%s", detail)
-        self._tell(WindowEvent(kind=kind, shard=index, detail=detail))  # type: ignore[arg-type]
-
-    def _tell(self, event: WindowEvent) -> None:
-        if self._on_event is None:
-            return
-        try:
-            self._on_event(event)
-        except Exception:
-            # Somebody else's code, called from the thread that training depends on.
-            logger.exception("on_event raised for %s of shard %d", event.kind, event.shard)
-
-
-def _manifest(place: Place, directory: Path) -> Release:
-    """The release's manifest; the cache's copy of it when the store cannot be reached: a restart needs no network."""
-    (directory / FOLDER).mkdir(parents=True, exist_ok=True)
-    kept = directory / FOLDER / MANIFEST
-    try:
-        return read_release(place)
-    except MissingArtifactError:
-        raise
-    except SourceError as error:
-        if not kept.is_file():
-            raise
-        logger.warning("%s/%s cannot be had (%s); the cache's own copy is used", place, MANIFEST, error)
-        return Release.from_bytes(kept.read_bytes(), str(kept))
+        tell(self._on_event, WindowEvent(kind=kind, shard=index, detail=detail))  # type: ignore[arg-type]

@@ -12,7 +12,9 @@ from typing import Protocol
 
 from dataprep_assets.errors import SourceError
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
-from dataprep_assets.sources.hub import HubFile, HubRepo, cached_snapshot, check_headroom, list_cached_files
+from dataprep_assets.sources.headroom import check_headroom
+from dataprep_assets.sources.hub import HubRepo
+from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot, list_cached_files
 
 HEADROOM = 0.2
 """Free space wanted beyond what is about to be written, as a fraction of it."""

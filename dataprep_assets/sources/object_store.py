@@ -14,7 +14,7 @@ file is reused only while its bytes still have it.
 
 The record is also the lock of its file: it is written in place and never replaced or removed, so that two processes
 that want the same object (a snapshot, and the certificate's sample) fetch it once. It is emptied before its file is
-touched, and a torn one is no record.
+touched, and a torn one does not count.
 
 Credentials come from the environment (`stores.connect.place_of`) and from nowhere else.
 
@@ -40,10 +40,13 @@ from urllib.parse import urlsplit
 from dataprep_assets.errors import ConfigError, MissingArtifactError, SourceError
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.access import HEADROOM, Listing
-from dataprep_assets.sources.hub import check_headroom
+from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.connect import Place, S3Place, place_of
 from dataprep_assets.stores.keys import check_key
+from dataprep_assets.stores.partial import discard_partial, partial_paths
+from dataprep_assets.stores.pool import run_all
+from dataprep_assets.stores.retry import StoppedError
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 
 __all__ = ["ObjectStorePrefix"]
@@ -131,13 +134,13 @@ class ObjectStorePrefix:
             path = self.path(entry)
             if _size_of(path) == entry.size_bytes and _read_record(_record_of(path)).get("etag") == entry.etag:
                 continue
-            part, _ = ranged.partial_paths(path)
+            part, _ = partial_paths(path)
             held = part.stat().st_blocks * 512 if part.is_file() else 0
             needed += max(0, entry.size_bytes - held)
         return needed
 
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
-        """Mirror the entries; what is there is read again and reused while its bytes are the verified ones.
+        """Mirror the entries; a mirrored file is read again and reused while its bytes are the verified ones.
 
         `progress` gets byte counts, reused ones included (see `stores.ranged.download`). Raises SourceError (no room,
         an object gone or changed since the manifest), ConfigError (no access), TransferError and CorruptSourceError,
@@ -158,7 +161,7 @@ class ObjectStorePrefix:
         # Many files share the workers one each; fewer files than workers get several ranges at a time.
         at_once = min(WORKERS, len(wanted))
         fetcher = _Fetcher(source=self, store=self.open(), workers=WORKERS // at_once, report=report)
-        ranged.run_all(fetcher, wanted, at_once, fetcher.stop)
+        run_all(fetcher, wanted, at_once, fetcher.stop)
 
     def path(self, entry: ManifestEntry) -> Path:
         """Where the mirrored file lies; SourceError for a key that is no path below the mirror."""
@@ -208,7 +211,7 @@ class _Fetcher:
             raise SourceError(f"{label}: the manifest has no version of it; materialize `manifest` again")
         if self._usable(entry, path, label):
             # A kill right after the rename can leave the transfer's sidecar behind.
-            ranged.discard_partial(path)
+            discard_partial(path)
             self.report(entry.size_bytes)
             return
         os.ftruncate(record, 0)
@@ -268,7 +271,7 @@ class _Fetcher:
             while block := stream.read(_BLOCK):
                 digest.update(block)
                 if self.stop.is_set():
-                    raise ranged.StoppedError(f"{path}: stopped while its digest was computed")
+                    raise StoppedError(f"{path}: stopped while its digest was computed")
         actual = digest.digest().hex()
         return "" if actual == expected else f"{name} {actual}, the store says {expected}"
 
@@ -311,7 +314,7 @@ def _locked(record: Path, label: str, stopped: Callable[[], bool]) -> Iterator[i
                 break
             except BlockingIOError:
                 if stopped():
-                    raise ranged.StoppedError(f"{label}: stopped while another process fetches it") from None
+                    raise StoppedError(f"{label}: stopped while another process fetches it") from None
                 time.sleep(_POLL_SECONDS)
             except OSError:
                 # Some network file systems have no locks; then two processes at worst fetch the file twice.

@@ -65,10 +65,11 @@ def read_records(
     label: str,
     rows: RowRange | None = None,
 ) -> RecordReader:
-    """The reader for a file's declared format. `label` names the file in errors.
+    """The reader of the file `path` for its declared `format`: `parquet`, `json` or JSON lines.
 
-    With `rows`, only these rows become records; the rest of the file is read and digested all the same. The format
-    `json` is JSON lines or one array of objects.
+    `compression` is that of the whole file, `text_field` the field or column with the text; `label` names the file in
+    errors. With `rows`, only these rows become records; the rest of the file is read and digested all the same. The
+    format `json` is JSON lines or one array of objects.
     """
     if format == "parquet":
         return ParquetReader(path, text_field, label, rows)

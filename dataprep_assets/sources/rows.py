@@ -70,7 +70,9 @@ def read_rows(
     rows: RowRange | None = None,
     columns: Sequence[str] | None = None,
 ) -> RowReader:
-    """The reader for a file's format (`jsonl`, `json` or `parquet`). `label` names the file in errors.
+    """The reader of the file `path` for its `format` (`jsonl`, `json` or `parquet`).
+
+    `compression` is that of the whole file, `label` names it in errors; with `rows` only these rows are read.
 
     A `jsonl` or `json` file that starts with `[` is one array of rows; any other is JSON lines. `columns` spares the
     reading of other columns of a Parquet file; those that it does not have are left out.
@@ -82,7 +84,10 @@ def read_rows(
 
 
 def count_rows(path: Path, *, format: str, compression: str | None, label: str) -> int:
-    """Physical rows of a file, as a `RowRange` counts them. CorruptSourceError for one that cannot be read."""
+    """Physical rows of the file `path`, as a `RowRange` counts them.
+
+    `format`, `compression` and `label` are those of `read_rows`. CorruptSourceError for a file that cannot be read.
+    """
     if format == "parquet":
         return _ParquetRows(path, label, RowRange(), None).count()
     return _JsonRows(path, compression, label, RowRange()).count()

@@ -1,7 +1,7 @@
-"""Places that open as stores: small values that name a bucket or a folder, with what is needed to reach it.
+"""Addresses that open as stores: small values that name a bucket or a folder, with what is needed to reach it.
 
-A place can be pickled into worker processes and made from a URL and the environment, without Dagster. Secrets are never
-part of its repr.
+A `Place` is the address of a store; where one artifact lies in it is the artifact's location. A place can be pickled
+into worker processes and made from a URL and the environment, without Dagster. Secrets are never part of its repr.
 
 The environment (`place_of`):
 
@@ -50,7 +50,7 @@ class Place(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is, without credentials."""
+        """Its URL, without credentials."""
         ...
 
 
@@ -193,7 +193,7 @@ def s3_endpoint(environment: Mapping[str, str]) -> str | None:
 
 
 def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = None) -> Place:
-    """The place of a URL or path, reached as the environment says (see the module); ConfigError for any other URL.
+    """The place of `url` (or a path), reached as the environment says (see the module); ConfigError for other URLs.
 
     `profile` names a profile of boto3's own configuration, which then has the credentials and the endpoint.
     """
@@ -206,7 +206,9 @@ def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = 
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return LocalPlace(root=Path(unquote(parts.path)))
     if parts.scheme not in ("s3", "gs") or not parts.netloc or parts.query or parts.fragment:
-        raise ConfigError(f"{url!r} is no place: give s3://bucket/prefix, gs://bucket/prefix, file:///folder or a path")
+        raise ConfigError(
+            f"{url!r} is not a storage address: give s3://bucket/prefix, gs://bucket/prefix, file:///folder or a path"
+        )
     prefix = parts.path.strip("/")
     if parts.scheme == "gs":
         return GcsPlace(bucket=parts.netloc, prefix=prefix, project=environment.get("GOOGLE_CLOUD_PROJECT") or None)

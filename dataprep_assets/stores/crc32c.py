@@ -1,4 +1,4 @@
-"""CRC32C of a concatenation from the CRC32Cs of its parts, without their bytes.
+"""CRC32C of bytes and files, and of a concatenation from the CRC32Cs of its parts, without their bytes.
 
 A CRC is a polynomial remainder, so appending n bytes multiplies what came before by x^(8n) modulo the polynomial of
 CRC32C (Castagnoli, reflected 0x82F63B78; RFC 3720, B.4). The method is that of zlib's `crc32_combine`, with this
@@ -6,14 +6,34 @@ polynomial. google-crc32c computes CRCs of bytes and cannot combine them.
 """
 
 from collections.abc import Iterable
+from pathlib import Path
 
 _POLYNOMIAL = 0x82F63B78
 _ONE = 1 << 31
 _X = 1 << 30
+_BLOCK = 4 * 1024 * 1024
+
+
+def crc32c_of(data: bytes) -> int:
+    """The CRC32C (unsigned) of some bytes."""
+    import google_crc32c
+
+    return int(google_crc32c.value(data))
+
+
+def crc32c_of_file(path: Path) -> int:
+    """The CRC32C (unsigned) of a file, read in blocks."""
+    import google_crc32c
+
+    crc = 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            crc = google_crc32c.extend(crc, block)
+    return crc
 
 
 def combine(first: int, second: int, second_bytes: int) -> int:
-    """The CRC32C (unsigned) of two byte strings in a row; `second_bytes` is the length of the second."""
+    """The CRC32C (unsigned) of two byte strings in a row, from theirs; `second_bytes` is the length of the second."""
     return _multiply(_power_of_x(8 * second_bytes), first) ^ second
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from dataprep_assets.errors import SourceError
-from dataprep_assets.stores.ranged import RetryableError, parse_retry_after
+from dataprep_assets.stores.retry import RetryableError, parse_retry_after
 from dataprep_assets.stores.store import ConflictError
 
 # A download of 128 MiB took 0.22 s of processor time with blocks of 256 KiB and 0.25 s with 1 MiB, an upload 0.24 and
@@ -98,7 +98,7 @@ class GcsApi:
         answer = self._json("GET", f"/storage/v1/b/{quote(self.bucket, safe='')}/o", "storage.objects.list", query)
         items, following = answer.get("items", []), answer.get("nextPageToken")
         if not isinstance(items, list) or not (following is None or isinstance(following, str)):
-            raise RetryableError("the answer is no page of a listing")
+            raise RetryableError("the answer is not a page of a listing")
         return [_resource(item) for item in items], following
 
     def insert(
@@ -110,9 +110,10 @@ class GcsApi:
         metadata: Mapping[str, str],
         if_generation: int | None = None,
     ) -> Resource:
-        """Write an object in one request; the server refuses it unless its CRC32C is `crc32c`.
+        """Write `data` as the object `name` in one request; the server refuses it unless its CRC32C is `crc32c`.
 
-        `if_generation` 0 demands that there is none, another number that it is the present generation.
+        `metadata` is kept with the object. With `if_generation` the write is refused (ConflictError) unless that is
+        the present generation; 0 stands for no object.
         """
         about = {
             "name": name,
@@ -129,7 +130,10 @@ class GcsApi:
     def compose(
         self, sources: Sequence[tuple[str, int]], name: str, *, metadata: Mapping[str, str] | None = None
     ) -> Resource:
-        """Concatenate 1 to 32 objects, each pinned to its generation, into one."""
+        """Concatenate 1 to 32 `sources`, each (name, generation), into the object `name` with this `metadata`.
+
+        Raises NoObjectError or ConflictError when a source does not have that generation.
+        """
         request = {
             "sourceObjects": [
                 {
@@ -145,7 +149,10 @@ class GcsApi:
         return _resource(self._send_json(path, "storage.objects.create", {"fields": _FIELDS}, request))
 
     def rewrite(self, source: str, generation: int, name: str, token: str | None) -> "Resource | Unfinished":
-        """One step of a copy, metadata kept: the new object, or what the next step needs."""
+        """One step of a copy of `source`, at this generation, to the object `name`; metadata kept.
+
+        `token` is that of the step before, None for the first. Returns the new object, or what the next step needs.
+        """
         fields = f"done,rewriteToken,totalBytesRewritten,resource({_FIELDS})"
         query = {"sourceGeneration": str(generation), "fields": fields}
         if token is not None:
@@ -160,7 +167,7 @@ class GcsApi:
         return Unfinished(token=following, bytes=_number(answer.get("totalBytesRewritten")))
 
     def delete(self, name: str, generation: int | None = None) -> None:
-        """Remove an object (only that generation of it); no error when it is not there."""
+        """Remove an object (with `generation` only that one); no error when it does not exist."""
         try:
             self._json("DELETE", self._object(name), "storage.objects.delete", _condition(generation), empty=True)
         except (NoObjectError, ConflictError):
@@ -168,7 +175,10 @@ class GcsApi:
 
     @contextmanager
     def media(self, name: str, start: int, stop: int | None, generation: int | None) -> Iterator[Range]:
-        """The stored bytes from `start` to `stop` (None: the end), of that generation and no other."""
+        """The stored bytes of the object `name` from `start` to `stop` (None: the end).
+
+        With `generation` of that one and no other. Raises NoObjectError, ConflictError, RangeBeyondEndError.
+        """
         headers = {
             "Range": f"bytes={start}-" if stop is None else f"bytes={start}-{stop - 1}",
             # Also keeps the server from unpacking objects that are stored with Content-Encoding gzip.
@@ -325,7 +335,7 @@ def _demand(response: Any, permission: str, bucket: str) -> None:
     if status == 404:
         raise NoObjectError
     if status == 412:
-        raise ConflictError(f"the object is not the one that was expected ({said})")
+        raise ConflictError(f"the object is another version than the request demands ({said})")
     raise SourceError(f"bucket {bucket}: the server refused a request of {permission} ({said})")
 
 
@@ -378,7 +388,7 @@ def _resource(item: Any) -> Resource:
             updated=datetime.fromisoformat(item["updated"]).timestamp(),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise RetryableError("the answer is no description of an object") from error
+        raise RetryableError("the answer does not describe an object") from error
 
 
 def _digest(text: str, length: int) -> bytes:

@@ -37,7 +37,7 @@ from dataprep_assets.errors import (
 from dataprep_assets.stores import files, ranged
 from dataprep_assets.stores.keys import UPLOADS, check_key
 from dataprep_assets.stores.pinned import download_pinned
-from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range
 
 __all__ = ["LocalStore"]
 
@@ -86,8 +86,7 @@ class LocalStore(Store):
 
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
         path = self.path(key)
-        if start < 0 or (stop is not None and stop < start):
-            raise ConfigError(f"{path}: the range [{start}, {stop}) is none")
+        check_range(start, stop, str(path))
         return self._blocks(key, path, start, stop, version)
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
@@ -257,10 +256,10 @@ class LocalStore(Store):
             made = self._make_folders(path.parent)
             found = _info(key, path)
             if if_absent and (found is not None or not _link(temporary, path)):
-                raise ConflictError(f"{path}: no object was expected there, there is one")
+                raise ConflictError(f"{path}: expected no object, found one")
             if if_version is not None and (found is None or found.version != if_version):
-                there = "there is none" if found is None else f"it is {found.version}"
-                raise ConflictError(f"{path}: version {if_version} was expected, {there}")
+                there = "none" if found is None else f"version {found.version}"
+                raise ConflictError(f"{path}: expected version {if_version}, found {there}")
             os.replace(temporary, path)
             for folder in (path.parent, *made):
                 files.fsync_directory(folder)
@@ -268,9 +267,9 @@ class LocalStore(Store):
 
     def _make_folders(self, folder: Path) -> Sequence[Path]:
         """Make it and its parents; the folders whose entries changed."""
-        missing = [place for place in (folder, *folder.parents) if not place.exists()]
+        missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
         folder.mkdir(parents=True, exist_ok=True)
-        return [place.parent for place in missing]
+        return [parent.parent for parent in missing]
 
     def _prune(self, folder: Path) -> None:
         """Remove folders that became empty: a bucket has none, and one would be in the way of a file of its name."""
@@ -289,9 +288,9 @@ class LocalStore(Store):
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        place = self._root / UPLOADS
-        place.mkdir(parents=True, exist_ok=True)
-        with open(place / "lock", "ab") as lock:
+        area = self._root / UPLOADS
+        area.mkdir(parents=True, exist_ok=True)
+        with open(area / "lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 

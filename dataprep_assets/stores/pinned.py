@@ -15,7 +15,9 @@ def download_pinned(
     label: str,
     progress: Progress | None,
 ) -> ObjectInfo:
-    """`fetch` the version that `head` finds; when it raises ConflictError, give up its bytes and find out anew.
+    """`fetch` the version that `head` finds; when it raises ConflictError, give up its bytes and look again.
+
+    `label` names the object in messages; `progress` gets the bytes fetched, negative when they are given up.
 
     Raises MissingArtifactError when there is no object, TransferError when it was replaced in every one of 3 tries.
     """

@@ -97,7 +97,9 @@ class _Trial:
     def _put(self) -> str | None:
         self._put_info = self._store.put(self._key("small"), self._small)
         found = self._store.head(self._key("small"))
-        return None if found is not None and found.bytes == len(self._small) else "it is not there after it was written"
+        return (
+            None if found is not None and found.bytes == len(self._small) else "it does not exist after it was written"
+        )
 
     def _read(self) -> str | None:
         got = b"".join(self._store.read(self._key("small"), 100, 900))

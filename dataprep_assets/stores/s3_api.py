@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError, SourceError
-from dataprep_assets.stores.ranged import RetryableError, parse_retry_after
+from dataprep_assets.stores.retry import RetryableError, parse_retry_after
 from dataprep_assets.stores.upload import SlowError
 
 __all__ = [
@@ -87,7 +87,8 @@ def s3_client_config(
 ) -> Any:
     """The `botocore.config.Config` that a client of :class:`~dataprep_assets.stores.s3.S3Store` must have.
 
-    `read_seconds` limits each wait for bytes, in either direction, never a whole request.
+    `connect_seconds` limits each connect, `read_seconds` each wait for bytes, in either direction, never a whole
+    request. `connections` is the size of the pool: at least the requests that run at once.
     """
     try:
         from botocore.config import Config
@@ -168,7 +169,8 @@ def endpoint_of(client: Any) -> str:
 def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[None]:
     """Turn botocore's errors into RetryableError, RefusedError, or the ConfigError that says what to fix.
 
-    Without the cause in the chain: its text is the store's or a credential provider's, and may repeat a secret.
+    `label` names the object and `endpoint` the server in messages, `names` the variables to check. The cause is not
+    chained: its text is the store's or a credential provider's, and may repeat a secret.
     """
     from botocore.exceptions import (
         BotoCoreError,
@@ -213,7 +215,7 @@ def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[No
             raise SlowError(f"{endpoint} took nothing for too long") from None
         raise RetryableError(f"the connection to {endpoint} broke ({type(error).__name__})") from None
     except ResponseParserError:
-        raise RetryableError(f"{endpoint} gave an answer that is no S3 answer") from None
+        raise RetryableError(f"{endpoint} gave an answer that is not one of S3") from None
     except BotoCoreError as error:
         raise ConfigError(
             f"{label}: boto3 cannot sign or send the request ({type(error).__name__}). Set {names.key_id} and "
@@ -249,7 +251,10 @@ def _from_answer(response: Mapping[str, Any]) -> Exception:
 def explained(
     refused: RefusedError, *, label: str, bucket: str, endpoint: str, names: CredentialNames
 ) -> DataprepError:
-    """What a refusal means and what to fix."""
+    """The error that says what a refusal means and what to fix.
+
+    `label` names the object, `bucket` and `endpoint` where it was asked for, `names` the variables to check.
+    """
     code, status = refused.code, refused.status
     where = f"{label}: {endpoint} refused it ({refused})"
     if code == "InvalidAccessKeyId":

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from dataprep_assets.errors import DataprepError, MissingArtifactError, SourceError, TransferError
 from dataprep_assets.stores.keys import check_key
-from dataprep_assets.stores.ranged import RetryableError, RetryPolicy
+from dataprep_assets.stores.retry import RetryableError, RetryPolicy
 from dataprep_assets.stores.s3_api import CredentialNames, RefusedError, endpoint_of, explained, translated
 from dataprep_assets.stores.s3_etag import etag_of, plain_md5, recorded_sha256
 from dataprep_assets.stores.store import ObjectInfo
@@ -55,20 +55,26 @@ class S3Bucket:
         return f"s3://{self.name}/{self.prefix}{key}"
 
     def attempt(self, operation: str, label: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """One request. Raises RetryableError, RefusedError, ConfigError."""
+        """One `request` of the client's method `operation`; `label` names the object in messages.
+
+        Raises RetryableError, RefusedError, ConfigError.
+        """
         with translated(label, self._endpoint, self._credentials):
             answer: Mapping[str, Any] = getattr(self._client, operation)(Bucket=self.name, **request)
         self._seen = True
         return answer
 
     def tried(self, attempt: Callable[[], T], label: str, stopped: Callable[[], bool] = lambda: False) -> T:
-        """`attempt()`, again and again within the retry policy."""
+        """Call `attempt` within the retry policy; errors name `label`, waits end once `stopped()` is true."""
         return self.retry.run(attempt, label=label, stopped=stopped)
 
     def call(
         self, operation: str, label: str, *, answers: set[str] | frozenset[str] = frozenset(), **request: Any
     ) -> Mapping[str, Any]:
-        """One request until it is answered; {} for the refusals (codes, or statuses as text) named in `answers`."""
+        """One request of the client's method `operation`, retried until it is answered; `label` names the object.
+
+        Refusals (codes, or statuses as text) named in `answers` give {}; others raise what `explained` says.
+        """
         try:
             return self.tried(partial(self.attempt, operation, label, request), label)
         except RefusedError as refused:
@@ -137,13 +143,16 @@ class S3Bucket:
             body.close()
 
     def pages(self, operation: str, field_name: str, label: str, **request: Any) -> Iterator[Mapping[str, Any]]:
-        """The items of a listing of any kind, page by page."""
+        """The items of the listing `operation`, page by page.
+
+        `field_name` is where its answer holds them, `label` names the listing in messages.
+        """
 
         def attempt() -> Mapping[str, Any]:
             page = self.attempt(operation, label, request)
             # An empty body is parsed without complaint, and would be a listing of nothing.
             if "IsTruncated" not in page:
-                raise RetryableError("the answer is no listing")
+                raise RetryableError("the answer is not a listing")
             return page
 
         while True:

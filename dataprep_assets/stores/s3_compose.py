@@ -16,8 +16,8 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from dataprep_assets.errors import DataprepError, IntegrityError, TransferError
-from dataprep_assets.stores import ranged
-from dataprep_assets.stores.ranged import RetryableError
+from dataprep_assets.stores.pool import map_all
+from dataprep_assets.stores.retry import RetryableError
 from dataprep_assets.stores.s3_api import RefusedError
 from dataprep_assets.stores.s3_bucket import S3Bucket
 from dataprep_assets.stores.s3_etag import DIGEST, MD5, PART_BYTES, etag_of, is_opaque
@@ -44,8 +44,8 @@ class Composer:
         self.client_bytes = 0
 
     def compose(self, keys: Sequence[str], key: str, sha256: str | None) -> ObjectInfo:
-        """Concatenate one or more objects; see `Store.compose`."""
-        found = ranged.map_all(self._bucket.existing, keys, self._workers)
+        """Concatenate the objects `keys` into `key`, with `sha256` where it is known; see `Store.compose`."""
+        found = map_all(self._bucket.existing, keys, self._workers)
         sources = [source for source in found if source.bytes] or found[:1]
         if len(sources) == 1 and (sha256 is None or sha256 == sources[0].sha256):
             return self.copy(sources[0].key, key)
@@ -88,7 +88,7 @@ class Composer:
             upload = self._bucket.create_upload(key, metadata)
             work = partial(self._assemble_part, sources, key, upload, Lanes(self._workers), threading.Event())
             try:
-                sent = ranged.map_all(work, [*enumerate(parts, 1)], self._workers)
+                sent = map_all(work, [*enumerate(parts, 1)], self._workers)
                 return complete(self._bucket, key, upload, sent, sum(lengths), metadata.get(DIGEST))
             except SpoiltError as error:
                 complaint = str(error)

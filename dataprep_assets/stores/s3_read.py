@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.stores.ranged import RetryableError
+from dataprep_assets.stores.retry import RetryableError
 from dataprep_assets.stores.s3_api import RefusedError
 from dataprep_assets.stores.s3_bucket import S3Bucket
 from dataprep_assets.stores.s3_etag import COMPOSITE, PART_BYTES, etag_of, is_opaque
@@ -31,7 +31,10 @@ class _PastEndError(Exception):
 
 
 def read_range(bucket: S3Bucket, info: ObjectInfo, start: int, stop: int) -> Iterator[bytes]:
-    """The bytes [start, stop) of one version, in one request. Raises RetryableError for what may pass."""
+    """The bytes [start, stop) of the version that `info` names, in one request, in blocks.
+
+    Raises RetryableError for what another try may cure, ConflictError when the object has another version.
+    """
     try:
         answer = _open(bucket, info.key, start, stop, info.version)
     except _PastEndError:

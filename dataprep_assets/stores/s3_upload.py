@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.stores.ranged import RetryableError
+from dataprep_assets.stores.retry import RetryableError
 from dataprep_assets.stores.s3_api import RefusedError
 from dataprep_assets.stores.s3_bucket import S3Bucket
 from dataprep_assets.stores.s3_etag import COMPOSITE, DIGEST, composite, etag_of, is_opaque, plain_md5
@@ -43,7 +43,11 @@ class Sent:
 def put_whole(
     bucket: S3Bucket, key: str, view: memoryview, metadata: Mapping[str, str], condition: Mapping[str, str]
 ) -> ObjectInfo:
-    """PutObject, verified. RefusedError is left to the caller where there is a `condition` that was not met."""
+    """Write `view` as the object `key` with PutObject, verified by MD5.
+
+    `metadata` is kept with the object. `condition` holds parameters such as IfMatch; where it is not met, RefusedError
+    is left to the caller.
+    """
     name, label = bucket.key_of(key), bucket.label(key)
     digest = hashlib.md5(view, usedforsecurity=False)
 
@@ -86,7 +90,10 @@ def send_part(
     lanes: Lanes,
     stop: threading.Event,
 ) -> Sent:
-    """Send one part, verified. Raises SpoiltError where the upload is gone."""
+    """Send `view` as part `number` (from 1) of the upload with the id `upload`, verified by MD5.
+
+    `lanes` bounds the requests that send at once; `stop` ends the retries. Raises SpoiltError when the upload is gone.
+    """
     digest = hashlib.md5(view, usedforsecurity=False)
     label = f"{bucket.label(key)}, part {number}"
 
@@ -120,7 +127,11 @@ def _check_md5(answer: Mapping[str, Any], expected: str) -> None:
 def complete(
     bucket: S3Bucket, key: str, upload: str, sent: Sequence[Sent], size: int, sha256: str | None
 ) -> ObjectInfo:
-    """Complete an upload; its object, if it is what was sent. Raises SpoiltError when it is not."""
+    """Complete the upload with the id `upload`; its object, if it is what was sent.
+
+    `sent` are its parts in order, `size` their bytes, `sha256` (hex) what is recorded in the metadata. Raises
+    SpoiltError when the object is not what was sent.
+    """
     label = bucket.label(key)
     parts = [{"PartNumber": part.number, "ETag": f'"{part.etag}"'} for part in sent]
     request = {"Key": bucket.key_of(key), "UploadId": upload, "MultipartUpload": {"Parts": parts}}
@@ -155,7 +166,7 @@ def _is_proven(found: Mapping[str, Any], *, size: int, expected: str | None, sha
 
 def _complaint(found: Mapping[str, Any] | None, *, size: int, expected: str | None, sha256: str | None) -> str:
     if found is None:
-        return "it is not there"
+        return "it does not exist"
     if found["ContentLength"] != size:
         return f"{found['ContentLength']} bytes, {size} were sent"
     etag = etag_of(found)

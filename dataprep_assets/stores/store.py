@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.errors import ConfigError, DataprepError
 
 Progress = Callable[[int], None]
 """Gets the number of bytes newly transferred; negative when bytes are given up."""
@@ -24,7 +24,7 @@ class ConflictError(DataprepError):
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectInfo:
-    """What a store says of one object. `version` names its present content: a GCS generation, an S3 ETag.
+    """An object as its store describes it. `version` names its present content: a GCS generation, an S3 ETag.
 
     `sha256` is hex, from the object's own metadata where we recorded it; `md5` (hex) and `crc32c` (unsigned)
     are the store's own digests, where it has them for this object. None: unknown.
@@ -36,6 +36,14 @@ class ObjectInfo:
     sha256: str | None = None
     md5: str | None = None
     crc32c: int | None = None
+
+
+def check_range(start: int, stop: int | None, label: str) -> None:
+    """ConfigError unless `[start, stop)` is a range of bytes; None stands for the end. `label` names the object."""
+    if start < 0:
+        raise ConfigError(f"{label}: invalid range [{start}, {stop}): start is negative")
+    if stop is not None and stop < start:
+        raise ConfigError(f"{label}: invalid range [{start}, {stop}): stop precedes start")
 
 
 class Store(ABC):
@@ -58,20 +66,26 @@ class Store(ABC):
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
         """The bytes `[start, stop)` of an object, in blocks; all retries happen inside, resuming where it broke.
 
-        Raises MissingArtifactError when there is no such object, and ConflictError when `version` is given and the
-        object is another by now. Never yields fewer bytes than asked without raising.
+        `stop` None stands for the end of the object. Raises MissingArtifactError when the object does not exist, and
+        ConflictError when `version` is given and the object has another. Never yields fewer bytes than asked without
+        raising.
         """
 
     @abstractmethod
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
-        """Write a small object whole. `if_absent` and `if_version` make it conditional (ConflictError)."""
+        """Write `data` as one small object, in one request.
+
+        With `if_absent` only where there is no object of this key, with `if_version` only over that version; else
+        ConflictError.
+        """
 
     @abstractmethod
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
-        """Send a file of any size in parallel parts, resuming what an interrupted upload of the same bytes left.
+        """Send the file `path` of any size in parallel parts, resuming an interrupted upload of the same bytes.
 
-        `sha256` is compared with the bytes as they are read (IntegrityError: the file changed), the store's digests
-        with what was sent (TransferError); it is recorded in the metadata. Memory is bounded by the parts in flight.
+        `sha256` (hex) is compared with the bytes as they are read (IntegrityError: the file changed), the store's
+        digests with what was sent (TransferError); it is recorded in the metadata. `progress` gets the bytes sent.
+        Memory is bounded by the parts in flight.
         """
 
     @abstractmethod
@@ -80,12 +94,13 @@ class Store(ABC):
     ) -> ObjectInfo:
         """Fetch an object to `target` in parallel ranges, resuming after a kill; verified, then renamed.
 
+        `sha256` (hex) is what the bytes must have, where the caller knows it; `progress` gets the bytes fetched.
         Raises MissingArtifactError, CorruptSourceError (wrong digest twice), TransferError.
         """
 
     @abstractmethod
     def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
-        """Concatenate objects of this store into a new one on the server; no data passes through the client.
+        """Concatenate the objects `keys` of this store into `key` on the server; no data passes through the client.
 
         The result's size and the store's own digests are compared with those of the parts. `sha256` (hex) is what the
         caller knows of the whole: it is recorded in the metadata, as after an upload, and not compared.
@@ -101,4 +116,7 @@ class Store(ABC):
 
     @abstractmethod
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
-        """Give up unfinished uploads below `prefix` (abort multipart uploads, remove temporaries); how many."""
+        """Give up unfinished uploads below `prefix` (abort multipart uploads, remove temporaries); returns how many.
+
+        Those of which a part arrived in the last `older_than_seconds` are left alone.
+        """

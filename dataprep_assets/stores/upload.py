@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from dataprep_assets.errors import ConfigError, IntegrityError
-from dataprep_assets.stores.ranged import RetryableError, run_all
+from dataprep_assets.stores.pool import run_all
+from dataprep_assets.stores.retry import RetryableError
 
 __all__ = [
     "MAX_OBJECT_BYTES",
@@ -156,10 +157,11 @@ def send_parts(
     label: str,
     stop: threading.Event,
 ) -> list[T]:
-    """Read `path` once, in order, and `send` each part on one of `lanes` threads; their answers, in order of the parts.
+    """Read `path` once, in order, and `send` each of `parts` on one of `lanes` threads; the answers, in their order.
 
-    A view is valid during its call only. `stop` is set when the group ends. Raises IntegrityError when the file's
-    SHA-256 is not `sha256` (hex) or its size not that of the parts, and the first error that `send` raised.
+    The bytes that `send` gets are valid during its call only. `label` names the object in messages, `stop` is set when
+    the group ends. Raises IntegrityError when the file's SHA-256 is not `sha256` (hex) or its size not that of the
+    parts, and the first error that `send` raised.
     """
     answers: dict[int, T] = {}
     with path.open("rb", buffering=0) as stream:
@@ -175,7 +177,7 @@ def send_parts(
         actual = reader.digest.hexdigest()
         if actual != sha256.lower() or os.fstat(stream.fileno()).st_size != parts[-1].stop:
             raise IntegrityError(
-                f"{label}: {path} has sha256 {actual}, {sha256.lower()} was expected. The file changed, or its record "
+                f"{label}: {path}: expected sha256 {sha256.lower()}, found {actual}. The file changed, or its record "
                 "is of other bytes; build it again. Nothing was published"
             )
     return [answers[part.number] for part in parts]
@@ -202,8 +204,8 @@ class _OrderedReader:
                 count = self._stream.readinto(view[filled:])
                 if not count:
                     raise IntegrityError(
-                        f"{self.path}: it ends at byte {part.start + filled}, {part.stop} were expected. The file "
-                        "changed while it was sent; nothing was published"
+                        f"{self.path}: expected {part.stop} bytes, found {part.start + filled}. The file changed while "
+                        "it was sent; nothing was published"
                     )
                 filled += count
             self.digest.update(view)

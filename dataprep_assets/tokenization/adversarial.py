@@ -73,6 +73,7 @@ def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]
             literal[1:],
             f"{literal}\n\n{literal}",
         )
+    # Any seed would do, but another one would give other documents, and so void what certificates mean.
     generator = random.Random(20240229)
     alphabet = "".join(_SAMPLES) + _SPACES
     for length in (3, 10, 40, 200, 2000):

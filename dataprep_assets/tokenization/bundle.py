@@ -41,9 +41,10 @@ class TokenizerBundle:
 
     @classmethod
     def load(cls, path: Path, *, name: str | None = None, revision: str | None = None) -> "TokenizerBundle":
-        """The bundle in a folder, or of a `tokenizer.json` named directly.
+        """The bundle at `path`: a folder, or a `tokenizer.json` named directly.
 
-        Raises TokenizerError when there is no readable `tokenizer.json`.
+        `name` is the folder's unless given; `revision` is the hub commit that the files are of, if any. Raises
+        TokenizerError when there is no readable `tokenizer.json`.
         """
         directory = path.parent if path.name == _FILES[0] else path
         if not (directory / _FILES[0]).is_file():

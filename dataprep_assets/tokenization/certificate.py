@@ -23,6 +23,8 @@ from dataprep_assets.tokenization.engines import Encoded, Engine, ReferenceEngin
 LONG_DOCUMENT = 1_000_000
 """Characters from which a document is in the class `long`."""
 CLASSES = ("long", "special_literal", "ascii", "unnormalized", "east_asian", "other_script")
+"""In the order in which they are tried: what makes an engine differ in any script (length, special tokens) comes before
+the scripts, and ASCII, the cheapest test of most texts, before the rest."""
 
 
 def document_class(text: str, literals: LiteralFinder) -> str:
@@ -67,7 +69,11 @@ class Certificate:
     def void_because(
         self, bundle: TokenizerBundle, special_tokens: str, engine: Engine, reference: Engine
     ) -> str | None:
-        """Why the certificate does not hold for these; None when it does."""
+        """Why the certificate does not hold for this use; None when it does.
+
+        It holds for the tokenizer of `bundle`, the mode `special_tokens` (`text` or `match`) and the names and versions
+        of `engine` and `reference` with which it was made, and the Unicode version of this Python.
+        """
         pairs = {
             "tokenizer": (self.tokenizer_digest, bundle.digest),
             "special-token mode": (self.special_tokens, special_tokens),
@@ -90,7 +96,10 @@ class Certificate:
 
 
 def disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[int]:
-    """Indexes of the documents whose ids differ. An engine that raises on a batch is tried document by document."""
+    """Indexes of the `texts` to which `engine` gives other ids than `reference`.
+
+    An engine that raises on all of them together is tried document by document, and differs where it raises.
+    """
     expected, bounds = reference.encode(texts)
     try:
         actual, offsets = engine.encode(texts)
@@ -120,7 +129,7 @@ class Comparison:
 def compare(
     bundle: TokenizerBundle, engine: Engine, reference: Engine, documents: Iterable[str] | None = None
 ) -> Comparison:
-    """Compare an engine with the reference on these documents; on the adversarial set without them."""
+    """Compare `engine` with `reference` on `documents`; without them on the adversarial set of `bundle`'s tokenizer."""
     literals = bundle.special_literals
     if documents is None:
         documents = adversarial_documents([t.content for t in bundle.special_tokens])
@@ -144,9 +153,11 @@ def certify(
     reference: Engine | None = None,
     adversarial: Comparison | None = None,
 ) -> Certificate:
-    """Compare an engine with the reference on the corpus sample and the adversarial set.
+    """Compare `engine` with the reference on the corpus and the adversarial set; returns the certificate it earns.
 
-    ``adversarial`` is the comparison on that set where this very engine has been compared on it already.
+    `bundle` is the tokenizer, `special_tokens` how literal special tokens are read, `corpus_sample` documents of the
+    corpus. `reference` is made of the bundle unless given; `adversarial` is the comparison on that set where this very
+    engine has been compared on it already.
     """
     judge = reference or ReferenceEngine(bundle, special_tokens)
     found = {
@@ -178,7 +189,11 @@ def certify(
 
 
 def refused_outright(bundle: TokenizerBundle, special_tokens: str, engine: str, reason: str) -> Certificate:
-    """The certificate of an engine that cannot load the tokenizer, or is ruled out: all goes to the reference."""
+    """The certificate of an engine that compares nothing: every document goes to the reference.
+
+    `bundle` and `special_tokens` are what it would have encoded with, `engine` is its name, and `reason` says why it is
+    refused: it cannot load the tokenizer, or the declaration rules it out.
+    """
     from importlib import metadata
 
     version = metadata.version("tokenizers")
@@ -195,6 +210,7 @@ def refused_outright(bundle: TokenizerBundle, special_tokens: str, engine: str, 
     )
 
 
+# 2 million characters: enough for an engine to use its threads, and a few MB of text and ids at a time.
 def _batches(documents: Iterable[str], characters: int = 2_000_000) -> Iterable[list[str]]:
     batch: list[str] = []
     size = 0
@@ -211,7 +227,9 @@ def _batches(documents: Iterable[str], characters: int = 2_000_000) -> Iterable[
 class CertifiedEncoder:
     """Encodes with the certified engine, sends refused classes to the reference, and re-checks a sample as it goes.
 
-    Not for several threads at once. The reference is loaded when the first document needs it.
+    `bundle` and `special_tokens` are those of the `certificate`; `load_fast` makes the engine that it names.
+    CertificateError when the certificate does not hold for them. Not for several threads at once. The reference is
+    loaded when the first document needs it.
     """
 
     def __init__(
@@ -265,7 +283,10 @@ class CertifiedEncoder:
         return (np.concatenate(rows) if rows else np.zeros(0, np.uint32)), offsets
 
     def recheck(self, text: str, ids: Any, where: str) -> None:
-        """Re-encode one document with the reference; CertificateError, without its text, when the ids differ."""
+        """Encode one document again with the reference; CertificateError, without its text, when the ids differ.
+
+        `text` is the document, `ids` what `encode` gave for it, `where` names it in the error (file and row).
+        """
         if self._fast is None:
             return
         self.sampled_documents += 1

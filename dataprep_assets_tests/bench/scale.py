@@ -170,7 +170,7 @@ def bookkeeping(found: Any, home: Path, corpus: CorpusDeclaration, shards: int) 
 
     from dataprep_assets.integrity.ledger import Ledger
     from dataprep_assets.integrity.receipt import FileRecord, Receipt
-    from dataprep_assets.orchestration.dataset import receipt_metadata
+    from dataprep_assets.orchestration.metadata import receipt_metadata
 
     name = f"{corpus.dataset}_train_shards"
     partitions = dg.DynamicPartitionsDefinition(name=name)

@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.formats import npy_shards
-from dataprep_assets.formats.blake2b_lanes import lane_hasher
 from dataprep_assets.formats.sample_ids import ID_BYTES, sample_ids
 from dataprep_assets.serving import ShardWindow
 from dataprep_assets.serving.cache import Cache
@@ -42,7 +41,7 @@ from dataprep_assets_tests.serving.releases import make_release, publish
 
 LENGTH = 2048
 PUBLISHED_TOKENS = 100 * 2**30
-DOWNLOAD_TARGET, SWAP_TARGET, HASH_TARGET = 1.05, 0.050, 20.0
+DOWNLOAD_TARGET, SWAP_TARGET = 1.05, 0.050
 
 
 def _timed(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
@@ -140,7 +139,7 @@ def swap_published_size(scratch: Path) -> dict[str, float]:
     place = Place(LocalStore(root))
     cache = Cache(root, place, release, "train", "all", 1.0)
     cache.attach()
-    cache._write_state({str(index): cache._looks(index) for index in range(2)})
+    cache._state.write_verified({str(index): cache._looks(index) for index in range(2)})
     cache.detach()
     found = swaps(place, root)
     shutil.rmtree(root)
@@ -171,7 +170,6 @@ def hashing(samples: int, length: int, runs: int) -> dict[str, Any]:
         "gigabytes_per_second": tokens.nbytes / ours / 1e9,
         "ratio": ratio,
         "ratio_of_a_core": of_a_core,
-        "hasher": "hashlib" if lane_hasher() is None else "llvmlite",
         "cores": len(os.sched_getaffinity(0)),
     }
 
@@ -219,12 +217,12 @@ def render(result: dict[str, Any]) -> str:
             f"  {row['bytes'] / 1e6:12,.0f} MB  median {row['median'] * 1e3:.2f} ms  most {row['most'] * 1e3:.2f} ms "
             f"{_met(row['most'] < SWAP_TARGET)}"
         )
-    lines.append("sample ids against a Python loop with hashlib (target ≥ 20)")
+    lines.append("sample ids against a Python loop with hashlib")
     for row in result["hashing"]:
         lines.append(
             f"  {row['length']:6} tokens  loop {row['loop'] * 1e6:.2f} µs  ours {row['ours'] * 1e6:.2f} µs a sample "
-            f"({row['gigabytes_per_second']:.2f} GB/s, {row['hasher']})  {row['ratio']:.2f}x on {row['cores']} cores, "
-            f"{row['ratio_of_a_core']:.2f}x in CPU time {_met(row['ratio'] >= HASH_TARGET)}"
+            f"({row['gigabytes_per_second']:.2f} GB/s)  {row['ratio']:.2f}x on {row['cores']} cores, "
+            f"{row['ratio_of_a_core']:.2f}x in CPU time"
         )
     lines.append(f"load average (1, 5, 15 minutes): {', '.join(f'{load:.1f}' for load in result['load'])}")
     return "\n".join(lines)

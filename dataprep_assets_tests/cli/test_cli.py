@@ -1,7 +1,6 @@
 """The `dataprep` command as a person types it: real processes, real exit codes."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,30 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.cli.project import PROJECT_ROOT
+from dataprep_assets.cli.run import chosen
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.pipelines.corpus.component import chosen
+from dataprep_assets_tests.cli.commands import dataprep, environment
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 
 pytestmark = pytest.mark.slow
-
-
-def environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "DAGSTER_HOME": str(folder / "home"), "DATAPREP_ROOT": str(folder / "artifacts")}
-
-
-def dataprep(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "dataprep_assets.cli", *arguments],
-        env=environment(folder) | variables,
-        cwd=PROJECT_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +54,7 @@ def test_status_and_verify_agree_that_all_is_well(ran: tuple[Path, str]) -> None
     assert dataprep(folder, "status", "sample_corpus").returncode == 0
     verified = dataprep(folder, "verify")
     assert verified.returncode == 0
-    assert "all as their receipts say" in verified.stdout
+    assert "all match their receipts" in verified.stdout
 
 
 def test_verify_names_a_flipped_byte_and_run_mends_it(ran: tuple[Path, str]) -> None:
@@ -83,7 +67,14 @@ def test_verify_names_a_flipped_byte_and_run_mends_it(ran: tuple[Path, str]) -> 
     assert "DAMAGED sample_corpus/token_bins/train-00001: tokens.bin: sha256" in verified.stdout
     status = dataprep(folder, "status", "sample_corpus")
     assert status.returncode == 1
-    assert status.stdout.splitlines() == ["stale: sample_corpus/token_bins/train-00001"]
+    damaged, *downstream = status.stdout.splitlines()
+    assert damaged.startswith("stale: sample_corpus/token_bins/train-00001: damaged: tokens.bin: sha256")
+    shard, combined = "sample_corpus/token_bins/train-00001", "sample_corpus/combined_bins/train"
+    views = ("nanogpt", "megatron", "datatrove", "olmo", "mds", "hf_parquet")
+    assert downstream == [
+        f"stale: {combined}: its input {shard} is stale",
+        *(f"stale: sample_corpus/{view}_bins: its input {combined} is stale" for view in views),
+    ]
     assert dataprep(folder, "run", "sample_corpus").returncode == 0
     assert path.read_bytes() == good
     assert dataprep(folder, "verify").returncode == 0

@@ -20,8 +20,8 @@ import dagster as dg
 
 from dataprep_assets.execution.pool import PROCESSES, RAY
 from dataprep_assets.integrity.receipt import NAME
+from dataprep_assets.orchestration.assets import asset_key
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
-from dataprep_assets.pipelines.corpus.corpus_asset import CorpusAssets
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.deploy.cluster import Cluster, cluster
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
@@ -32,20 +32,19 @@ from resources import StorageResource, resources_of
 BACKFILL_TAG = "dagster/backfill"
 
 
-def assets(running: Cluster) -> CorpusAssets:
-    """The Dagster names of the cluster's dataset."""
-    return CorpusAssets(running.corpus)
+def key_of(running: Cluster, name: str, split: str | None = None) -> dg.AssetKey:
+    """The key of an asset of the cluster's dataset."""
+    return asset_key(TokenizedCorpus(running.corpus).spec(name, split))
 
 
 def prepare(running: Cluster) -> list[str]:
     """Materialize manifest and certificate on the cluster's instance; the partitions of `train`."""
-    key = assets(running).key
     built = TokenizedCorpus(running.corpus).build_defs(None)  # type: ignore[arg-type]
     resources = resources_of(StorageResource(root=str(running.root)))
     job = dg.Definitions.merge(built, dg.Definitions(resources=resources)).resolve_implicit_global_asset_job_def()
     with running.instance() as instance:
         job.execute_in_process(
-            asset_selection=[key("manifest"), key("engine_certificate")],
+            asset_selection=[key_of(running, "manifest"), key_of(running, "engine_certificate")],
             instance=instance,
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         )
@@ -54,7 +53,7 @@ def prepare(running: Cluster) -> list[str]:
 
 def shard_keys(running: Cluster) -> list[dg.AssetKey]:
     """What a backfill of shards materializes."""
-    return [assets(running).key(name, "train") for name in ("snapshot", "token_bins")]
+    return [key_of(running, name, "train") for name in ("snapshot", "token_bins")]
 
 
 def committed(root: Path) -> int:
@@ -108,7 +107,7 @@ def kill_a_ray_worker(running: Cluster) -> int | None:
     """kill -9 a worker that holds a shard (Ray names a process after its task); its pid."""
     for pid in running.pids():
         try:
-            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::shard:"):
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::train-"):
                 os.kill(pid, signal.SIGKILL)
                 return pid
         except OSError:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dataprep_assets_tests.deploy.cluster import DEPLOY
-from resources import storage
+from resources import environment
 
 FOLDER = DEPLOY / "compose"
 COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "docker-compose.yaml").read_text())
@@ -105,7 +105,7 @@ def test_what_the_image_copies_is_there_and_let_through() -> None:
 
 
 def test_variables_of_the_storage_are_those_that_the_project_reads() -> None:
-    known = (storage.__doc__ or "") + "DATAPREP_STORAGE DATAPREP_WORKERS DATAPREP_ENGINE"
+    known = (environment.__doc__ or "") + "DATAPREP_STORAGE DATAPREP_WORKERS DATAPREP_ENGINE"
     for name in SERVICES["code_location"]["environment"]:
         assert not name.startswith("DATAPREP_") or name in known, name
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dataprep_assets.definitions import defs
-from dataprep_assets.orchestration.dataset import CPU_POOL, NETWORK_POOL
+from dataprep_assets.orchestration.assets import POOLS
 from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS
 from dataprep_assets_tests.deploy.postgres import postgres
 from dataprep_assets_tests.project import project, sample_attributes
@@ -67,7 +67,7 @@ def test_the_pools_of_deploy_are_those_of_the_assets(tmp_path: Path, database: d
     compose = yaml.safe_load((DEPLOY / "compose" / "docker-compose.yaml").read_text())
     command = compose["services"]["pools"]["command"]
     assert command[:4] == ["dagster", "instance", "concurrency", "set"]
-    assert command[4] in (CPU_POOL, NETWORK_POOL)
+    assert command[4] in (POOLS["cpu"], POOLS["network"])
     with instance("compose", tmp_path / "home", database) as found:
         environment = {**os.environ, **database, "DAGSTER_HOME": str(tmp_path / "home")}
         subprocess.run([SCRIPTS / command[0], *command[1:]], check=True, env=environment, capture_output=True)
@@ -76,7 +76,7 @@ def test_the_pools_of_deploy_are_those_of_the_assets(tmp_path: Path, database: d
         pools = {
             node.pool for node in made.definitions.resolve_all_job_defs()[0].all_node_defs if hasattr(node, "pool")
         }
-    assert {CPU_POOL, NETWORK_POOL} <= pools
+    assert {POOLS["cpu"], POOLS["network"]} <= pools
 
 
 def test_a_run_has_no_process_a_step_that_could_outlive_it() -> None:

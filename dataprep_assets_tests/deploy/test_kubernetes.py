@@ -13,9 +13,9 @@ import dagster as dg
 import pytest
 import yaml
 
-from dataprep_assets.orchestration.dataset import NETWORK_POOL
+from dataprep_assets.orchestration.assets import POOLS
 from dataprep_assets_tests.deploy.cluster import DEPLOY
-from resources import storage
+from resources import environment
 
 pytest.importorskip("dagster_k8s", reason="the extra `k8s` is not installed")
 validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
@@ -229,9 +229,9 @@ def test_the_ray_of_the_cluster_is_the_ray_of_the_constraints() -> None:
 @pytest.mark.parametrize("name", ["environment-gcs", "environment-r2"])
 def test_the_environment_names_a_storage_that_the_project_knows(name: str) -> None:
     data = next(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))["data"]
-    assert data["DATAPREP_STORAGE"] in storage.KINDS
+    assert data["DATAPREP_STORAGE"] in environment.KINDS
     for variable in data:
-        assert variable in (storage.__doc__ or "") + "DATAPREP_STORAGE"
+        assert variable in (environment.__doc__ or "") + "DATAPREP_STORAGE"
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -277,4 +277,4 @@ def test_what_the_chart_puts_into_dagster_yaml_is_an_instance() -> None:
     assert outcome.success, outcome.errors
     assert at(values, "dagsterDaemon.runRetries.enabled") is False, "the chart would write run_retries a second time"
     text = (FOLDER / "values.yaml").read_text()
-    assert NETWORK_POOL in text
+    assert POOLS["network"] in text

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import BadRecordError, DataprepError
-from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.ray_pool import RayPool
-from dataprep_assets.execution.tasks import Finished, Task, report
+from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId, report
 
 SETTINGS = {"RAYON_NUM_THREADS": "1", "DATAPREP_TEST_SETTING": "seen"}
 
@@ -53,44 +52,44 @@ def _answers(pool: RayPool) -> dict[str, Any]:
     tokens = 0
     for event in pool.events(0.2):
         if isinstance(event, Finished):
-            found[event.task.label] = event.result if event.error is None else repr(event.error)
-        elif isinstance(event, Progress):
+            found[str(event.task.id)] = event.result if event.error is None else repr(event.error)
+        elif isinstance(event, Counts):
             tokens += event.done["tokens"]
     return found | {"tokens": tokens}
 
 
 def settings(pool: RayPool, _folder: Path) -> dict[str, Any]:
-    pool.submit(Task("setting", setting, ("DATAPREP_TEST_SETTING",)))
+    pool.submit(Task(TaskId("setting"), setting, ("DATAPREP_TEST_SETTING",)))
     return _answers(pool)
 
 
 def retried(pool: RayPool, folder: Path) -> dict[str, Any]:
-    pool.submit(Task("shard:train-00004", die, (folder, 2)))
+    pool.submit(Task(TaskId("train-00004"), die, (folder, 2)))
     return _answers(pool)
 
 
 def hopeless(pool: RayPool, folder: Path) -> dict[str, Any]:
-    pool.submit(Task("shard:train-00004", die, (folder, 99)))
+    pool.submit(Task(TaskId("train-00004"), die, (folder, 99)))
     return _answers(pool)
 
 
 def errors(pool: RayPool, _folder: Path) -> dict[str, Any]:
-    pool.submit(Task("refused", refuse, ()))
-    pool.submit(Task("bug", divide, (0,)))
-    pool.submit(Task("fine", divide, (2,)))
+    pool.submit(Task(TaskId("refused"), refuse, ()))
+    pool.submit(Task(TaskId("bug"), divide, (0,)))
+    pool.submit(Task(TaskId("fine"), divide, (2,)))
     return _answers(pool)
 
 
 def progress(pool: RayPool, _folder: Path) -> dict[str, Any]:
-    pool.submit(Task("counts", count, (8,)))
+    pool.submit(Task(TaskId("counts"), count, (8,)))
     return _answers(pool)
 
 
 def cancelled(pool: RayPool, _folder: Path) -> dict[str, Any]:
     for number in range(6):
-        pool.submit(Task(f"part:{number}", time.sleep, (0.5,)))
+        pool.submit(Task(TaskId("part", "sleep", number), time.sleep, (0.5,)))
     outstanding = pool.outstanding
-    pool.cancel(lambda label: label in ("part:4", "part:5"))
+    pool.cancel(lambda task: task.piece in (4, 5))
     return _answers(pool) | {"outstanding": outstanding}
 
 

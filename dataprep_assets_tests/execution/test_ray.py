@@ -17,11 +17,12 @@ import pytest
 from dataprep_assets.errors import BadRecordError, ConfigError
 from dataprep_assets.execution.pool import chosen_engine, open_pool
 from dataprep_assets.execution.processes import WorkerPool
-from dataprep_assets.execution.tasks import Finished, Task
+from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.shard_job import ensure_shard
 from dataprep_assets.pipelines.corpus.token_bins import build_whole_shards
-from dataprep_assets.pipelines.corpus.token_shard import TokenShard, ensure_shard
+from dataprep_assets.pipelines.corpus.token_shard import TokenShard
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, receipts, run_pipeline
 from dataprep_assets_tests.pipelines.corpus.shards import build, shard_work, source, stream_plan, write_lines
@@ -93,7 +94,7 @@ class Run:
 
     def shard_workers(self) -> list[int]:
         """Ray workers of this run that hold a shard: Ray names a process after its task."""
-        return [pid for pid, title in descendants(self.process.pid) if title.startswith("ray::shard:")]
+        return [pid for pid, title in descendants(self.process.pid) if title.startswith("ray::train-")]
 
 
 def descendants(root: int) -> Iterator[tuple[int, str]]:
@@ -171,7 +172,7 @@ def test_a_ray_worker_killed_half_way_is_retried_to_the_same_bytes_and_the_finis
 
 @pytest.mark.slow
 def test_a_dataset_on_ray_says_which_extra_is_missing(corpus: Path, tmp_path: Path) -> None:
-    code = "import sys; sys.modules['ray'] = None; from dataprep_assets_tests.builds.engines import ray_run; "
+    code = "import sys; sys.modules['ray'] = None; from dataprep_assets_tests.execution import ray_run; "
     ended = subprocess.run(
         [sys.executable, "-c", f"{code}sys.exit(ray_run.main(sys.argv[1:]))", corpus, tmp_path, str(SHARDS), "ray"],
         capture_output=True,
@@ -185,12 +186,12 @@ def test_a_dataset_on_ray_says_which_extra_is_missing(corpus: Path, tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_worker_that_dies_twice_is_retried(answers: dict[str, Any]) -> None:
-    assert answers["retried"] == {"shard:train-00004": 3, "tokens": 0, "tries": 3}
+    assert answers["retried"] == {"train-00004": 3, "tokens": 0, "tries": 3}
 
 
 @pytest.mark.slow
 def test_a_worker_that_always_dies_fails_the_run_and_names_the_shard(answers: dict[str, Any]) -> None:
-    assert answers["hopeless"]["raised"].startswith("WorkerDiedError: shard:train-00004: its Ray worker died 3 times")
+    assert answers["hopeless"]["raised"].startswith("WorkerDiedError: train-00004: its Ray worker died 3 times")
     assert answers["hopeless"]["tries"] == 3
 
 
@@ -206,7 +207,7 @@ def test_settings_progress_and_cancelling_work_as_in_the_process_pool(answers: d
     assert answers["settings"]["setting"] == "seen"
     assert answers["progress"] == {"counts": 8, "tokens": 80, "tries": 0}
     assert answers["cancelled"]["outstanding"] == 6
-    assert {name for name in answers["cancelled"] if name.startswith("part:")} == {f"part:{n}" for n in range(4)}
+    assert {name for name in answers["cancelled"] if name.startswith("part")} == {f"part (sleep {n})" for n in range(4)}
 
 
 def test_the_environment_chooses_the_engine() -> None:
@@ -282,7 +283,7 @@ def test_two_runs_that_want_one_shard_make_it_once(tmp_path: Path) -> None:
     work = shard_work(tmp_path / "out", stream_plan(), [source(path)])
     with open_pool(2, {}, {}) as pool:
         for label in ("one", "other"):
-            pool.submit(Task(label, ensure_shard, (work, "full", None)))
+            pool.submit(Task(TaskId(label), ensure_shard, (work, "full", None)))
         answers = [event for event in pool.events() if isinstance(event, Finished)]
     assert [answer.error for answer in answers] == [None, None]
     assert sorted(answer.result[1] for answer in answers) == [False, True]

@@ -4,7 +4,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from dataprep_assets.stores.ranged import RetryPolicy
+from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stores.s3 import S3Store
 from dataprep_assets.stores.s3_api import s3_client, s3_client_config
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET

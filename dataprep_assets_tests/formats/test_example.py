@@ -146,7 +146,7 @@ DEFECTS: dict[str, tuple[bytes, str]] = {
     "column missing": (packed.example([GOOD_A]), r"columns missing: \['b'\], not declared: \[\]"),
     "column not declared": (packed.example([GOOD_A, GOOD_B, entry(b"c", [1])]), r"not declared: \['c'\]"),
     "another name": (packed.example([GOOD_A, entry(b"B", [4, 5])]), r"missing: \['b'\], not declared: \['B'\]"),
-    "column twice": (packed.example([GOOD_A, GOOD_B, GOOD_A]), "column 'a' is there twice"),
+    "column twice": (packed.example([GOOD_A, GOOD_B, GOOD_A]), "column 'a' occurs twice"),
     "one value less": (packed.example([entry(b"a", [1, 2]), GOOD_B]), "column 'a' has 2 values, expected 3"),
     "one value more": (packed.example([GOOD_A, entry(b"b", [1, 2, 3])]), "column 'b' has 3 values, expected 2"),
     "empty list": (packed.example([GOOD_A, entry(b"b", [])]), "column 'b' has 0 values"),
@@ -177,9 +177,9 @@ DEFECTS: dict[str, tuple[bytes, str]] = {
 def test_every_defect_is_refused_with_its_row(defect: str) -> None:
     payload, complaint = DEFECTS[defect]
     good = packed.example([GOOD_A, GOOD_B])
-    assert len(example.check_row(good, [A, B])) == 2
+    assert len(example.decode_rows([good], [A, B])) == 2
     with pytest.raises(FormatError, match=complaint):
-        example.check_row(payload, [A, B])
+        example.decode_rows([payload], [A, B])
     with pytest.raises(FormatError, match=rf"row 1: .*{complaint}"):
         example.decode_rows([good, payload], [A, B])
 
@@ -189,7 +189,7 @@ def test_every_truncation_is_refused() -> None:
     (payload,) = example.encode_rows(rows)
     for size in range(len(payload)):
         with pytest.raises(FormatError):
-            example.check_row(payload[:size], columns_of(rows))
+            example.decode_rows([payload[:size]], columns_of(rows))
 
 
 @settings(max_examples=400, deadline=None)

@@ -136,7 +136,7 @@ def test_a_missing_cut_or_foreign_file_is_found(tmp_path: Path) -> None:
 
 
 def test_what_is_not_a_stream_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="does not end"):
+    with pytest.raises(FormatError, match="the last document ends at token"):
         hf_parquet.write_split(tmp_path, "train", TOKENS[:-1], ENDS)
     with pytest.raises(FormatError, match="int32"):
         hf_parquet.write_split(tmp_path, "test", np.array([1 << 31], np.uint32), np.array([1], np.uint64))

@@ -149,7 +149,7 @@ def test_a_cut_file_is_refused(cut: int, tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     _write(path, 500)
     path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(FormatError, match="no Parquet file"):
+    with pytest.raises(FormatError, match="not a Parquet file"):
         open_packed(path)
 
 

@@ -37,6 +37,27 @@ def test_many_blocks_on_many_threads_keep_their_order() -> None:
     assert sample_ids.sample_ids(tokens, 2048, threads=4).tolist() == loop(tokens, 2048)
 
 
+@given(
+    length=st.integers(1, 600),
+    samples=st.integers(0, 40),
+    dtype=st.sampled_from(["<u2", "<u4"]),
+    threads=st.integers(1, 3),
+)
+def test_blocks_of_a_few_samples_give_the_ids_of_the_loop(length: int, samples: int, dtype: str, threads: int) -> None:
+    tokens = np.random.default_rng(length).integers(0, 1 << 16, length * samples).astype(dtype)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sample_ids, "_BLOCK_BYTES", 1 << 14)
+        assert sample_ids.sample_ids(tokens, length, threads=threads).tolist() == loop(tokens, length)
+
+
+@pytest.mark.parametrize(("dtype", "length"), [("<u2", 2048), ("<u4", 2048), ("<u4", 77)])
+def test_a_mapped_shard_of_many_blocks(tmp_path: Path, dtype: str, length: int) -> None:
+    tokens = np.random.default_rng(0).integers(0, 1 << 16, (20 << 20) // 4 // length * length).astype(dtype)
+    np.save(tmp_path / "t.npy", tokens)
+    mapped = np.load(tmp_path / "t.npy", mmap_mode="r")
+    assert sample_ids.sample_ids(mapped, length, threads=2).tolist() == loop(tokens, length)
+
+
 def test_half_a_sample_is_refused() -> None:
     with pytest.raises(FormatError, match="not whole sequences of 4"):
         sample_ids.sample_ids(np.zeros(7, "<u4"), 4)

@@ -88,7 +88,7 @@ def test_what_one_machine_publishes_another_reads_and_does_not_build_again(
     assert build(second, {"never": b""}, "k1") == (receipt, True)
     directory = second.local(ARTIFACT)
     assert {n: (directory / n).read_bytes() for n in OLD} == OLD
-    assert second.place(ARTIFACT) == f"{place.url}/ds/thing/p-0"
+    assert second.location(ARTIFACT) == f"{place.url}/ds/thing/p-0"
     assert second.receipt(Artifact(dataset="ds", name="nothing")) is None
 
 

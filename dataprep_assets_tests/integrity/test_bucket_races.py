@@ -138,7 +138,7 @@ class Look:
     def machine(self, name: str) -> BucketArtifacts:
         return BucketArtifacts(self.folder / name, self.place, self.place.url)
 
-    def whole(self) -> tuple[str, dict[str, bytes]] | None:
+    def intact(self) -> tuple[str, dict[str, bytes]] | None:
         """The receipt's key and what a reader gets who follows it; fails where that is not what it lists."""
         reader = self.machine("reader")
         if reader.receipt(self.artifact) is None:
@@ -208,14 +208,14 @@ def test_a_machine_that_stops_anywhere_while_another_publishes(
                 assert at > 8, "too few points"
                 break
             second = attempt(look.machine("two"), look.artifact, other, key)
-            between = look.whole()
+            between = look.intact()
             assert between in ([(key, other)] if second else [("one", ONE), None])
             talk.send("go on")
             said = talk.recv()
         first = said == "done"
         assert first or "at the same time" in said
         assert first or second
-        after = look.whole()
+        after = look.intact()
         assert after in [("one", ONE)] * first + [(key, other)] * second
         assert look.under_final_keys() == after[1]
         look.check_settled(*after)
@@ -248,9 +248,9 @@ def test_a_machine_that_is_killed_anywhere_is_in_nobodys_way(
                 break
             os.kill(process.pid, signal.SIGKILL)
             process.join()
-        assert look.whole() in (("one", ONE), ("before", BEFORE) if replacing else None)
+        assert look.intact() in (("one", ONE), ("before", BEFORE) if replacing else None)
         build(look.machine("two"), look.artifact, other, key)
-        assert look.whole() == (key, other)
+        assert look.intact() == (key, other)
         look.check_settled(key, other)
 
 

@@ -10,46 +10,54 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import (
-    NAME,
-    Receipt,
-    current,
-    damage,
-    read_receipt,
-    record_files,
-    require_receipt,
-    whole,
-)
+from dataprep_assets.integrity.receipt import NAME, Receipt, damage, read_receipt, record_files
 
 KEY = "a" * 64
+ARTIFACT = Artifact(dataset="d", name="token_bins", partition="train-00000")
 
 
 @pytest.fixture
 def artifact(tmp_path: Path) -> Path:
-    (tmp_path / "part").mkdir()
-    (tmp_path / "a.bin").write_bytes(b"some bytes")
-    (tmp_path / "part" / "b.bin").write_bytes(b"")
+    """The directory of an artifact in the store `tmp_path`."""
+    directory = ARTIFACT.directory(tmp_path)
+    (directory / "part").mkdir(parents=True)
+    (directory / "a.bin").write_bytes(b"some bytes")
+    (directory / "part" / "b.bin").write_bytes(b"")
     receipt = Receipt(
-        dataset="d",
-        artifact="token_bins",
-        partition="train-00000",
+        dataset=ARTIFACT.dataset,
+        artifact=ARTIFACT.name,
+        partition=ARTIFACT.partition,
         key=KEY,
         inputs={"f": "0" * 64},
-        files=record_files(tmp_path),
+        files=record_files(directory),
         facts={"dtype": "uint16", "share": 0.1},
         ledger=Ledger(rows_in=3, documents=2, dropped={"bad_json": 1}, tokens=9, separators=2, min_id=0, max_id=5),
         sources=({"file": "f", "rows_in": 3},),
         measured={"cpu_seconds": 0.125},
     )
-    receipt.write(tmp_path)
-    return tmp_path
+    receipt.write(directory)
+    return directory
+
+
+def store_of(directory: Path) -> LocalArtifacts:
+    return LocalArtifacts(directory.parents[2])
+
+
+def require_receipt(directory: Path) -> Receipt:
+    return store_of(directory).require(ARTIFACT)
+
+
+def current(directory: Path, key: str) -> Receipt | None:
+    return store_of(directory).current(ARTIFACT, key)
 
 
 def test_a_receipt_reads_back_as_written(artifact: Path) -> None:
     receipt = require_receipt(artifact)
     receipt.write(artifact)
-    assert read_receipt(artifact) == receipt == current(artifact, KEY) == whole(artifact)
+    assert read_receipt(artifact) == receipt == current(artifact, KEY) == store_of(artifact).intact(ARTIFACT)
     assert [f.path for f in receipt.files] == ["a.bin", "part/b.bin"]
     assert receipt.total_bytes == 10
 
@@ -64,7 +72,7 @@ def test_every_flipped_bit_of_a_receipt_is_damage(artifact: Path) -> None:
         with pytest.raises(IntegrityError):
             read_receipt(artifact)
         assert current(artifact, KEY) is None
-        assert whole(artifact) is None
+        assert store_of(artifact).intact(ARTIFACT) is None
 
 
 def _same_json(first: bytes, second: bytes) -> bool:
@@ -106,7 +114,7 @@ def test_an_altered_file_list_is_told_as_such(artifact: Path) -> None:
 def test_an_artifact_without_a_receipt_is_missing(tmp_path: Path) -> None:
     assert read_receipt(tmp_path) is None
     with pytest.raises(MissingArtifactError, match="Materialize it first"):
-        require_receipt(tmp_path)
+        LocalArtifacts(tmp_path).require(ARTIFACT)
 
 
 def test_a_file_that_the_receipt_does_not_list_is_missing_in_it(artifact: Path) -> None:

@@ -12,6 +12,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm, pack
 from dataprep_assets.packing.bins import Bins, fill
 from dataprep_assets_tests.packing import textbook
+from dataprep_assets_tests.packing.excerpt import bins_between
 from dataprep_assets_tests.packing.lengths import AWKWARD, packable, realistic
 
 SEED = 42
@@ -121,7 +122,7 @@ def test_bins_between_are_bins_of_the_whole(case: tuple[list[int], int], data: s
     bins = pack(np.array(lengths, np.int64), capacity, "best_fit")
     start = data.draw(st.integers(0, len(bins)))
     stop = data.draw(st.integers(start, len(bins)))
-    assert as_lists(bins.between(start, stop)) == as_lists(bins)[start:stop]
+    assert as_lists(bins_between(bins, start, stop)) == as_lists(bins)[start:stop]
 
 
 def test_a_bin_beyond_the_last_is_an_index_error() -> None:

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.packing.bins import Segments
 from dataprep_assets.packing.next_fit import concat_then_split
+from dataprep_assets_tests.packing.excerpt import bins_between
 
 
 def tokens_by_bin(segments: Segments) -> list[list[tuple[int, int]]]:
     """Each bin as `(item, index in the item)` of its tokens."""
     found = []
     for at in range(len(segments)):
-        one = segments.between(at, at + 1)
+        one = bins_between(segments, at, at + 1)
         parts = zip(one.items.tolist(), one.starts.tolist(), one.stops.tolist(), strict=True)
         found.append([(item, token) for item, start, stop in parts for token in range(start, stop)])
     return found
@@ -29,7 +30,7 @@ def test_bins_are_the_concatenation_cut_every_capacity_tokens(lengths: list[int]
     assert (segments.starts < segments.stops).all()
     # An item is never in two pieces of one bin: that would be two segments where there is one document.
     for at in range(len(segments)):
-        items = segments.between(at, at + 1).items
+        items = bins_between(segments, at, at + 1).items
         assert len(set(items.tolist())) == items.size
 
 

@@ -16,6 +16,7 @@ from dataprep_assets.packing.bins import Bins, Segments
 from dataprep_assets.packing.next_fit import concat_then_split
 from dataprep_assets.packing.row_defects import find_row_defects
 from dataprep_assets.packing.rows import COLUMNS, TARGETS, PackedRows, pack_rows
+from dataprep_assets_tests.packing.excerpt import bins_between
 
 PAD = 3
 
@@ -55,7 +56,7 @@ def row_by_hand(documents: list[list[int]], length: int, pad: int) -> dict[str, 
 def documents_by_bin(tokens: NDArray[Any], offsets: NDArray[Any], segments: Segments) -> list[list[list[int]]]:
     bins = []
     for at in range(len(segments)):
-        one = segments.between(at, at + 1)
+        one = bins_between(segments, at, at + 1)
         parts = zip(one.items.tolist(), one.starts.tolist(), one.stops.tolist(), strict=True)
         bins.append([tokens[offsets[i] + start : offsets[i] + stop].tolist() for i, start, stop in parts])
     return bins
@@ -119,7 +120,7 @@ def test_rows_made_a_few_at_a_time_are_the_same_rows() -> None:
     for content in (pack(lengths, 128, "best_fit"), concat_then_split(lengths, 128)):
         whole = pack_rows(tokens, offsets, content, row_length=128, pad_id=0)
         parts = [
-            pack_rows(tokens, offsets, content.between(at, min(at + 7, len(content))), row_length=128, pad_id=0)
+            pack_rows(tokens, offsets, bins_between(content, at, min(at + 7, len(content))), row_length=128, pad_id=0)
             for at in range(0, len(content), 7)
         ]
         for name, column in whole.columns().items():

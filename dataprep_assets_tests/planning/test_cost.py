@@ -3,7 +3,7 @@
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.planning.cost import Cost, Machine, Products, Rates, cost, table, works_of
+from dataprep_assets.planning.cost import Cost, Machine, Products, Rates, cost, split_sizes, table
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
 from dataprep_assets.planning.shard_plan import ShardSizing, plan_shards
 
@@ -26,7 +26,7 @@ def costed(
     mirrored: bool = True,
     products: Products | None = None,
 ) -> Cost:
-    works = works_of(entries, plan_shards(entries, ShardSizing(count=shards)), mirrored=mirrored)
+    works = split_sizes(entries, plan_shards(entries, ShardSizing(count=shards)), mirrored=mirrored)
     return cost(works, machine, products=products)
 
 

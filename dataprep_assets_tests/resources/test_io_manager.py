@@ -13,7 +13,7 @@ from dataprep_assets.integrity.handle import ArtifactHandle, RemoteTokens
 from dataprep_assets_tests.fakes.places import Places, places
 from dataprep_assets_tests.project import Project, project, sample_attributes
 from resources import StorageResource, resources_of
-from resources.storage import build_storage
+from resources.environment import build_storage
 
 pytestmark = pytest.mark.slow
 
@@ -148,7 +148,7 @@ def test_a_dataset_with_a_storage_of_its_own_is_found_there(finished: Project) -
 
     @dg.asset(ins={"bins": dg.AssetIn(BINS)}, io_manager_key="artifacts")
     def train(bins: ArtifactHandle) -> None:
-        seen.append(bins.place)
+        seen.append(bins.location)
 
     assert run(finished, [train], [train.key]).success
     assert run(finished, [train], [BINS, train.key]).success

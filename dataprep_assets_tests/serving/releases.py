@@ -11,6 +11,7 @@ from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.release.published import send_release
+from dataprep_assets.serving import ShardWindow
 from dataprep_assets.serving.release import Place, Release, ReleaseFile, ReleaseShard
 from dataprep_assets.stores.local import LocalStore
 
@@ -93,3 +94,10 @@ def debris(cache: Path) -> list[str]:
     left = [p for p in cache.rglob("*") if p.is_file() and (".part" in p.name or p.suffix == ".new")]
     left += [p for name in ("trash", "ranks") for p in own.glob(f"*/{name}/*")]
     return sorted(path.relative_to(cache).as_posix() for path in left)
+
+
+def leases(window: ShardWindow) -> dict[str, list[int]]:
+    """Process → the shards that it holds, as the processes of this window's cache see it now."""
+    state = window._cache._state
+    with state.locked():
+        return state.leases()

@@ -27,6 +27,20 @@ def test_every_public_name_is_there() -> None:
     assert all(hasattr(serving, name) for name in serving.__all__)
 
 
-@pytest.mark.parametrize("name", ["schedule", "keep", "plan", "release", "readers", "cache", "shard_window"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "schedule",
+        "keep",
+        "plan",
+        "release",
+        "readers",
+        "cache",
+        "shared_state",
+        "kept_manifest",
+        "events",
+        "shard_window",
+    ],
+)
 def test_every_module_imports_alone(name: str) -> None:
     subprocess.run([sys.executable, "-c", f"import dataprep_assets.serving.{name}"], check=True)

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.serving import ShardWindow, WindowEvent
 from dataprep_assets.serving.release import Release
-from dataprep_assets.serving.shard_window import ShardWindow, WindowEvent
-from dataprep_assets.stores.ranged import RetryPolicy
+from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.serving.rank import RANGE_BYTES, Plan, place_of
-from dataprep_assets_tests.serving.releases import data_files, debris, make_release, publish, tokens_of
+from dataprep_assets_tests.serving.releases import data_files, debris, leases, make_release, publish, tokens_of
 
 pytestmark = pytest.mark.slow
 
@@ -270,5 +270,5 @@ def test_a_dead_ranks_hold_is_released_and_its_file_removed(
     assert len(os.listdir(cache / ".window" / "train" / "ranks")) == 1
     with ShardWindow(place_of(server, bucket[0]), cache, 1, keep=2) as window:
         assert window.swap(1).index == 1
-        assert list(window._cache.holders().values()) == [[1, 2]]
+        assert list(leases(window).values()) == [[1, 2]]
     assert debris(cache) == [] or all("train_000002" in name for name in debris(cache))

@@ -55,7 +55,7 @@ def test_gaps_wrong_sizes_and_partial_sequences_are_refused(tmp_path: Path) -> N
         replace(release, shards={"train": (short, second)})
     with pytest.raises(FormatError, match="not whole sequences of 48"):
         replace(release, sequence_length=48)
-    with pytest.raises(FormatError, match="no reader would look for"):
+    with pytest.raises(FormatError, match="where no reader looks for it"):
         replace(release, shards={"val": (first,)})
     with pytest.raises(ConfigError, match="no shards of 'eval'"):
         release.of("eval")
@@ -72,7 +72,7 @@ def test_places_are_found_by_path_url_store_and_manifest(tmp_path: Path) -> None
     with pytest.raises(MissingArtifactError):
         read_release(locate(tmp_path / "built"))
     for wrong in ("http://host/x", "ftp://x"):
-        with pytest.raises(ConfigError, match="is no place: give s3://bucket/prefix"):
+        with pytest.raises(ConfigError, match="is not a storage address: give s3://bucket/prefix"):
             locate(wrong)
     with pytest.raises(ConfigError, match="credentials do not belong") as caught:
         locate("s3://key:hidden@bucket/x")

@@ -1,10 +1,8 @@
 """What networks, stores and kills do to transfers: each ends in right bytes or a clear error, within bounded time."""
 
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -12,14 +10,15 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import CorruptSourceError, DataprepError, MissingArtifactError, SourceError, TransferError
-from dataprep_assets.stores.ranged import RetryPolicy
+from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stores.s3 import S3Store
 from dataprep_assets.stores.s3_api import s3_client, s3_client_config
 from dataprep_assets.stores.store import ConflictError
 from dataprep_assets_tests.fakes.buckets import PART_BYTES, Resource, new_bucket, new_client, new_store
-from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy, Kind, strict_parts
+from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy, Kind
 from dataprep_assets_tests.fakes.swift_server import SwiftServer
 from dataprep_assets_tests.stores.contract import content, sha256
+from dataprep_assets_tests.stores.kills import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -366,79 +365,6 @@ def test_an_archived_object_is_said_to_be_one(place: Place) -> None:
 
 # Kills.
 
-UPLOADER = """
-import sys
-from pathlib import Path
-from dataprep_assets_tests.fakes.buckets import new_store
-url, bucket, path, digest = sys.argv[1:]
-new_store(url, bucket, workers=2).upload(Path(path), "dir/file.bin", sha256=digest)
-"""
-
-
-@pytest.mark.parametrize(
-    ("step", "count", "kept"), [("create", 1, 0), ("part", 2, 1), ("part", 4, 3), ("complete", 1, 6)]
-)
-def test_a_killed_upload_shows_nothing_and_the_next_sends_only_what_is_missing(
-    swift: SwiftServer, tmp_path: Path, step: str, count: int, kept: int
-) -> None:
-    bucket, data = new_bucket(swift.url), content(6 * PART_BYTES - 1000)
-    path = tmp_path / "file"
-    path.write_bytes(data)
-    direct = new_store(swift.url, bucket)
-    with FaultProxy(swift.url, bytes_per_second=40_000_000) as proxy:
-        # However late the kill comes: it is not complete before it.
-        proxy.faults = [Fault("stall", "complete")]
-        process = subprocess.Popen([sys.executable, "-c", UPLOADER, proxy.url, bucket, str(path), sha256(data)])
-        try:
-            wait_for(lambda: proxy.count(step) >= count, process)
-        finally:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        assert direct.head("dir/file.bin") is None
-        assert [*direct.list()] == []
-    with FaultProxy(swift.url) as proxy:
-        given: list[int] = []
-        new_store(proxy.url, bucket).upload(path, "dir/file.bin", sha256=sha256(data), progress=given.append)
-        assert proxy.sent("part") <= len(data) - kept * PART_BYTES + (PART_BYTES if kept == 6 else 0)
-        assert sum(given) == len(data)
-    assert b"".join(direct.read("dir/file.bin")) == data
-    assert direct.sweep() == 0
-
-
-def test_a_killed_upload_of_bytes_that_have_changed_since_is_not_taken_up(swift: SwiftServer, tmp_path: Path) -> None:
-    bucket, data = new_bucket(swift.url), content(2 * PART_BYTES)
-    changed = data[:-1] + bytes([data[-1] ^ 1])
-    path = tmp_path / "file"
-    path.write_bytes(data)
-    direct = new_store(swift.url, bucket)
-    with FaultProxy(swift.url) as proxy:
-        proxy.faults = [Fault("stall", "complete")]
-        process = subprocess.Popen([sys.executable, "-c", UPLOADER, proxy.url, bucket, str(path), sha256(data)])
-        try:
-            wait_for(lambda: proxy.count("complete") >= 1, process)
-        finally:
-            process.kill()
-            process.wait()
-    path.write_bytes(changed)
-    info = direct.upload(path, "dir/file.bin", sha256=sha256(changed))
-    assert direct.head("dir/file.bin") == info
-    assert info.sha256 == sha256(changed)
-    assert b"".join(direct.read("dir/file.bin")) == changed
-    assert direct.sweep() == 0
-
-
-def test_a_killed_upload_is_swept(swift: SwiftServer, tmp_path: Path) -> None:
-    bucket = new_bucket(swift.url)
-    client = new_client(swift.url)
-    for key in ("a/1", "a/2", "b/1"):
-        client.create_multipart_upload(Bucket=bucket, Key=key)
-    direct = new_store(swift.url, bucket)
-    assert direct.sweep("a/", older_than_seconds=3600) == 0
-    assert direct.sweep("a/") == 2
-    assert direct.sweep() == 1
-    assert direct.sweep() == 0
-
-
 DOWNLOADER = """
 import sys
 from pathlib import Path
@@ -467,74 +393,6 @@ def test_a_killed_download_shows_nothing_and_the_next_fetches_what_is_missing(sw
     assert target.read_bytes() == data
     assert place.proxy.count("get") - before <= 2
     assert [path.name for path in place.folder.iterdir() if path.name.startswith("target")] == ["target"]
-
-
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert process.poll() is None, "the process ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-# R2's rule.
-
-
-@pytest.mark.parametrize("equal_parts", [True, False])
-def test_what_r2_refuses_is_never_sent(swift: SwiftServer, tmp_path: Path, equal_parts: bool) -> None:
-    bucket = new_bucket(swift.url)
-    direct = new_store(swift.url, bucket)
-    mib = 1024 * 1024
-    sizes = [5 * mib - 1, 5 * mib, 5 * mib + 1, 10 * mib - 1, 10 * mib, 10 * mib + 1, 1, 12 * mib + 345]
-    if not equal_parts:
-        sizes = [sizes[2], sizes[3], sizes[7]]
-    contents = {f"s/{size}": content(size, str(size)) for size in sizes}
-    with FaultProxy(swift.url, before=strict_parts(new_client(swift.url), bucket)) as proxy:
-        store = new_store(proxy.url, bucket, equal_parts=equal_parts)
-        path = tmp_path / "file"
-        for key, data in contents.items():
-            path.write_bytes(data)
-            store.upload(path, key, sha256=sha256(data))
-            assert b"".join(direct.read(key)) == data
-        keys = [*contents]
-        if not equal_parts:
-            with pytest.raises(TransferError, match="InvalidPart"):
-                store.compose(keys, "whole")
-            assert direct.head("whole") is None
-            assert direct.sweep() == 0
-            return
-        for group in (
-            [0, 1],
-            [1, 1],
-            [1, 2],
-            [2, 1],
-            [4, 4],
-            [3, 5],
-            [6, 6, 6],
-            [6, 4],
-            [7, 6],
-            [0, 1, 2, 3, 4, 5, 6, 7],
-        ):
-            sources = [keys[index] for index in group]
-            expected = b"".join(contents[key] for key in sources)
-            before = store.client_bytes
-            info = store.compose(sources, "whole")
-            assert info.bytes == len(expected)
-            assert b"".join(direct.read("whole")) == expected
-            # One part per boundary between sources, at most; and the last one where its source is too small to copy.
-            assert store.client_bytes - before <= len(sources) * 5 * mib
-
-
-def test_uneven_parts_need_less_through_the_client(swift: SwiftServer, tmp_path: Path) -> None:
-    bucket = new_bucket(swift.url)
-    store = new_store(swift.url, bucket, equal_parts=False)
-    mib = 1024 * 1024
-    contents = [content(size, str(size)) for size in (5 * mib + 1, 6 * mib, 3, 11 * mib)]
-    for number, data in enumerate(contents):
-        store.put(f"s/{number}", data)
-    store.compose([f"s/{number}" for number in range(4)], "whole")
-    assert b"".join(store.read("whole")) == b"".join(contents)
-    assert store.client_bytes == 5 * mib
 
 
 # Disks.

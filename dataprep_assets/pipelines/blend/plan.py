@@ -182,4 +182,4 @@ def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
 
 def has_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> bool:
     """Whether an intact plan is committed; a damaged one must be built again."""
-    return store.whole(blend.artifact(BLEND_PLAN)) is not None
+    return store.intact(blend.artifact(BLEND_PLAN)) is not None

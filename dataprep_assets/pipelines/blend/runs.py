@@ -51,7 +51,7 @@ def run_root(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> 
     artifact = blend.artifact(RUNS, plan.run_hash)
     if blend.trainer_root is not None:
         return f"{blend.trainer_root.rstrip('/')}/{artifact}"
-    place = store.place(artifact)
+    place = store.location(artifact)
     return place if "://" in place else str(Path(place).resolve())
 
 

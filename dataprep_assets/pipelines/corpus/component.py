@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar
 
 from dagster.components.scaffold.scaffold import scaffold_with
@@ -12,7 +13,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.orchestration.component import DatasetComponent
-from dataprep_assets.orchestration.scaffold import TokenizedCorpusScaffolder
+from dataprep_assets.orchestration.scaffold import scaffolder
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, combined_bins_spec
 from dataprep_assets.pipelines.corpus.corpus_sample import corpus_engine
 from dataprep_assets.pipelines.corpus.cost import corpus_cost
@@ -26,7 +27,7 @@ from dataprep_assets.pipelines.corpus.view import artifact_name, view_spec
 from dataprep_assets.planning.cost import Machine
 
 
-@scaffold_with(TokenizedCorpusScaffolder)
+@scaffold_with(scaffolder(Path(__file__).with_name("tokenized_corpus.scaffold.yaml")))
 class TokenizedCorpus(DatasetComponent):
     """A text corpus, from its source to token bins that a trainer reads, every artifact proven."""
 

@@ -11,7 +11,7 @@ from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifes
 from dataprep_assets.pipelines.corpus.stream_plan import meta_of
 from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS
 from dataprep_assets.pipelines.corpus.view import view_named
-from dataprep_assets.planning.cost import Machine, Products, works_of
+from dataprep_assets.planning.cost import Machine, Products, split_sizes
 
 __all__ = ["corpus_cost", "corpus_products"]
 
@@ -30,10 +30,10 @@ def corpus_cost(
     mirrored = open_source(corpus.source).mirrored
     if has_manifest(corpus, store):
         manifest = load_manifest(corpus, store)
-        partitions, works = list(manifest.plan), works_of(manifest.entries, manifest.plan, mirrored=mirrored)
+        partitions, works = list(manifest.plan), split_sizes(manifest.entries, manifest.plan, mirrored=mirrored)
     else:
         planned = plan_manifest(corpus)
-        partitions, works = [], works_of(planned.entries, planned.plan, mirrored=mirrored)
+        partitions, works = [], split_sizes(planned.entries, planned.plan, mirrored=mirrored)
     return estimated(
         works,
         machine,

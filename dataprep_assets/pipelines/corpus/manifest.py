@@ -135,7 +135,7 @@ def load_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> Manifest:
 
 def has_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> bool:
     """Whether an intact manifest is there; a damaged one is to be built again."""
-    return store.whole(corpus.artifact(MANIFEST)) is not None
+    return store.intact(corpus.artifact(MANIFEST)) is not None
 
 
 def _recipe(corpus: CorpusDeclaration, planned: PlannedManifest) -> Recipe:
@@ -154,7 +154,7 @@ def _recipe(corpus: CorpusDeclaration, planned: PlannedManifest) -> Recipe:
 
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
     """That of the source as it is now; a mirrored source is believed to be at what the manifest froze."""
-    receipt = store.whole(corpus.artifact(MANIFEST)) if open_source(corpus.source).mirrored else None
+    receipt = store.intact(corpus.artifact(MANIFEST)) if open_source(corpus.source).mirrored else None
     if receipt is not None:
         yield Recipe(artifact=corpus.artifact(MANIFEST), key=receipt.key, version=VERSION)
     else:

@@ -26,7 +26,7 @@ from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, o
 from dataprep_assets.pipelines.corpus.snapshot_proofs import digests_match, disk_headroom
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import HEADROOM, SourceAccess
-from dataprep_assets.sources.hub import check_headroom
+from dataprep_assets.sources.headroom import check_headroom
 
 VERSION = 1
 SNAPSHOT = "snapshot"
@@ -96,7 +96,7 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequen
     for partition in partitions:
         assert partition is not None
         artifact = corpus.artifact(SNAPSHOT, partition)
-        receipt = store.whole(artifact) if access.mirrored else None
+        receipt = store.intact(artifact) if access.mirrored else None
         if receipt is not None:
             yield Recipe(artifact=artifact, key=receipt.key, version=VERSION)
         else:

@@ -23,10 +23,11 @@ from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
+from dataprep_assets.pipelines.corpus.shard_job import ShardJob, ensure_shard
 from dataprep_assets.pipelines.corpus.snapshot import snapshot_digests
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
-from dataprep_assets.pipelines.corpus.token_shard import ShardJob, TokenShard, ensure_shard
+from dataprep_assets.pipelines.corpus.token_shard import TokenShard
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
 from dataprep_assets.planning.manifest import ManifestEntry
 

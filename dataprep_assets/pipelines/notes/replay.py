@@ -105,7 +105,7 @@ def replay_key(replay: ReplayDeclaration, store: ArtifactStore) -> str:
 def _key(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_Source]) -> str:
     declared = replay.model_dump(mode="json", exclude={"owners", "storage", "verify", "workers", "sensitive"})
     # A virtual combination is made of places, so these decide its bytes.
-    places = [store.place(source.artifact) for source in sources] if replay.mode == "virtual" else []
+    places = [store.location(source.artifact) for source in sources] if replay.mode == "virtual" else []
     return digest_value(
         ["notes_replay", VERSION, declared, [[s.receipt.key, s.receipt.content] for s in sources], places]
     )
@@ -281,7 +281,7 @@ def _write_virtual(
     splits: dict[str, list[Shards]],
     staged: Path,
 ) -> Written:
-    places = [f"{store.place(source.artifact)}/{source.receipt.facts['directory']}" for source in sources]
+    places = [f"{store.location(source.artifact)}/{source.receipt.facts['directory']}" for source in sources]
     for split, shards in splits.items():
         weights = [s.weight if s.weight is not None else _rows(o) for s, o in zip(replay.sources, shards, strict=True)]
         if replay.format == "array_record" and split == replay.splits[0]:

@@ -325,7 +325,7 @@ def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: File
     Prepacked rows need a loader that passes the stored columns through: stock pipelines take one column and compute the
     rest again, as one segment a row. For these, only the settings that such a loader shares are given.
     """
-    place = store.place(notes.artifact(NAMES[format]))
+    place = store.location(notes.artifact(NAMES[format]))
     shards = f"{place}/{notes.dataset}/{notes.tfds_version}"
     common = {"max_target_length": str(notes.row_length), "tokenize_train_data": "False", "packing": "False"}
     if format == "array_record":

@@ -38,7 +38,7 @@ def tfds_directory_asset(dataset: DatasetAssets, notes: NotesDeclaration, format
             "patients_in_several_cohorts": receipt.facts["patients_in_several_cohorts"],
             "maxtext": dg.MetadataValue.md("```\n" + " ".join(f"{k}={v}" for k, v in settings.items()) + "\n```"),
         }
-        return result(receipt, store.place(notes.artifact(NAMES[format])), reused, extra)
+        return result(receipt, store.location(notes.artifact(NAMES[format])), reused, extra)
 
     return tfds_directory
 
@@ -55,7 +55,7 @@ def combined_directory_asset(dataset: DatasetAssets, replay: ReplayDeclaration) 
     def combined_directory(context: dg.AssetExecutionContext, storage: StorageResource) -> dg.MaterializeResult[Any]:
         store = dataset.store(storage)
         receipt, reused = build_replay(replay, store)
-        return result(receipt, store.place(replay.artifact(name)), reused, _counts(receipt))
+        return result(receipt, store.location(replay.artifact(name)), reused, _counts(receipt))
 
     return combined_directory
 

@@ -148,7 +148,8 @@ def prove_combined(replay: ReplayDeclaration, store: ArtifactStore) -> Iterator[
         receipts = {name: store.require(source) for name, source in sources.items()}
         if virtual:
             yield "files_intact", files_intact(directory)
-            yield "virtual_files", virtual_files(directory, {n: store.place(a) for n, a in sources.items()}, receipts)
+            locations = {name: store.location(artifact) for name, artifact in sources.items()}
+            yield "virtual_files", virtual_files(directory, locations, receipts)
         else:
             facts = directory.receipt.facts
             columns = [Column(name=name, length=facts["row_length"]) for name in facts["columns"]]

@@ -187,7 +187,7 @@ def publish_release(
 def is_published(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout, place: Place) -> bool:
     """Whether the place has the manifest and every file of the shards as they are here, and here is a receipt of it."""
     manifest, found = release_manifest(release, store, layout), _published(place)
-    receipt = store.whole(release.artifact(NAME), release.verify)
+    receipt = store.intact(release.artifact(NAME), release.verify)
     if receipt is None or found is None:
         return False
     digests = {manifest.digest, found.digest, receipt.facts["digest"]}

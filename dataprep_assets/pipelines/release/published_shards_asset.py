@@ -44,7 +44,7 @@ def published_shards_asset(dataset: CorpusAssets, release: ReleaseDeclaration, t
         }
         if lines := consumer_environment(place_of(target, os.environ)):
             extra["consumer_environment"] = dg.MetadataValue.md("```\n" + "\n".join(lines) + "\n```")
-        return result(receipt, store.place(release.artifact(NAME)), reused, extra)
+        return result(receipt, store.location(release.artifact(NAME)), reused, extra)
 
     return published_shards
 

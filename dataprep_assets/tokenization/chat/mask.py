@@ -108,13 +108,14 @@ class ChatEncoder:
     def recheck(self, rendered: Rendered, tokens: Any, where: str) -> None:
         """Encode one conversation again, each chunk as a whole and by the reference; CertificateError if ids differ.
 
-        Only for a conversation without placeholders. `tokens` are those of all its sequences.
+        `rendered` is the conversation, which must have no placeholders; `tokens` are those of all its sequences, one
+        after another; `where` names it in the error (file and row).
         """
         self._encoder.sampled_documents += 1
         if not np.array_equal(_whole(self._reference, rendered), tokens):
             raise CertificateError(
                 f"{where}: ids differ from those of the reference for the whole text of each chunk. Set "
-                "`tokenizer.engine: tokenizers`; if it remains, this tokenizer cannot be cut at its special tokens"
+                "`tokenizer.engine: tokenizers`; if they still differ, this tokenizer cannot be cut at special tokens"
             )
 
 

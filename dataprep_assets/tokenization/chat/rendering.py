@@ -55,7 +55,12 @@ class Rendered:
 
 
 class ConversationRenderer:
-    """Renders conversations. `specials` are the tokenizer's; those in `allowed` may be written by anybody."""
+    """Renders conversations into chunks of text, each trained or not.
+
+    `renderer` is the compiled chat template, `specials` are the tokenizer's special tokens, and those whose content is
+    in `allowed` may be written by anybody: they stay special in a message. `stop` is the content of the token that ends
+    an answer. `turns` says which conversations become a sequence for each user turn: see `Turns`.
+    """
 
     def __init__(
         self,
@@ -190,9 +195,10 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def stop_token(renderer: Renderer, specials: Sequence[SpecialToken], declared: str = "auto") -> SpecialToken:
-    """The special token with which the template ends an answer; a declared one must be that.
+    """The special token with which the template of `renderer` ends an answer.
 
-    ConfigError when an answer ends with none: a model trained so never learns to stop (Megatron-Bridge#3927).
+    `specials` are the tokenizer's special tokens; `declared` is `auto`, or the content that it must have. ConfigError
+    when an answer ends with none: a model trained so never learns to stop (Megatron-Bridge#3927).
     """
     messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}]
     try:
@@ -205,7 +211,7 @@ def stop_token(renderer: Renderer, specials: Sequence[SpecialToken], declared: s
         said = repr(found.content) if found else "no special token of this tokenizer"
         known = [s.content for s in specials][:12]
         raise ConfigError(
-            f"chat_template: an answer ends with {said}, wanted is {declared!r}; it ends in {text[-24:]!r}. Use a "
+            f"chat_template: an answer ends with {said}, expected {declared!r}; it ends in {text[-24:]!r}. Use a "
             f"template and a tokenizer that belong together; the special tokens are {known}"
         )
     return found

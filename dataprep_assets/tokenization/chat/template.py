@@ -56,7 +56,7 @@ class ChatTemplate:
             return cls(path.name, path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, ValueError) as error:
             raise ConfigError(
-                f"chat_template: {declared!r} is no bundled template ({', '.join(BUNDLED)}), no Jinja text, and no "
+                f"chat_template: {declared!r} is not a bundled template ({', '.join(BUNDLED)}), Jinja text, or a "
                 f"readable file: {error}"
             ) from error
 
@@ -89,9 +89,10 @@ class Renderer:
         prompt: bool,
         thinking: bool,
     ) -> str:
-        """The text of the messages; with `prompt`, up to where the assistant's next answer begins.
+        """The text of `messages` (role, content, …) and the `tools` they may call, JSON schemas or None.
 
-        `thinking` is passed as `enable_thinking`. Raises TemplateRenderError when the template refuses or fails.
+        With `prompt`, the text ends where the assistant's next answer begins. `thinking` is passed as
+        `enable_thinking`. Raises TemplateRenderError when the template refuses or fails.
         """
         try:
             return self._render(
@@ -108,7 +109,7 @@ class Renderer:
 def compile_template(
     template: ChatTemplate, variables: Mapping[str, Any] | None = None, today: date | None = None
 ) -> Renderer:
-    """Compile a template; `variables` are passed to every rendering, `today` is what `strftime_now` says.
+    """Compile `template`; `variables` are passed to every rendering, `today` is what `strftime_now` says.
 
     ConfigError names the line of a syntax error, and a template that wants a date where none is declared.
     """
@@ -126,7 +127,7 @@ def compile_template(
         compiled = environment.from_string(template.text)
     except jinja2.TemplateSyntaxError as error:
         raise ConfigError(
-            f"chat_template {template.name}: line {error.lineno}: {error.message}. Mend the template"
+            f"chat_template {template.name}: line {error.lineno}: {error.message}. Correct the template"
         ) from error
     if "strftime_now" in wanted:
         if today is None:

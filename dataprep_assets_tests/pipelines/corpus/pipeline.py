@@ -15,8 +15,9 @@ from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins
+from dataprep_assets.pipelines.corpus.corpus_sample import corpus_engine
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
+from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate, load_certificate
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.pipelines.corpus.snapshot import build_snapshot
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan

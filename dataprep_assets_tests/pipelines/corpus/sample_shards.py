@@ -60,6 +60,10 @@ class Sample:
         """The train split's shards, as `combined_bins` takes them."""
         return [(s.directory, s.receipt) for key, s in self.shards.items() if key.startswith("train")]
 
+    def receipts(self, split: str = "train") -> list[Receipt]:
+        """Those of a split's shards, in order."""
+        return [s.receipt for key, s in self.shards.items() if key.startswith(split)]
+
 
 @dataclass(frozen=True)
 class Combined:

@@ -6,22 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
-from dataprep_assets.formats import document_ends, meta
+from dataprep_assets.formats import meta
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.corpus import combined_bins_proofs as proofs
 from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Combined, Sample
 
-SEPARATOR, VOCABULARY = 4094, 4096
-
-
-@pytest.fixture
-def copy(combined: Combined, tmp_path: Path) -> Combined:
-    """A combined artifact that the test may damage."""
-    return combined.copied(tmp_path)
+SEPARATOR = 4094
 
 
 def poke(path: Path, byte: int, value: int) -> None:
@@ -32,12 +25,6 @@ def poke(path: Path, byte: int, value: int) -> None:
 
 def equal(artifact: Combined, sample: Sample, shards: list[tuple[Path, Receipt]] | None = None) -> Finding:
     return proofs.equals_shards(artifact.directory, artifact.receipt, shards or sample.train, split="train")
-
-
-def aligned(artifact: Combined, dtype: str = "uint16", **options: Any) -> Finding:
-    ends = document_ends.open_ends(artifact.ends)
-    options = {"separator_id": SEPARATOR, "vocab_size": VOCABULARY, "seed": 1} | options
-    return proofs.alignment(artifact.tokens, dtype, ends, **options)
 
 
 # --- equals_shards
@@ -117,19 +104,13 @@ def test_a_total_that_is_off_by_one_is_named(combined: Combined, sample: Sample)
 
 
 # --- sources_complete
-
-
-def receipts(sample: Sample, split: str = "train") -> list[Receipt]:
-    return [s.receipt for key, s in sample.shards.items() if key.startswith(split)]
-
-
 def test_each_split_holds_its_files_once(sample: Sample) -> None:
     for split in ("train", "val", "test"):
-        assert proofs.sources_complete(receipts(sample, split), sample.entries, split).passed
+        assert proofs.sources_complete(sample.receipts(split), sample.entries, split).passed
 
 
 def test_a_missing_a_doubled_and_a_reordered_shard_name_their_files(sample: Sample) -> None:
-    first, second = receipts(sample)
+    first, second = sample.receipts()
     lost = proofs.sources_complete([first], sample.entries, "train")
     assert f"files are missing: {second.sources[0]['file']}" in lost.summary
     twice = proofs.sources_complete([first, second, second], sample.entries, "train")
@@ -140,8 +121,8 @@ def test_a_missing_a_doubled_and_a_reordered_shard_name_their_files(sample: Samp
 
 
 def test_a_train_file_in_the_validation_split_is_a_leak(sample: Sample) -> None:
-    [val] = receipts(sample, "val")
-    stolen = receipts(sample)[0].sources[0]
+    [val] = sample.receipts("val")
+    stolen = sample.receipts()[0].sources[0]
     leaked = proofs.sources_complete([replace(val, sources=(stolen, *val.sources))], sample.entries, "val")
     assert f"{stolen['file']} (ordinal {stolen['ordinal']}): belongs to split train, not val" in leaked.summary
     renamed = replace(val, sources=({**val.sources[0], "file": stolen["file"]},))
@@ -156,7 +137,7 @@ def test_a_train_file_in_the_validation_split_is_a_leak(sample: Sample) -> None:
 
 
 def test_a_file_of_other_bytes_or_of_no_manifest_is_named(sample: Sample) -> None:
-    [val] = receipts(sample, "val")
+    [val] = sample.receipts("val")
     changed = replace(val, sources=({**val.sources[0], "sha256": "0" * 64},))
     assert "the manifest says" in proofs.sources_complete([changed], sample.entries, "val").summary
     unknown = replace(val, sources=(*val.sources, {**val.sources[0], "ordinal": 999}))
@@ -207,158 +188,7 @@ def test_wrong_vocabulary_separator_and_dtype_are_named(copy: Combined, sample: 
     assert "vocab_size is 4095, len() of sample is 4096" in found.summary
 
 
-# --- alignment
-
-
-def test_the_combined_bin_is_aligned_for_every_seed(combined: Combined) -> None:
-    for seed in range(5):
-        found = aligned(combined, seed=seed)
-        assert found.passed
-        assert int(found.facts["boundaries"]) >= int(found.facts["windows"])
-
-
-@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
-@pytest.mark.parametrize("shift", [1, 2, 3])
-def test_a_file_shifted_by_bytes_is_not_aligned(copy: Combined, dtype: str, shift: int) -> None:
-    data = np.fromfile(copy.tokens, "<u2").astype("<u2" if dtype == "uint16" else "<u4").tobytes()
-    copy.tokens.write_bytes(data)
-    assert aligned(copy, dtype).passed
-    copy.tokens.write_bytes(bytes(shift) + data[:-shift])
-    found = aligned(copy, dtype)
-    assert not found.passed
-    assert "window at token offset" in found.summary
-
-
-def test_a_shift_is_seen_even_where_the_separator_is_zero(copy: Combined) -> None:
-    tokens = np.fromfile(copy.tokens, "<u2").astype("<u4")
-    tokens[tokens == 0] = 1
-    tokens[tokens == SEPARATOR] = 0
-    data = tokens.tobytes()
-    copy.tokens.write_bytes(data)
-    assert aligned(copy, "uint32", separator_id=0).passed
-    copy.tokens.write_bytes(bytes(1) + data[:-1])
-    assert "is not below 4096" in aligned(copy, "uint32", separator_id=0).summary
-
-
-def test_a_lost_token_in_the_middle_is_not_aligned(copy: Combined) -> None:
-    tokens = np.fromfile(copy.tokens, "<u2")
-    middle = len(tokens) // 2
-    np.delete(tokens, middle).tofile(copy.tokens)
-    assert f"{2 * len(tokens) - 2} bytes, but its" in aligned(copy).summary
-    np.append(np.delete(tokens, middle), 5).astype("<u2").tofile(copy.tokens)
-    found = aligned(copy)
-    assert not found.passed
-    assert "is no separator" in found.summary
-
-
-def test_another_dtype_is_not_aligned(combined: Combined) -> None:
-    found = aligned(combined, "uint32")
-    assert f"documents end at byte {combined.tokens.stat().st_size * 2} as uint32" in found.summary
-    half = document_ends.open_ends(combined.ends) // np.uint64(2)
-    found = proofs.alignment(combined.tokens, "uint32", half, separator_id=SEPARATOR, vocab_size=VOCABULARY, seed=1)
-    assert not found.passed
-
-
-def test_a_separator_inside_a_document_is_not_aligned_unless_text_may_hold_it(copy: Combined) -> None:
-    tokens, ends = np.fromfile(copy.tokens, "<u2"), np.fromfile(copy.ends, "<u8")
-    tokens[int(ends[-1]) - 3] = SEPARATOR
-    tokens.tofile(copy.tokens)
-    assert "where no document ends" in aligned(copy, block=4096).summary
-    assert aligned(copy, block=4096, literal_separators=1).passed
-    assert aligned(copy, block=4096, bos_id=SEPARATOR).passed
-
-
-@pytest.mark.parametrize("tokens", [0, 1, 2, 3])
-def test_streams_of_a_few_tokens_are_aligned(tmp_path: Path, tokens: int) -> None:
-    np.full(tokens, SEPARATOR, "<u2").tofile(tmp_path / "t.bin")
-    ends = np.arange(1, tokens + 1, dtype=np.uint64)
-    options: dict[str, Any] = {"separator_id": SEPARATOR, "vocab_size": VOCABULARY, "seed": 0}
-    assert proofs.alignment(tmp_path / "t.bin", "uint16", ends, **options).passed
-    if tokens > 1:
-        np.full(tokens, 5, "<u2").tofile(tmp_path / "t.bin")
-        assert not proofs.alignment(tmp_path / "t.bin", "uint16", ends, **options).passed
-
-
-# --- sampler_dry_run
-
-
-def sampled(path: Path, dtype: str = "uint16", vocab_size: int = VOCABULARY) -> Finding:
-    return proofs.sampler_dry_run(path, dtype, vocab_size, seed=3)
-
-
-def test_token_frequencies_beat_the_uniform_model(combined: Combined) -> None:
-    found = sampled(combined.tokens)
-    assert found.passed
-    assert found.facts["uniform_loss"] == pytest.approx(np.log(VOCABULARY), abs=1e-4)
-    assert float(found.facts["unigram_loss"]) < float(found.facts["uniform_loss"]) - 0.5
-
-
-def test_noise_is_not_learnable(copy: Combined) -> None:
-    size = copy.tokens.stat().st_size // 2
-    np.random.default_rng(0).integers(0, VOCABULARY, size).astype("<u2").tofile(copy.tokens)
-    assert "no more structure than noise" in sampled(copy.tokens).summary
-
-
-def test_an_id_outside_the_vocabulary_and_a_constant_row_name_their_offset(copy: Combined) -> None:
-    tokens = np.fromfile(copy.tokens, "<u2")
-    tokens[50_000:60_000] = 5000
-    tokens.tofile(copy.tokens)
-    found = sampled(copy.tokens)
-    offset = int(found.summary.split("token offset ")[1].split()[0])
-    assert 50_000 <= offset < 60_000
-    tokens[50_000:60_000] = 7
-    tokens.tofile(copy.tokens)
-    found = sampled(copy.tokens)
-    assert "are id 7" in found.summary
-    assert found.warning
-    np.full_like(tokens, 7).tofile(copy.tokens)
-    found = sampled(copy.tokens)
-    assert (found.passed, found.warning) == (False, False)
-
-
-def test_another_dtype_cannot_be_sampled(combined: Combined) -> None:
-    assert "is not below 4096" in sampled(combined.tokens, "uint32").summary
-
-
-def test_too_few_tokens_are_a_warning(tmp_path: Path) -> None:
-    np.arange(300, dtype="<u2").tofile(tmp_path / "few.bin")
-    found = sampled(tmp_path / "few.bin")
-    assert (found.passed, found.warning) == (False, True)
-    assert "300 tokens are too few" in found.summary
-
-
-# --- order
-
-
-def test_runs_of_files_and_chunks_are_reported(combined: Combined, sample: Sample) -> None:
-    lines = [line for receipt in receipts(sample) for line in receipt.sources]
-    found = proofs.shuffle_quality(receipts(sample))
-    assert found.passed
-    assert found.facts["file_runs"] == len(lines)
-    assert found.facts["chunk_runs"] == len({str(Path(line["file"]).parent) for line in lines})
-    assert proofs.source_run_length(document_ends.open_ends(combined.ends), lines).facts == found.facts
-
-
-def test_totals_of_files_that_do_not_sum_up_fail(sample: Sample) -> None:
-    first, second = receipts(sample)
-    line, *rest = first.sources
-    wrong = replace(first, sources=({**line, "documents": line["documents"] + 1}, *rest))
-    found = proofs.shuffle_quality([wrong, second])
-    assert f"sample/token_bins/train-00000: documents of its {len(first.sources)} files sum to" in found.summary
-
-
-def test_a_file_whose_documents_end_elsewhere_is_named(combined: Combined, sample: Sample) -> None:
-    ends = document_ends.open_ends(combined.ends)
-    lines = [dict(line) for receipt in receipts(sample) for line in receipt.sources]
-    lines[2]["documents"] += 1
-    assert proofs.source_run_length(ends, lines).summary.startswith(lines[2]["file"])
-    lines[2]["documents"] -= 1
-    assert "the sources sum to" in proofs.source_run_length(ends, lines[:-1]).summary
-    assert "is beyond the last" in proofs.source_run_length(ends[:5], lines).summary
-
-
 def test_a_missing_file_is_a_failed_finding(tmp_path: Path, sample: Sample) -> None:
     receipt = Receipt(dataset="d", artifact="a", partition=None, key="0", inputs={}, files=record_files(tmp_path))
     assert not proofs.equals_shards(tmp_path, receipt, sample.train, split="train").passed
-    assert "No such file" in sampled(tmp_path / "gone.bin").summary
     assert "meta.json" in proofs.meta_matches(tmp_path, sample.bundle, SEPARATOR, "uint16").summary

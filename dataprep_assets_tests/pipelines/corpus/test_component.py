@@ -1,7 +1,5 @@
 """The YAML that users write: what loads, and what a mistake is told."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,8 +7,12 @@ import yaml
 
 from dataprep_assets.definitions import PROJECT_ROOT, defs
 from dataprep_assets.errors import ConfigError, TokenizerError
+from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets.orchestration.component import declared
+from dataprep_assets.pipelines.corpus.component import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets_tests.dg_command import dg
+from dataprep_assets_tests.pipelines.corpus.corpus_source import source_texts
 from dataprep_assets_tests.project import sample_attributes
 
 
@@ -28,7 +30,7 @@ from dataprep_assets_tests.project import sample_attributes
         ({"shards": {"count": 0}}, "shards.count", "greater than or equal to 1"),
         ({"bad_records": {"policy": "ignore"}}, "bad_records.policy", "'fail' or 'drop'"),
         ({"bad_records": {"budget": 2}}, "bad_records.budget", "less than or equal to 1"),
-        ({"views": ["tfds"]}, "views.0", "'nanogpt', 'megatron', 'datatrove', 'olmo', 'mds' or 'hf_parquet'"),
+        ({"views": ["tfds"]}, "views.0", "'datatrove', 'hf_parquet', 'mds', 'megatron', 'nanogpt' or 'olmo'"),
         ({"tokenizer": {}}, "tokenizer", "exactly one of `path`"),
         ({"tokenizer": {"repo": "Qwen/Qwen3-0.6B"}}, "tokenizer", "pin the commit"),
         ({"document": {"special_tokens": "yes"}}, "document.special_tokens", "'text' or 'match'"),
@@ -103,26 +105,6 @@ def test_workspace_and_dg_name_the_same_code_location() -> None:
     assert location["python_module"]["module_name"] == project["code_location_target_module"]
 
 
-def dg(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The real `dg` on a project folder; `-P` and PYTHONPATH make it import that folder's code."""
-    import os
-
-    command = [str(Path(sys.executable).parent / "dg"), *arguments]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(folder),
-        "DAGSTER_HOME": "",
-        "COLUMNS": "200",
-        "DAGSTER_DISABLE_TELEMETRY": "yes",
-        "DATAPREP_ROOT": str(folder / "artifacts"),
-        "VIRTUAL_ENV": str(Path(sys.executable).parent.parent),
-    }
-    environment.pop("DAGSTER_HOME")
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
-
-
 @pytest.mark.slow
 def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) -> None:
     made = dg(cloned, "scaffold", "defs", "dataprep_assets.components.TokenizedCorpus", "my_corpus")
@@ -175,8 +157,6 @@ def test_real_text_declared_in_yaml_alone_goes_through_dg_launch_and_passes_ever
     from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
     from tokenizers import Tokenizer
 
-    from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import source_texts
-
     home = cloned / "home"
     home.mkdir()
     (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
@@ -205,11 +185,8 @@ def test_real_text_declared_in_yaml_alone_goes_through_dg_launch_and_passes_ever
         selection = " or ".join(f'key:"real_text/{name}"' for name in names)
         launched = dg(cloned, "launch", "--assets", selection, *(["--partition", partition] if partition else []))
         assert launched.returncode == 0, launched.stdout[-3000:] + launched.stderr[-3000:]
-    from dataprep_assets.pipelines.corpus.corpus_asset import CorpusAssets
-    from dataprep_assets.pipelines.corpus.corpus_checks import corpus_checks
-
-    dataset = CorpusAssets(declared(CorpusDeclaration, declaration, folder / "defs.yaml"))
-    keys = [key for checks in corpus_checks(dataset) for key in checks.check_keys]
+    specs = corpus_specs(declared(CorpusDeclaration, declaration, folder / "defs.yaml"))
+    keys = [key for spec in specs if spec.proofs is not None for key in checks_of(spec).check_keys]
     with dagster_api.DagsterInstance.from_config(str(home)) as instance:
         records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
     passed = [k for k, record in records.items() if record.status == AssetCheckExecutionRecordStatus.SUCCEEDED]

@@ -7,17 +7,17 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import dagster as dg
 import numpy as np
 import pytest
 import zstandard
-from dataprep_assets.pipelines.corpus.status import stale
 from tokenizers import Tokenizer
 
 from dataprep_assets.formats import document_ends, flat_bins
+from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify
-from dataprep_assets_tests.project import SAMPLE, Project, project, sample_attributes
+from dataprep_assets_tests.pipelines.corpus.corpus_source import source_texts
+from dataprep_assets_tests.project import SAMPLE, Project, failure_of, project, sample_attributes
 
 
 @pytest.fixture(scope="module")
@@ -25,17 +25,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     with project(sample_attributes(), tmp_path_factory.mktemp("project")) as made:
         made.run_all()
         yield made
-
-
-def source_texts(folder: Path) -> list[str]:
-    """Texts of a split in natural order of its files, by the plainest reader there is."""
-    from dataprep_assets.planning.manifest import natural_key
-
-    texts = []
-    for path in sorted(folder.rglob("*.jsonl.zst"), key=lambda p: natural_key(p.relative_to(folder).as_posix())):
-        raw = zstandard.ZstdDecompressor().stream_reader(path.read_bytes(), read_across_frames=True).read()
-        texts += [json.loads(line)["text"] for line in raw.split(b"\n") if line]
-    return texts
 
 
 @pytest.mark.parametrize(("split", "folder"), [("train", "train"), ("val", "validation"), ("test", "test")])
@@ -76,7 +65,7 @@ def test_a_trainer_finds_plain_files_that_are_the_same_inode_as_the_combined_bin
 
 
 def test_every_partition_is_materialized_with_numbers_that_plot(finished: Project) -> None:
-    key = finished.dataset.key("token_bins", "train")
+    key = finished.key("token_bins", "train")
     assert finished.instance.get_materialized_partitions(key) == set(finished.shards("train"))
     event = finished.instance.get_latest_materialization_event(key)
     assert event is not None
@@ -88,7 +77,7 @@ def test_every_partition_is_materialized_with_numbers_that_plot(finished: Projec
 
 def test_the_data_version_is_the_content(finished: Project) -> None:
     receipt = read_receipt(finished.directory("combined_bins", "train"))
-    event = finished.instance.get_latest_materialization_event(finished.dataset.key("combined_bins", "train"))
+    event = finished.instance.get_latest_materialization_event(finished.key("combined_bins", "train"))
     assert receipt is not None
     assert event is not None
     assert event.asset_materialization is not None
@@ -106,7 +95,7 @@ def test_all_checks_pass_on_good_data(finished: Project) -> None:
 
 
 def test_all_is_up_to_date_and_verifies_offline(finished: Project) -> None:
-    assert list(stale(finished.corpus, finished.store)) == []
+    assert list(stale(finished.specs, finished.store)) == []
     verdicts = list(verify(finished.root))
     assert len(verdicts) > 15
     assert [v for v in verdicts if v.defects] == []
@@ -129,7 +118,13 @@ def test_deleting_one_output_rebuilds_that_one_alone(copied: Project) -> None:
     victim = copied.shards("train")[1]
     original = (copied.directory("token_bins", victim) / "tokens.bin").read_bytes()
     (copied.directory("token_bins", victim) / "tokens.bin").unlink()
-    assert list(stale(copied.corpus, copied.store)) == [f"corpus/token_bins/{victim}"]
+    behind = list(stale(copied.specs, copied.store))
+    assert (behind[0].kind, behind[0].reason) == ("damaged", "damaged: tokens.bin: missing")
+    assert [one.name for one in behind] == [
+        f"corpus/token_bins/{victim}",
+        "corpus/combined_bins/train",
+        *(f"corpus/{view}_bins" for view in copied.corpus.views),
+    ]
     assert copied.tokenize("train").success
     after = inodes(copied, "train")
     assert {s for s in before if before[s] != after[s]} == {victim}
@@ -149,19 +144,10 @@ def test_a_missing_shard_is_refused_by_name(copied: Project) -> None:
     victim = copied.shards("train")[2]
     shutil.rmtree(copied.directory("token_bins", victim))
     old = (copied.directory("combined_bins", "train") / "receipt.json").read_bytes()
-    outcome = copied.run([copied.dataset.key("combined_bins", "train")])
+    outcome = copied.run([copied.key("combined_bins", "train")])
     assert not outcome.success
     assert victim in failure_of(outcome)
     assert (copied.directory("combined_bins", "train") / "receipt.json").read_bytes() == old
-
-
-def failure_of(outcome: dg.ExecuteInProcessResult) -> str:
-    texts = []
-    for event in outcome.all_events:
-        if event.is_step_failure:
-            data = event.step_failure_data
-            texts.append(str(data.error) + str(data.user_failure_data))
-    return " ".join(texts)
 
 
 @pytest.fixture
@@ -216,10 +202,13 @@ def test_a_changed_byte_of_the_source_rebuilds_exactly_its_shard(source: Path, t
         # the same length and other bytes: a file size cannot tell
         changed = zstandard.ZstdCompressor(level=19, write_checksum=True).compress(raw.replace(b"the", b"eht", 1))
         path.write_bytes(changed if len(changed) == size else changed + skippable(size - len(changed)))
-        behind = list(stale(made.corpus, made.store))
-        assert len(behind) == 1
-        assert behind[0].startswith("corpus/snapshot/train-") or behind == ["corpus/manifest"]
-        if behind == ["corpus/manifest"]:
+        behind = [one.name for one in stale(made.specs, made.store)]
+        assert behind[0].startswith("corpus/snapshot/train-") or behind[0] == "corpus/manifest"
+        if behind[0] != "corpus/manifest":
+            shard = behind[0].removeprefix("corpus/snapshot/")
+            views = [f"corpus/{view}_bins" for view in made.corpus.views]
+            assert behind[1:] == [f"corpus/token_bins/{shard}", "corpus/combined_bins/train", *views]
+        else:
             assert made.run([made.key("manifest"), made.key("engine_certificate")]).success
         assert made.tokenize("train").success
         after = inodes_present(made)

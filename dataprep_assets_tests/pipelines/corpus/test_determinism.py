@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
-from dataprep_assets.pipelines.corpus.status import stale
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, damage, read_receipt
 from dataprep_assets.pipelines.corpus import token_stream
-from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
     SAMPLE,
     Outcome,
@@ -38,6 +36,17 @@ from dataprep_assets_tests.pipelines.corpus.shards import (
 pytestmark = pytest.mark.slow
 
 SHARDS = ["token_bins/test-00000", *(f"token_bins/train-0000{i}" for i in range(3)), "token_bins/val-00000"]
+SPLITS = ("train", "val", "test")
+COMBINED = [f"combined_bins/{split}" for split in SPLITS]
+VIEWS = ["nanogpt_bins", "megatron_bins", "datatrove_bins", "olmo_bins"]
+EVERYTHING = [
+    "manifest",
+    "engine_certificate",
+    *(name.replace("token_bins", "snapshot") for name in SHARDS),
+    *SHARDS,
+    *COMBINED,
+    *VIEWS,
+]
 
 
 @pytest.fixture(scope="module")
@@ -153,47 +162,21 @@ def test_a_key_does_not_change_with_places_sampling_or_the_certificate(work: Tok
 # Changes
 
 
-class Corpus:
-    """A copy of the sample that a test may change, built once, and what later runs do."""
-
-    def __init__(self, folder: Path, built: Path) -> None:
-        self.data = Path(shutil.copytree(SAMPLE / "data", folder / "data"))
-        self.tokenizer = Path(shutil.copytree(SAMPLE / "tokenizer", folder / "tokenizer"))
-        self.root = Path(shutil.copytree(built, folder / "root"))
-        self.store = LocalArtifacts(self.root)
-
-    def declared(self, **changes: Any) -> CorpusDeclaration:
-        return sample_declaration(self.data, self.tokenizer, **changes)
-
-    def stale(self, **changes: Any) -> list[str]:
-        return [name.removeprefix("sample_corpus/") for name in stale(self.declared(**changes), self.store)]
-
-    def run(self, **changes: Any) -> Outcome:
-        return run_pipeline(self.declared(**changes), self.root, 2)
-
-    def rewrite(self, name: str, old: bytes, new: bytes) -> None:
-        """Change bytes of a source file's text."""
-        path = self.data / name
-        raw = zstandard.ZstdDecompressor().decompress(path.read_bytes())
-        assert old in raw
-        path.write_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(raw.replace(old, new, 1)))
-
-
 @pytest.fixture
-def corpus(tmp_path: Path, built: Path) -> Corpus:
-    return Corpus(tmp_path, built)
+def corpus(tmp_path: Path, built: Path) -> ChangedCorpus:
+    return ChangedCorpus(tmp_path, built)
 
 
 def shards_built(outcome: Outcome) -> list[str]:
     return sorted(name for name in outcome.built if name.startswith("token_bins"))
 
 
-def test_nothing_changed_is_nothing_to_do(corpus: Corpus) -> None:
+def test_nothing_changed_is_nothing_to_do(corpus: ChangedCorpus) -> None:
     assert corpus.stale() == []
     assert corpus.run().built == []
 
 
-def test_output_workers_verification_and_sampling_rebuild_nothing(corpus: Corpus) -> None:
+def test_output_workers_verification_and_sampling_rebuild_nothing(corpus: ChangedCorpus) -> None:
     for changes in (
         {"workers": 5},
         {"sample_rate": 0.5},
@@ -205,7 +188,7 @@ def test_output_workers_verification_and_sampling_rebuild_nothing(corpus: Corpus
         assert corpus.run(**changes).built == []
 
 
-def test_a_changed_source_file_rebuilds_the_shard_that_holds_it(corpus: Corpus) -> None:
+def test_a_changed_source_file_rebuilds_the_shard_that_holds_it(corpus: ChangedCorpus) -> None:
     name = "train/chunk2/example_train_0.jsonl.zst"
     entries = [
         json.loads(line) for line in (corpus.root / "sample_corpus/manifest/manifest.jsonl").read_bytes().splitlines()
@@ -222,23 +205,23 @@ def test_a_changed_source_file_rebuilds_the_shard_that_holds_it(corpus: Corpus) 
     assert corpus.stale() == []
 
 
-def test_one_flipped_bit_of_the_same_length_is_seen_and_touches_one_shard(corpus: Corpus) -> None:
+def test_one_flipped_bit_of_the_same_length_is_seen_and_touches_one_shard(corpus: ChangedCorpus) -> None:
     path = corpus.data / "validation/chunk1/example_holdout_0.jsonl.zst"
     raw = bytearray(path.read_bytes())
     raw[-1] ^= 1  # in the checksum
     path.write_bytes(raw)
-    assert corpus.stale() == ["snapshot/val-00000"]
+    assert corpus.stale() == ["snapshot/val-00000", "token_bins/val-00000", "combined_bins/val", *VIEWS]
     outcome = corpus.run()
     assert list(outcome.failed) == ["val-00000"]
     assert isinstance(outcome.failed["val-00000"], CorruptSourceError)
     assert shards_built(outcome) == []
 
 
-def test_a_changed_tokenizer_rebuilds_every_shard(corpus: Corpus) -> None:
+def test_a_changed_tokenizer_rebuilds_every_shard(corpus: ChangedCorpus) -> None:
     path = corpus.tokenizer / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_bytes()) | {"note": "other bytes"}))
     load_bundle.cache_clear()  # a new process would read it anew
-    assert corpus.stale() == ["engine_certificate"]
+    assert sorted(corpus.stale()) == sorted(["engine_certificate", *SHARDS, *COMBINED, *VIEWS])
     outcome = corpus.run()
     assert shards_built(outcome) == SHARDS
     assert not [n for n in outcome.built if n.startswith(("snapshot", "manifest"))]
@@ -253,55 +236,55 @@ def test_a_changed_tokenizer_rebuilds_every_shard(corpus: Corpus) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_changed_setting_of_the_stream_rebuilds_every_shard(corpus: Corpus, changes: dict[str, Any]) -> None:
-    assert sorted(corpus.stale(**changes)) == SHARDS
+def test_a_changed_setting_of_the_stream_rebuilds_every_shard(corpus: ChangedCorpus, changes: dict[str, Any]) -> None:
+    assert sorted(corpus.stale(**changes)) == sorted([*SHARDS, *COMBINED, *VIEWS])
     assert shards_built(corpus.run(**changes)) == SHARDS
     assert corpus.stale(**changes) == []
     assert debris(corpus.root) == []
 
 
-def test_another_view_or_shard_count_rebuilds_only_what_differs(corpus: Corpus) -> None:
+def test_another_view_or_shard_count_rebuilds_only_what_differs(corpus: ChangedCorpus) -> None:
     assert corpus.run(views=["nanogpt"], olmo_sequence_length=128).built == []
     assert corpus.run(olmo_sequence_length=128).built == ["olmo_bins"]
     assert "token_bins/val-00000" in corpus.run(shards={"count": 2}).reused
 
 
-def test_an_added_file_of_a_split_leaves_the_other_splits_shards(corpus: Corpus) -> None:
+def test_an_added_file_of_a_split_leaves_the_other_splits_shards(corpus: ChangedCorpus) -> None:
     shutil.copy(
         corpus.data / "test/chunk1/example_holdout_0.jsonl.zst", corpus.data / "validation/chunk1/more.jsonl.zst"
     )
-    assert corpus.stale() == ["manifest"]
+    assert sorted(corpus.stale()) == sorted(EVERYTHING)
     outcome = corpus.run()
     assert shards_built(outcome) == ["token_bins/val-00001"]  # its first shard holds what it held
 
 
 @pytest.mark.parametrize("damaged", ["tokens.bin", "document_ends.bin", "receipt.json"])
-def test_a_damaged_shard_alone_is_rebuilt_to_the_same_bytes(corpus: Corpus, built: Path, damaged: str) -> None:
+def test_a_damaged_shard_alone_is_rebuilt_to_the_same_bytes(corpus: ChangedCorpus, built: Path, damaged: str) -> None:
     path = corpus.root / "sample_corpus/token_bins/train-00001" / damaged
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
-    assert corpus.stale() == ["token_bins/train-00001"]
+    assert corpus.stale() == ["token_bins/train-00001", "combined_bins/train", *VIEWS]
     assert shards_built(corpus.run()) == ["token_bins/train-00001"]
     assert data_files(corpus.root) == data_files(built)
 
 
 @pytest.mark.parametrize("name", ["manifest.jsonl", "shard_plan.json", "receipt.json"])
-def test_a_damaged_manifest_is_stale_and_is_rebuilt(corpus: Corpus, built: Path, name: str) -> None:
+def test_a_damaged_manifest_is_stale_and_is_rebuilt(corpus: ChangedCorpus, built: Path, name: str) -> None:
     path = corpus.root / "sample_corpus/manifest" / name
     path.write_bytes(path.read_bytes()[:-10])
-    assert corpus.stale() == ["manifest"]
+    assert corpus.stale()[0] == "manifest"
     assert corpus.run().built == ["manifest"]
     assert data_files(corpus.root) == data_files(built)
 
 
-def test_a_damaged_snapshot_is_stale_and_is_rebuilt(corpus: Corpus) -> None:
+def test_a_damaged_snapshot_is_stale_and_is_rebuilt(corpus: ChangedCorpus) -> None:
     (corpus.root / "sample_corpus/snapshot/val-00000/receipt.json").write_text("{}")
-    assert corpus.stale() == ["snapshot/val-00000"]
+    assert corpus.stale() == ["snapshot/val-00000", "token_bins/val-00000", "combined_bins/val", *VIEWS]
     assert corpus.run().built == ["snapshot/val-00000"]
 
 
-def test_a_missing_shard_is_an_error_and_not_a_shorter_file(corpus: Corpus) -> None:
+def test_a_missing_shard_is_an_error_and_not_a_shorter_file(corpus: ChangedCorpus) -> None:
     from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins
     from dataprep_assets.pipelines.corpus.manifest import load_manifest
 
@@ -311,7 +294,7 @@ def test_a_missing_shard_is_an_error_and_not_a_shorter_file(corpus: Corpus) -> N
         build_combined_bins(declared, corpus.store, load_manifest(declared, corpus.store), "train")
 
 
-def test_a_shard_made_with_other_settings_is_not_joined(corpus: Corpus) -> None:
+def test_a_shard_made_with_other_settings_is_not_joined(corpus: ChangedCorpus) -> None:
     from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins
     from dataprep_assets.pipelines.corpus.manifest import load_manifest
 
@@ -323,7 +306,7 @@ def test_a_shard_made_with_other_settings_is_not_joined(corpus: Corpus) -> None:
         build_combined_bins(declared, corpus.store, load_manifest(declared, corpus.store), "train")
 
 
-def test_a_failing_rebuild_leaves_the_old_artifact_whole(corpus: Corpus, built: Path) -> None:
+def test_a_failing_rebuild_leaves_the_old_artifact_whole(corpus: ChangedCorpus, built: Path) -> None:
     corpus.rewrite("test/chunk1/example_holdout_0.jsonl.zst", b'{"text"', b'{"text')
     outcome = corpus.run()
     assert isinstance(outcome.failed["test-00000"], BadRecordError)

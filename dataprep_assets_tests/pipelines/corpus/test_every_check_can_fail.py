@@ -1,6 +1,5 @@
 """Every asset check of a corpus, made to fail by a planted fault; a check without a fault here fails the suite."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -10,9 +9,10 @@ from typing import Any
 import dagster as dg
 import numpy as np
 import pytest
-from dataprep_assets.pipelines.corpus.corpus_checks import corpus_checks
+from numpy.typing import NDArray
 
-from dataprep_assets.integrity.receipt import _own_digest
+from dataprep_assets.orchestration.checks import checks_of
+from dataprep_assets_tests.faults.edits import edit_ids, edit_json, edit_receipt, flip_byte
 from dataprep_assets_tests.project import SAMPLE, Project, project, sample_attributes
 
 Fault = Callable[[Project, pytest.MonkeyPatch], None]
@@ -45,27 +45,6 @@ def copied(finished: Project, tmp_path: Path) -> Iterator[Project]:
         yield made
 
 
-def edit_json(path: Path, change: Callable[[dict[str, object]], None]) -> None:
-    value = json.loads(path.read_bytes())
-    change(value)
-    path.write_text(json.dumps(value))
-
-
-def edit_receipt(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Alter a receipt and sign it again, as a bug would: the lie is in the numbers, not in the file."""
-    value = json.loads(path.read_bytes())
-    change(value)
-    value["digest"] = _own_digest(value)
-    path.write_text(json.dumps(value))
-
-
-def edit_ids(path: Path, change: Callable[[np.ndarray], None]) -> None:
-    ids = np.fromfile(path, "<u2")
-    change(ids)
-    path.unlink()  # views share the inode
-    ids.tofile(path)
-
-
 SHARD, SPLIT = "val-00000", "val"
 
 
@@ -79,13 +58,6 @@ def combined(made: Project, name: str) -> Path:
 
 def source_file(made: Project) -> Path:
     return made.root.parent / "source" / "validation" / "chunk1" / "example_holdout_0.jsonl.zst"
-
-
-def flip_byte(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.unlink()
-    path.write_bytes(data)
 
 
 def add_source_file(made: Project, _: pytest.MonkeyPatch) -> None:
@@ -160,7 +132,7 @@ def foreign_certificate(made: Project, _: pytest.MonkeyPatch) -> None:
 
 
 def swapped_ids(made: Project, _: pytest.MonkeyPatch) -> None:
-    def swap(ids: np.ndarray) -> None:
+    def swap(ids: NDArray[Any]) -> None:
         keep = ids == ids[-1]
         moved = np.where(keep, ids, (ids + 1) % 4000)
         ids[:] = moved
@@ -262,7 +234,10 @@ FAULTS: dict[tuple[str, str], Fault] = {
 
 def test_every_check_has_a_planted_fault(finished: Project) -> None:
     declared = {
-        (key.asset_key.path[-1], key.name) for checks in corpus_checks(finished.dataset) for key in checks.check_keys
+        (spec.name, key.name)
+        for spec in finished.specs
+        if spec.proofs is not None
+        for key in checks_of(spec).check_keys
     }
     assert declared == set(FAULTS)
 
@@ -280,11 +255,7 @@ def test_the_check_fails_on_its_fault(
 
 def run_checks(made: Project, artifact: str) -> dict[str, dg.AssetCheckEvaluation]:
     """Run the checks of one artifact (of the split `val`) and nothing else."""
-    wanted = [
-        checks
-        for checks in corpus_checks(made.dataset)
-        if all(k.asset_key.path[-1] == artifact and "test" not in k.asset_key.path for k in checks.check_keys)
-    ]
+    wanted = [checks_of(spec) for spec in made.specs if spec.name == artifact and spec.split != "test"]
     job = dg.define_asset_job("checks", selection=dg.AssetSelection.checks(*wanted))
     definitions = dg.Definitions.merge(made.definitions, dg.Definitions(jobs=[job]))
     outcome = definitions.resolve_job_def("checks").execute_in_process(

@@ -16,7 +16,7 @@ import pytest
 
 from dataprep_assets.errors import WorkerDiedError
 from dataprep_assets.execution.processes import WorkerPool
-from dataprep_assets.execution.tasks import Task
+from dataprep_assets.execution.tasks import Task, TaskId
 from dataprep_assets_tests.faults.armed import Role, armed, passed
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
     SAMPLE,
@@ -31,6 +31,7 @@ pytestmark = pytest.mark.slow
 
 GUARD_SECONDS = 600
 """No run over the sample corpus takes longer, unless it hangs."""
+_DEATH = r"(train|val|test)-\d{5} \((encode \d+|seal)\): .*signal 9"
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ def killed_and_run_again(
         defects.append(f"the parent was not killed: exit code {code}: {killed.errors}")
     if point.role == "worker" and (code != 1 or "WorkerDiedError" not in killed.errors):
         defects.append(f"the worker's death was not told: exit code {code}: {killed.errors}")
-    elif point.role == "worker" and not re.search(r"(encode|seal):(train|val|test)-\d{5}:.*signal 9", killed.errors):
+    elif point.role == "worker" and not re.search(_DEATH, killed.errors):
         defects.append(f"the message does not name the shard: {killed.errors}")
     deadline = time.monotonic() + 120
     while killed.living() and time.monotonic() < deadline:
@@ -294,14 +295,14 @@ def test_twenty_interruptions_leave_no_debris_and_the_same_bytes(undisturbed: Un
 
 def test_a_worker_that_is_killed_ends_the_run_within_seconds() -> None:
     with WorkerPool(2) as pool:
-        pool.submit(Task("encode:train-00000:7", time.sleep, (GUARD_SECONDS,)))
-        pool.submit(Task("encode:train-00000:8", time.sleep, (GUARD_SECONDS,)))
+        pool.submit(Task(TaskId("train-00000", "encode", 7), time.sleep, (GUARD_SECONDS,)))
+        pool.submit(Task(TaskId("train-00000", "encode", 8), time.sleep, (GUARD_SECONDS,)))
         pids = pool.pids
         assert len(pids) == 2
         time.sleep(0.5)
         started = time.monotonic()
         os.kill(pids[0], signal.SIGKILL)
-        with pytest.raises(WorkerDiedError, match=r"encode:train-00000:[78]: .*killed by signal 9"):
+        with pytest.raises(WorkerDiedError, match=r"train-00000 \(encode [78]\): .*killed by signal 9"):
             list(pool.events())
         assert time.monotonic() - started < GUARD_SECONDS / 2
     assert not any(map(_alive, pids))
@@ -309,6 +310,6 @@ def test_a_worker_that_is_killed_ends_the_run_within_seconds() -> None:
 
 def test_a_worker_that_exits_is_told_from_one_that_is_killed() -> None:
     with WorkerPool(1) as pool:
-        pool.submit(Task("encode:val-00000:0", os._exit, (3,)))
-        with pytest.raises(WorkerDiedError, match=r"encode:val-00000:0: .*exit code 3"):
+        pool.submit(Task(TaskId("val-00000", "encode", 0), os._exit, (3,)))
+        with pytest.raises(WorkerDiedError, match=r"val-00000 \(encode 0\): .*exit code 3"):
             list(pool.events())

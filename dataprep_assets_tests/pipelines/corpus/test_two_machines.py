@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.execution.pool import open_pool
-from dataprep_assets.execution.tasks import Finished, Task
+from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.pipelines.corpus.token_shard import ensure_shard
+from dataprep_assets.pipelines.corpus.shard_job import ensure_shard
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.pipelines.corpus.shards import build, shard_work, source, stream_plan, write_lines
 
@@ -30,7 +30,7 @@ def test_the_same_shard_at_the_same_time_is_one_artifact(
         works = [replace(shard_work(m.root, stream_plan(), files), store=m) for m in machines]
         with open_pool(2, {}, {}) as pool:
             for work in works:
-                pool.submit(Task(f"shard:{work.store.root.name}", ensure_shard, (work, "full", None)))
+                pool.submit(Task(TaskId(work.store.root.name), ensure_shard, (work, "full", None)))
             answers = [event for event in pool.events() if isinstance(event, Finished)]
         assert [answer.error for answer in answers] == [None, None]
         third = BucketArtifacts(tmp_path / "third", place, place.url)

@@ -1,6 +1,7 @@
 """The copied views, MDS and Parquet: whole, the same for any number of threads and after any kill, read by their own
 libraries."""
 
+import json
 import shutil
 import signal
 import subprocess
@@ -110,19 +111,19 @@ def test_a_split_of_less_than_one_sample_is_refused_by_name_and_leaves_nothing(r
 
 
 _BUILD = r"""
-import sys
+import json, sys
 from pathlib import Path
-from dataprep_assets.pipelines.corpus.views import build_view
+from dataprep_assets.pipelines.corpus.view import build_view
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
-from dataprep_assets_tests.pipelines.corpus.test_views import COPIES
-build_view(sample_declaration(**COPIES), LocalArtifacts(Path(sys.argv[1])), sys.argv[2], threads=2)
+corpus = sample_declaration(**json.loads(sys.argv[3]))
+build_view(corpus, LocalArtifacts(Path(sys.argv[1])), sys.argv[2], threads=2)
 """
 
 
 def built(home: Path, root: Path, view: View, at: int) -> tuple[int, int]:
     """Build a view in a process that is killed at its write point `at` (0: never): exit code, points reached."""
-    command = [sys.executable, "-c", _BUILD, root, view]
+    command = [sys.executable, "-c", _BUILD, root, view, json.dumps(COPIES)]
     done = subprocess.run(command, env=armed(home, root, at=at), timeout=600, check=False)
     return done.returncode, len(passed(home))
 

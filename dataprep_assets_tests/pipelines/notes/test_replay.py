@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
-from dataprep_assets.formats import tfds
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.replay import (
@@ -21,6 +20,7 @@ from dataprep_assets.pipelines.notes.replay import (
 )
 from dataprep_assets.pipelines.notes.status import stale_replay
 from dataprep_assets.pipelines.notes.tfds_directory import PROVENANCE, ShardOrigin, read_provenance
+from dataprep_assets_tests.formats.shard_reader import read_directory
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 
@@ -56,7 +56,7 @@ def test_concat_is_the_sources_in_declared_order_byte_for_byte(built: Path) -> N
     receipt, _ = build_replay(combined(mode="concat"), LocalArtifacts(built))
     place = built / "notes_replay_combined" / "tfds_directory"
     where = place / "notes_replay_combined" / "1.0.0"
-    info = tfds.validate(where)
+    info = read_directory(where)
     names = info.shard_names(info.splits[0])
     assert names[0] == f"notes_replay_combined-train.tfrecord-00000-of-{len(names):05d}"
     sources = [built / name / "tfds_directory" / name / "1.0.0" for name in SOURCES]
@@ -94,7 +94,7 @@ def test_weights_are_met_by_repeating_and_leaving_out_shards(built: Path) -> Non
     assert max(o.repeat for o in found if o.dataset == "finetune") >= 1
     assert len({(o.sha256, o.repeat) for o in found}) == len(found)
     where = built / "notes_replay_combined" / "tfds_directory" / "notes_replay_combined" / "1.0.0"
-    assert tfds.validate(where).splits[0].rows == rows.total()
+    assert read_directory(where).splits[0].rows == rows.total()
 
 
 def test_weights_that_whole_shards_cannot_meet_are_refused_with_the_figures(built: Path) -> None:
@@ -108,7 +108,7 @@ def test_virtual_says_how_to_mix_and_makes_no_shard(built: Path) -> None:
     assert [f.path for f in receipt.files] == [BUILDER_DIRECTORIES, PROVENANCE]
     place = built / "notes_replay_combined" / "tfds_directory"
     for path in json.loads((place / BUILDER_DIRECTORIES).read_text()):
-        assert tfds.validate(Path(path)).splits[0].rows > 0
+        assert read_directory(Path(path)).splits[0].rows > 0
 
 
 def test_a_virtual_mixture_of_array_records_is_what_grain_takes(tmp_path: Path) -> None:

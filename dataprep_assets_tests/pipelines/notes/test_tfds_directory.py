@@ -20,6 +20,7 @@ from dataprep_assets.pipelines.notes.tfds_directory import (
     maxtext_settings,
     read_provenance,
 )
+from dataprep_assets_tests.formats.shard_reader import read_directory
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, rows, written
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 
@@ -45,7 +46,7 @@ NOTES = declaration(splits={"train": 0.7, "val": 0.3})
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_shards_in_order_hold_the_packed_rows_of_all_months_in_order(split: str, sample: Path) -> None:
     where = directory(NOTES, sample)
-    info = tfds.validate(where)
+    info = read_directory(where)
     (found,) = [s for s in info.splits if s.name == split]
     columns = [Column(name=name, length=256) for name in NOTES.columns]
     payloads = [r.payload for name in info.shard_names(found) for r in tfrecord.records(where / name)]
@@ -117,7 +118,7 @@ def test_array_record_holds_the_same_payloads_beside_tfrecord(tmp_path: Path) ->
     notes = declaration(formats=["tfrecord", "array_record"])
     assert not run_notes(notes, tmp_path).failed
     places = [directory(notes, tmp_path), directory(notes, tmp_path, "array_record_directory")]
-    one, other = [tfds.validate(place) for place in places]
+    one, other = [read_directory(place) for place in places]
     assert one.splits == other.splits
     for first, second in zip(one.shard_names(one.splits[0]), other.shard_names(other.splits[0]), strict=True):
         payloads = [record.payload for record in tfrecord.records(places[0] / first)]
@@ -130,7 +131,7 @@ def test_array_record_holds_the_same_payloads_beside_tfrecord(tmp_path: Path) ->
 def test_unpacked_rows_are_one_column_of_the_readers_length(tmp_path: Path) -> None:
     notes = declaration(layout="unpacked")
     assert not run_notes(notes, tmp_path).failed
-    info = tfds.validate(directory(notes, tmp_path))
+    info = read_directory(directory(notes, tmp_path))
     assert info.columns == (Column(name="tokens", length=257),)
     settings = maxtext_settings(notes, LocalArtifacts(tmp_path))
     assert settings["train_data_columns"] == "['tokens']"

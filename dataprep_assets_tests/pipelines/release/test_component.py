@@ -16,7 +16,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration, ReleaseOptions
-from dataprep_assets_tests.pipelines.corpus.test_component import dg
+from dataprep_assets_tests.dg_command import dg
 from dataprep_assets_tests.pipelines.release.release_project import release_attributes
 
 SHIPPED = PROJECT_ROOT / "dataprep_assets" / "defs"
@@ -37,7 +37,7 @@ SHIPPED = PROJECT_ROOT / "dataprep_assets" / "defs"
         ({"tail": "keep"}, "release.tail", "'drop' or 'pad'"),
         ({"expected_repeats": 2}, "release.expected_repeats", "less than or equal to 1"),
         ({"publish": "ftp://host/shards"}, "release.publish", "s3://bucket/prefix, gs://bucket/prefix"),
-        ({"publish": "s3://"}, "release.publish", "'s3://' is no place"),
+        ({"publish": "s3://"}, "release.publish", "'s3://' is not a storage address"),
         ({"shards_per_run": 3}, "release.shards_per_run", "Extra inputs are not permitted"),
         ({"views": ["tfds"]}, "views.0", "'nanogpt', 'megatron', 'datatrove', 'olmo', 'mds' or 'hf_parquet'"),
     ],

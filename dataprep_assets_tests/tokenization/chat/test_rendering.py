@@ -125,7 +125,7 @@ def test_the_stop_token_is_what_an_answer_ends_with_or_a_declared_one_that_is() 
     specials = chat_bundle().special_tokens
     assert stop_token(renderer, specials).content == END
     assert stop_token(renderer, specials, END).content == END
-    with pytest.raises(ConfigError, match=r"ends with '<\|im_end\|>', wanted is '<\|endoftext\|>'"):
+    with pytest.raises(ConfigError, match=r"ends with '<\|im_end\|>', expected '<\|endoftext\|>'"):
         stop_token(renderer, specials, "<|endoftext|>")
     with pytest.raises(ConfigError, match="ends with no special token of this tokenizer"):
         stop_token(compile_template(ChatTemplate.load("{{ messages[0].content }}")), specials)

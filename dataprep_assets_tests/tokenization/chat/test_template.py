@@ -107,7 +107,7 @@ def test_a_template_is_a_name_a_path_or_jinja(tmp_path: Path) -> None:
 
 def test_a_mistyped_name_is_no_template(tmp_path: Path) -> None:
     """The original takes any text that is no file for a template, which renders every conversation alike."""
-    with pytest.raises(ConfigError, match=r"'nano33' is no bundled template \(nano3\)"):
+    with pytest.raises(ConfigError, match=r"'nano33' is not a bundled template \(nano3\)"):
         ChatTemplate.load("nano33", tmp_path)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dataprep_assets.orchestration.dynamic_partitions import register_in_order
+from dataprep_assets.orchestration.partitions import register_in_order
 
 
 @pytest.mark.parametrize(
@@ -25,20 +25,18 @@ from dataprep_assets.orchestration.dynamic_partitions import register_in_order
     ],
 )
 def test_partitions_are_those_wanted_in_that_order(there: Sequence[str], wanted: Sequence[str]) -> None:
-    definition = dg.DynamicPartitionsDefinition(name="shards")
     with dg.DagsterInstance.ephemeral() as instance:
-        register_in_order(instance, definition, there)
-        register_in_order(instance, definition, wanted)
+        register_in_order(instance, "shards", there)
+        register_in_order(instance, "shards", wanted)
         assert list(instance.get_dynamic_partitions("shards")) == list(wanted)
 
 
 def test_what_was_materialized_under_a_key_stays_known() -> None:
-    definition = dg.DynamicPartitionsDefinition(name="shards")
     key = dg.AssetKey("bins")
     with dg.DagsterInstance.ephemeral() as instance:
-        register_in_order(instance, definition, ["train_0", "val_0"])
+        register_in_order(instance, "shards", ["train_0", "val_0"])
         instance.report_runless_asset_event(dg.AssetMaterialization(key, partition="val_0"))
-        register_in_order(instance, definition, ["train_0", "train_1", "val_0"])
+        register_in_order(instance, "shards", ["train_0", "train_1", "val_0"])
         assert instance.get_materialized_partitions(key) == {"val_0"}
 
 
@@ -47,7 +45,7 @@ KEYS = [f"train_{i}" for i in range(40)]
 
 def register(folder: str) -> None:
     with dg.DagsterInstance.local_temp(folder) as instance:
-        register_in_order(instance, dg.DynamicPartitionsDefinition(name="shards"), KEYS)
+        register_in_order(instance, "shards", KEYS)
 
 
 def test_several_runs_that_register_the_same_at_once_all_end_well(tmp_path: Path) -> None:

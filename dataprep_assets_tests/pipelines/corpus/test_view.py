@@ -16,9 +16,8 @@ from dataprep_assets.formats import hf_parquet
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, record_files
-from dataprep_assets.pipelines.corpus import views_proofs as proofs
 from dataprep_assets.pipelines.corpus.declaration import View
-from dataprep_assets.pipelines.corpus.view import artifact_name, combined_splits
+from dataprep_assets.pipelines.corpus.view import artifact_name, combined_splits, layout_valid, same_stream, view_named
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
 CORPUS = sample_declaration(
@@ -47,8 +46,8 @@ def prove(store: LocalArtifacts, view: View, *, sign: bool = False, **facts: obj
         receipt = replace(receipt, files=record_files(directory))
     receipt = replace(receipt, facts={**receipt.facts, **facts})
     return {
-        "same_stream": proofs.same_stream(directory, receipt, view, splits, store),
-        "layout_valid": proofs.layout_valid(directory, receipt, view, splits),
+        "same_stream": same_stream(directory, receipt, view_named(view), splits, store),
+        "layout_valid": layout_valid(directory, receipt, view_named(view), splits),
     }
 
 

@@ -1,6 +1,5 @@
 """The environment names a storage: the right one is built, a missing variable is named, no secret shows."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,34 +8,10 @@ import pytest
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.stores.connect import GcsPlace, LocalPlace, S3Place, consumer_lines, place_of, server_between
-from resources import StorageResource, build_resources, open_storage
-from resources.storage import build_storage
-
-KEY_ID, SECRET = "CANARYKEYID0123456789", "canary-secret-value-0123456789"
-R2 = {
-    "DATAPREP_STORAGE": "r2",
-    "R2_DATASET_ACCOUNT_ID": "0123456789abcdef",
-    "R2_DATASET_BUCKET_NAME": "corpora",
-    "R2_DATASET_WRITE_ACCESS_KEY_ID": KEY_ID,
-    "R2_DATASET_WRITE_SECRET_ACCESS_KEY": SECRET,
-    "DATASET_BINS_PATH": "remote/tokenized/",
-}
-
-
-@pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Sets these of the variables that are read, and no other."""
-
-    def use(values: dict[str, str]) -> None:
-        for name in [
-            n for n in os.environ if n.startswith(("DATAPREP_", "R2_DATASET_", "AWS_", "GOOGLE_", "DATASET_"))
-        ]:
-            monkeypatch.delenv(name, raising=False)
-        for name, value in values.items():
-            monkeypatch.setenv(name, value)
-
-    return use
+from dataprep_assets.stores.connect import GcsPlace, S3Place
+from dataprep_assets_tests.resources.variables import KEY_ID, R2, SECRET
+from resources import build_resources, open_storage
+from resources.environment import build_storage
 
 
 def test_the_default_is_a_folder_of_the_project(environment: Any, tmp_path: Path) -> None:
@@ -113,7 +88,7 @@ def test_read_credentials_serve_where_there_are_no_others(environment: Any, tmp_
             {"DATAPREP_STORAGE": "s3", "DATAPREP_BUCKET": "b", "R2_DATASET_ACCOUNT_ID": "https://a.b"},
             "R2_DATASET_ACCOUNT_ID: an account id",
         ),
-        ({"DATAPREP_CACHE_BYTES": "10GB"}, "DATAPREP_CACHE_BYTES: '10GB' is no number"),
+        ({"DATAPREP_CACHE_BYTES": "10GB"}, "DATAPREP_CACHE_BYTES: '10GB' is not a number"),
     ],
 )
 def test_what_is_missing_or_wrong_is_named(
@@ -131,20 +106,6 @@ def test_gcs_has_a_bucket_and_a_project(environment: Any, tmp_path: Path) -> Non
     assert open_storage(tmp_path).place() == GcsPlace(bucket="b", prefix="p", project="x")
 
 
-def test_a_datasets_own_storage_goes_before_the_environments(environment: Any, tmp_path: Path) -> None:
-    environment(R2)
-    storage = open_storage(tmp_path)
-    assert storage.artifacts(str(tmp_path / "mine")) == LocalArtifacts(tmp_path / "mine")
-    store = storage.artifacts("s3://mine/deep/er")
-    assert isinstance(store, BucketArtifacts)
-    assert store.url == "s3://mine/deep/er"
-    assert isinstance(store.open_store, S3Place)
-    assert store.open_store.access_key_id == KEY_ID
-    other = storage.artifacts("gs://mine/deep/er")
-    assert isinstance(other, BucketArtifacts)
-    assert other.root != store.root
-
-
 def test_no_secret_is_in_any_repr_or_in_the_resources_config(environment: Any, tmp_path: Path) -> None:
     environment(R2)
     storage = build_storage(tmp_path)
@@ -154,49 +115,3 @@ def test_no_secret_is_in_any_repr_or_in_the_resources_config(environment: Any, t
     for text in shown:
         assert SECRET not in text
     assert SECRET not in repr(storage._convert_to_config_dictionary())
-
-
-def test_a_url_with_credentials_is_refused_without_repeating_them() -> None:
-    with pytest.raises(ConfigError) as caught:
-        place_of(f"s3://{KEY_ID}:{SECRET}@bucket/prefix", {})
-    assert SECRET not in str(caught.value)
-    for wrong in ("http://bucket/x", "s3://", "file://host/x", "gs://b/p?x=1"):
-        with pytest.raises(ConfigError, match="is no place"):
-            place_of(wrong, {})
-
-
-def test_places_of_urls() -> None:
-    assert place_of("/some/folder", {}) == LocalPlace(root=Path("/some/folder"))
-    assert place_of("file:///some/a%20b", {}) == LocalPlace(root=Path("/some/a b"))
-    assert place_of("s3://bucket/a/b/", {}) == S3Place(bucket="bucket", prefix="a/b")
-    assert place_of("s3://bucket", R2, profile="p") == S3Place(bucket="bucket", profile="p")
-    assert place_of("gs://bucket/a", {"GOOGLE_CLOUD_PROJECT": "x"}) == GcsPlace(
-        bucket="bucket", prefix="a", project="x"
-    )
-
-
-def test_the_server_copies_only_within_one_bucket_and_one_set_of_credentials() -> None:
-    assert server_between(LocalPlace(root=Path("a")), LocalPlace(root=Path("b"))) is None
-    one = S3Place(bucket="bucket", prefix="a", access_key_id="k", secret_access_key="s")
-    for other in (
-        S3Place(bucket="other", prefix="b", access_key_id="k", secret_access_key="s"),
-        S3Place(bucket="bucket", prefix="b", access_key_id="k2", secret_access_key="s"),
-        GcsPlace(bucket="bucket", prefix="b"),
-    ):
-        assert server_between(one, other) is None
-
-
-def test_the_consumers_lines_hold_no_secret() -> None:
-    lines = consumer_lines(place_of("s3://corpora/tokenized", R2))
-    assert lines == [
-        "DATAPREP_STORAGE=r2",
-        "R2_DATASET_ACCOUNT_ID=0123456789abcdef",
-        "R2_DATASET_BUCKET_NAME=corpora",
-        "R2_DATASET_READ_ACCESS_KEY_ID=",
-        "R2_DATASET_READ_SECRET_ACCESS_KEY=",
-        "DATASET_BINS_PATH=tokenized",
-    ]
-
-
-def test_a_plain_resource_needs_a_root_only(tmp_path: Path) -> None:
-    assert StorageResource(root=str(tmp_path)).artifacts() == LocalArtifacts(tmp_path)

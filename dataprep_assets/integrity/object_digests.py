@@ -1,0 +1,49 @@
+"""SHA-256 of objects whose store does not know it, remembered for each version on this machine.
+
+What a store knows of an object without reading it is its size and, where this project wrote it, its SHA-256. Others
+(those of other tools, all of a `LocalStore`) are read once in each version, and the digest is kept below
+`<root>/.digests/`.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dataprep_assets.integrity.commit import write_atomically
+from dataprep_assets.integrity.digest import canonical_json
+from dataprep_assets.stores.store import ObjectInfo, Store
+
+
+@dataclass(frozen=True)
+class ObjectDigests:
+    """See the module. `root` is the folder of this machine that also holds the copies of the bucket."""
+
+    root: Path
+
+    def of(self, store: Store, info: ObjectInfo) -> ObjectInfo:
+        """The object with its SHA-256: the store's, the remembered one, or that of the bytes of this very version."""
+        if info.sha256 is not None:
+            return info
+        path = self._path(info)
+        try:
+            value = json.loads(path.read_bytes())
+            if value["key"] == info.key and value["version"] == info.version:
+                return replace(info, sha256=value["sha256"])
+        except (OSError, ValueError, KeyError):
+            pass
+        digest = hashlib.sha256()
+        for block in store.read(info.key, version=info.version):
+            digest.update(block)
+        self.remember(info, digest.hexdigest())
+        return replace(info, sha256=digest.hexdigest())
+
+    def remember(self, info: ObjectInfo, sha256: str) -> None:
+        """Keep the digest (hex) of this version of an object, where the store does not know it."""
+        if info.sha256 is None:
+            path = self._path(info)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, canonical_json({"key": info.key, "version": info.version, "sha256": sha256}))
+
+    def _path(self, info: ObjectInfo) -> Path:
+        return self.root / ".digests" / f"{hashlib.sha256(info.key.encode()).hexdigest()[:32]}.json"

@@ -1,0 +1,286 @@
+"""How one artifact of a bucket is published and replaced, by any number of machines at once.
+
+In the bucket an artifact is a prefix with the same files as in a folder, and `receipt.json`; without a receipt the
+artifact does not exist. Objects cannot be renamed, so all data are first written to a staging area,
+`<artifact>/.staging/<content>-<base>/` (`base` is a digest of the version of the receipt that is to be replaced), and
+one conditional write decides:
+
+- a **first publication** writes its receipt as a claim, `.staging/publishing.json`, unless there is a claim already.
+  Then the server copies the data to their final keys, and the receipt goes last. Whoever finds a claim and no receipt
+  completes that publication before anything else, so a killed run blocks no other.
+- a **replacement** writes the receipt, if the present one is still the one that it replaces. That is the exchange:
+  before it the old artifact is intact, after it the new one is, because a reader takes a file from the staging area as
+  long as it is there. Then the server copies the data to their final keys; a kill in between leaves the rest to the
+  next run.
+
+Why two runs never mix their bytes: final keys get data only from the area of a content that was decided on, so a loser
+never touches them. Of one base one content wins, so once its receipt exists, no run will use the other areas of that
+base or of older ones, and these are removed, before the first copy: a process that was stopped while it copied for an
+older receipt finds its source gone, and its unfinished requests are aborted. What may belong to the next replacement
+has the base of the present receipt, and is left alone. A file that is under its final key already counts only if the
+present receipt lists the same bytes: a leftover may be about to be removed. What remains possible: a process that
+stops between its look at the receipt and the removal of a file that no receipt listed, for as long as others replace
+the artifact by one that has a file of that name, removes that file. That is found as damage and built again.
+
+Two runs that make the same artifact write the same bytes under the same keys. Two that make different ones are told
+apart by the conditional write: the second one fails, and says so.
+
+Entry points: :class:`Publication` and :func:`differs`.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from dataprep_assets.errors import IntegrityError, MissingArtifactError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.commit import STAGING
+from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, parse_receipt
+from dataprep_assets.stores.pool import map_all
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
+
+AT_ONCE = 8
+"""Requests of one publication that run at the same time."""
+
+_TRIES = 3
+_CLAIM = "publishing.json"
+
+
+def differs(record: FileRecord, info: ObjectInfo | None, *, certain: bool = False) -> str:
+    """What is wrong with the object `info` of a file, or "".
+
+    With `certain` an object whose digest the store does not know is not accepted.
+    """
+    if info is None:
+        return f"{record.path}: missing"
+    if info.bytes != record.bytes:
+        return f"{record.path}: {info.bytes} bytes, the receipt says {record.bytes}"
+    if info.sha256 is not None and info.sha256 != record.sha256:
+        return f"{record.path}: sha256 {info.sha256}, the receipt says {record.sha256}"
+    return f"{record.path}: its digest is not known" if certain and info.sha256 is None else ""
+
+
+@dataclass(frozen=True)
+class Present:
+    """The receipt in the bucket, in this version; None where its bytes are not a receipt."""
+
+    version: str
+    receipt: Receipt | None
+
+    def has(self, other: Receipt) -> bool:
+        """Whether it stands for the same content."""
+        return self.receipt is not None and self.receipt.content == other.content
+
+    def is_base_of(self, key: str) -> bool:
+        """Whether a staged object belongs to a replacement of this very receipt."""
+        area = key.partition(f"/{STAGING}/")[2].partition("/")[0]
+        return area.endswith(f"-{_base(self)}")
+
+
+def _base(present: Present | None) -> str:
+    """The part of a staging area's name that stands for the receipt to be replaced."""
+    return "new" if present is None else hashlib.sha256(present.version.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publication:
+    """One artifact in the bucket `store`; `location` is its URL, for messages."""
+
+    store: Store
+    artifact: Artifact
+    location: str
+
+    @property
+    def _claim_key(self) -> str:
+        return f"{self.artifact}/{STAGING}/{_CLAIM}"
+
+    def _areas(self, receipt: Receipt) -> str:
+        """How the keys of everything staged of a content begin. Whatever is intact there belongs to this content."""
+        return f"{self.artifact}/{STAGING}/{receipt.content[:32]}-"
+
+    def area(self, receipt: Receipt, present: Present | None) -> str:
+        """Where the data of a content are staged that is to replace the `present` receipt."""
+        return f"{self._areas(receipt)}{_base(present)}"
+
+    def settle(self, receipt: Receipt) -> None:
+        """Copy what is staged of this receipt's content to its final keys, and remove unreferenced staged objects.
+
+        Nothing is done for a receipt that was replaced.
+        """
+        staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
+        # Only now: what was listed while this receipt was there cannot belong to a later one.
+        present = self.present()
+        if present is None or not present.has(receipt):
+            return
+        mine = self._areas(receipt)
+        map_all(
+            self.store.delete,
+            [key for key in staged if not key.startswith(mine) and not present.is_base_of(key)],
+            AT_ONCE,
+        )
+        moved = self._move(receipt, [key for key in staged if key.startswith(mine)])
+        strays = self._strays(receipt)
+        present = self.present()
+        if present is not None and present.has(receipt):
+            map_all(self.store.delete, [*strays, *moved], AT_ONCE)
+
+    def finished(self) -> tuple[Present | None, ObjectInfo | None]:
+        """The present receipt, after completing publications that other runs left unfinished.
+
+        Without one, also the claim of a publication that cannot be completed, because its data are gone.
+        """
+        key = self._claim_key
+        for _ in range(_TRIES):
+            present, broken = self.present(), None
+            if present is None and (info := self.store.head(key)) is not None:
+                try:
+                    data = b"".join(self.store.read(key, version=info.version))
+                except (ConflictError, MissingArtifactError):
+                    continue
+                if self.present() is not None:  # the claim may be a void one, made since
+                    continue
+                broken = None if self._complete_claimed(data) else info
+                present = self.present()
+            if present is not None and present.receipt is not None and not self.is_settled(present.receipt):
+                self.settle(present.receipt)
+                present = self.present()
+            return present, broken if present is None else None
+        raise self.lost()
+
+    def _complete_claimed(self, data: bytes) -> bool:
+        """Complete the publication of another run; False when that cannot be done."""
+        try:
+            self.complete(parse_receipt(data, f"{self.location}/{STAGING}/{_CLAIM}"), data)
+        except IntegrityError:
+            return False
+        return True
+
+    def claim(self, receipt: Receipt, data: bytes, broken: ObjectInfo | None) -> None:
+        """Claim the first publication of this artifact for `receipt`, whose bytes are `data`.
+
+        `broken` is the claim of a publication that cannot be completed: it is replaced. Raises IntegrityError when
+        another content was claimed or published.
+        """
+        key = self._claim_key
+        try:
+            self.store.put(key, data, if_absent=broken is None, if_version=broken.version if broken else None)
+        except ConflictError as error:
+            try:
+                claimed = parse_receipt(b"".join(self.store.read(key)), f"{self.location}/{STAGING}/{_CLAIM}").content
+            except MissingArtifactError:  # published meanwhile
+                claimed = ""
+            present = self.present()
+            if claimed != receipt.content if present is None else not present.has(receipt):
+                raise self.lost() from error
+        else:
+            # Claims are removed after the receipt has come: one that was made since then is void.
+            present = self.present()
+            if present is not None and not present.has(receipt):
+                self.store.delete(key)
+                raise self.lost()
+
+    def complete(self, receipt: Receipt, data: bytes) -> None:
+        """Copy what was claimed to its final keys and write the receipt `data`; many processes may do it at once."""
+        self._move(receipt, [info.key for info in self.store.list(self._areas(receipt))])
+        defects = map_all(lambda record: differs(record, self.final(record)), receipt.files, AT_ONCE)
+        wrong = next(filter(None, defects), "")
+        # Where a receipt is, another process did it, and the artifact may be the next one already.
+        if wrong and self.store.head(f"{self.artifact}/{NAME}") is None:
+            raise IntegrityError(f"{self.location}: {wrong}, right after it was written. Run again")
+        with suppress(ConflictError):
+            self.store.put(f"{self.artifact}/{NAME}", data, if_absent=True)
+
+    def replace(self, receipt: Receipt, data: bytes, present: Present) -> None:
+        """Write the receipt `data` over the `present` one; IntegrityError when another run replaced that already."""
+        try:
+            self.store.put(f"{self.artifact}/{NAME}", data, if_version=present.version)
+        except ConflictError as error:
+            now = self.present()
+            if now is None or not now.has(receipt):
+                raise self.lost() from error
+
+    def _move(self, receipt: Receipt, staged: Sequence[str]) -> list[str]:
+        """Copy staged objects to their final keys; returns those that can be removed now."""
+        areas, records = self._areas(receipt), {record.path: record for record in receipt.files}
+
+        def move(key: str) -> str:
+            base, _, name = key.removeprefix(areas).partition("/")
+            final = f"{self.artifact}/{name}"
+            if base != _base(None):  # a first publication has no predecessor that could still be copying
+                self.store.sweep(final)
+            if name not in records or not differs(records[name], self.final(records[name]), certain=True):
+                return key  # copied before
+            for _ in range(_TRIES):
+                try:
+                    self.store.copy(key, final)
+                except (ConflictError, MissingArtifactError):
+                    if self.store.head(key) is None:  # another process moved it, or it was replaced
+                        return ""
+                else:
+                    return key
+            return ""
+
+        return [key for key in map_all(move, staged, AT_ONCE) if key]
+
+    def _strays(self, receipt: Receipt) -> list[str]:
+        """Keys below the artifact that are neither its own nor staged."""
+        listed = {f"{self.artifact}/{record.path}" for record in receipt.files} | {f"{self.artifact}/{NAME}"}
+        staging = f"{self.artifact}/{STAGING}/"
+        found = [info.key for info in self.store.list(f"{self.artifact}/")]
+        strays = [key for key in found if key not in listed and not key.startswith(staging)]
+        # Another artifact that lies below this one is never ours to take.
+        return [] if any(key.endswith(f"/{NAME}") for key in strays) else strays
+
+    def is_settled(self, receipt: Receipt) -> bool:
+        """Whether nothing is left to copy or to remove for this receipt."""
+        staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
+        present = self.present() if staged else None
+        mine = self._areas(receipt)
+        left = [key for key in staged if key.startswith(mine) or present is None or not present.is_base_of(key)]
+        return not left and not self._strays(receipt)
+
+    def present(self) -> Present | None:
+        """The receipt with its version; None when the artifact does not exist."""
+        key = f"{self.artifact}/{NAME}"
+        for _ in range(_TRIES):
+            info = self.store.head(key)
+            if info is None:
+                return None
+            try:
+                data = b"".join(self.store.read(key, version=info.version))
+            except (ConflictError, MissingArtifactError):
+                continue
+            try:
+                return Present(info.version, parse_receipt(data, f"{self.location}/{NAME}"))
+            except IntegrityError:
+                return Present(info.version, None)
+        raise self.lost()
+
+    def final(self, record: FileRecord) -> ObjectInfo | None:
+        """The object under a file's final key, whatever its bytes."""
+        return self.store.head(f"{self.artifact}/{record.path}")
+
+    def is_kept(self, record: FileRecord, present: Present | None) -> bool:
+        """Whether a file is under its final key already, and no run is about to change that."""
+        if present is not None and (present.receipt is None or record not in present.receipt.files):
+            return False
+        return not differs(record, self.final(record), certain=True)
+
+    def located(self, receipt: Receipt, record: FileRecord) -> ObjectInfo | None:
+        """The object that holds a file: staged by a replacement that is not settled yet, or under its final key."""
+        final = self.final(record)
+        if not differs(record, final, certain=True):
+            return final
+        areas = self._areas(receipt)
+        for info in self.store.list(areas):
+            if info.key.removeprefix(areas).partition("/")[2] == record.path:
+                return self.store.head(info.key) or final
+        return final
+
+    def lost(self) -> IntegrityError:
+        """The error of a run that was not the first to publish."""
+        return IntegrityError(
+            f"{self.location}: another run published other data at the same time. Let one of the two finish, then "
+            "materialize this artifact again"
+        )

@@ -1,0 +1,144 @@
+"""How the work of a shard of token bins is spread over workers.
+
+`ShardJob` spreads a shard's files over the workers of one machine, which needs their staging directory in common.
+`ensure_shard` does all of a shard in one task, for workers that share no disk with the run. The bytes and the receipts
+are the same.
+"""
+
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
+from dataprep_assets.integrity.commit import staging, sweep
+from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.pipelines.corpus.token_shard import TokenShard, encode_into, finished_part, seal
+from dataprep_assets.pipelines.corpus.token_stream import EncodedPart
+
+__all__ = ["ShardJob", "ensure_shard"]
+
+
+class ShardJob:
+    """The work of a shard: verified, else its lock taken, its files encoded beside each other, then sealed."""
+
+    def __init__(self, shard: TokenShard, verification: Verification, locks: ExitStack) -> None:
+        """Prepare a shard's work.
+
+        Args:
+            shard: What to make.
+            verification: How thoroughly a finished one is read before it is reused.
+            locks: Closed when no worker is left that writes below the shard's directory; holds its lock until then.
+        """
+        self.partition, self.source_bytes = shard.partition, shard.source_bytes
+        self._shard, self._verification, self._locks = shard, verification, locks
+        self._settled = False
+        self._stack = ExitStack()
+        self._staged = Path()
+        self._waiting: set[int] = set()
+        self._parts: dict[int, EncodedPart] = {}
+
+    def first(self) -> Task:
+        shard = self._shard
+        return Task(
+            TaskId(self.partition, "verify"), shard.store.current, (shard.artifact, shard.key, self._verification)
+        )
+
+    def finished(self, end: Finished, pool: Pool) -> Outcome | None:
+        step, piece = end.task.id.step, end.task.id.piece
+        if step == "verify":
+            if end.error is not None:
+                return self._failed(end.error)
+            return self._reused(end.result) if end.result is not None else None
+        if step == "seal":
+            self._stack.close()
+            return Outcome(partition=self.partition, receipt=end.result, error=end.error)
+        assert piece is not None
+        self._waiting.discard(piece)
+        outcome = None
+        if end.error is not None and not self._settled:
+            forgotten = pool.cancel(lambda other: other.partition == self.partition)
+            self._waiting -= {other.piece for other in forgotten if other.piece is not None}
+            outcome = self._failed(end.error)
+        elif end.error is None:
+            self._parts[piece] = end.result
+        if not self._waiting and self._settled:
+            self._stack.close()  # not before: others of its files were still encoding
+        elif not self._waiting:
+            pool.submit(self._seal(), first=True)
+        return outcome
+
+    def turn(self, pool: Pool) -> Outcome | None:
+        if self._settled:
+            return None
+        try:
+            receipt = self._open(pool)
+        except DataprepError as error:
+            return self._failed(error)
+        return self._reused(receipt) if receipt is not None else None
+
+    def _failed(self, error: Exception) -> Outcome:
+        self._settled = True
+        return Outcome(partition=self.partition, error=error)
+
+    def _reused(self, receipt: Receipt) -> Outcome:
+        self._settled = True
+        return Outcome(partition=self.partition, receipt=receipt, reused=True)
+
+    def _open(self, pool: Pool) -> Receipt | None:
+        """Take the shard's lock and submit what is to be encoded; its receipt if a rival made it in the meantime."""
+        shard = self._shard
+        with ExitStack() as stack:
+            self._staged = stack.enter_context(staging(shard.directory, shard.key))
+            if (receipt := shard.store.current(shard.artifact, shard.key, self._verification)) is not None:
+                shutil.rmtree(self._staged)
+                return receipt
+            self._stack = self._locks.enter_context(stack.pop_all())
+        for part in shard.files:
+            if (done := finished_part(self._staged, part.ordinal)) is not None:
+                self._parts[part.ordinal] = done
+            else:
+                self._waiting.add(part.ordinal)
+                task = TaskId(self.partition, "encode", part.ordinal)
+                pool.submit(Task(task, encode_into, (shard.plan, part, self._staged)))
+        if not self._waiting:
+            pool.submit(self._seal(), first=True)
+        return None
+
+    def _seal(self) -> Task:
+        return Task(TaskId(self.partition, "seal"), seal, (self._shard, self._staged, self._parts))
+
+
+def ensure_shard(
+    shard: TokenShard, verification: Verification, fetch: Callable[[], None] | None
+) -> tuple[Receipt, bool]:
+    """A worker's task: all of a shard, on the machine where it lands.
+
+    Two runs that want the same shard on one machine or one shared disk wait for each other and make it once; on two
+    machines over a bucket both may make it, identically, and the receipt is put once.
+
+    Args:
+        shard: What to make.
+        verification: How thoroughly a finished one is read before it is reused.
+        fetch: Fetches the source files to where `shard.files` says, where this machine's mirror does not have them.
+
+    Returns:
+        The receipt, and whether the shard was reused.
+    """
+    if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
+        sweep([shard.directory])
+        return receipt, True
+    if fetch is not None and not all(part.path.exists() for part in shard.files):
+        fetch()
+    with staging(shard.directory, shard.key) as staged:
+        # a rival may have made it while this one waited for the lock
+        if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
+            shutil.rmtree(staged)
+            return receipt, True
+        parts = {
+            part.ordinal: finished_part(staged, part.ordinal) or encode_into(shard.plan, part, staged)
+            for part in shard.files
+        }
+        return seal(shard, staged, parts), False

@@ -1,0 +1,55 @@
+"""The release manifest that a cache folder keeps: it says which release the folder's shards are of.
+
+A folder holds shards of one release only, and a restart without a network reads the manifest from here.
+
+Entry points: `read_or_kept`, `keep_manifest`.
+"""
+
+import logging
+from pathlib import Path
+
+from dataprep_assets.errors import ConfigError, FormatError, MissingArtifactError, SourceError
+from dataprep_assets.serving.release import MANIFEST, Place, Release, read_release
+from dataprep_assets.serving.shared_state import FOLDER, locked_file, replace_file
+
+__all__ = ["keep_manifest", "read_or_kept"]
+
+logger = logging.getLogger(__name__)
+
+
+def read_or_kept(place: Place, directory: Path) -> Release:
+    """The release published at `place`; the manifest kept in the cache folder when the store cannot be reached.
+
+    Raises MissingArtifactError when the store has no manifest, FormatError when it is damaged, SourceError when the
+    store cannot be reached and no manifest is kept.
+    """
+    (directory / FOLDER).mkdir(parents=True, exist_ok=True)
+    kept = directory / FOLDER / MANIFEST
+    try:
+        return read_release(place)
+    except MissingArtifactError:
+        raise
+    except SourceError as error:
+        if not kept.is_file():
+            raise
+        logger.warning("%s/%s cannot be read (%s); the copy kept in the cache is used", place, MANIFEST, error)
+        return Release.from_bytes(kept.read_bytes(), str(kept))
+
+
+def keep_manifest(directory: Path, release: Release) -> None:
+    """Keep the release's manifest in the cache folder; ConfigError when the folder holds shards of another release.
+
+    A kept manifest that is damaged is replaced: shards of another release would fail their digests.
+    """
+    path = directory / FOLDER / MANIFEST
+    with locked_file(directory / FOLDER / "lock"):
+        try:
+            held = Release.from_bytes(path.read_bytes(), str(path))
+        except (FileNotFoundError, FormatError):
+            replace_file(path, release.to_bytes())
+            return
+    if held.digest != release.digest:
+        raise ConfigError(
+            f"{directory}: it holds shards of another release ({held.dataset}, {held.digest[:12]}; this one "
+            f"is {release.dataset}, {release.digest[:12]}). Use another cache folder, or delete it"
+        )

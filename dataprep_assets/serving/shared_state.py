@@ -1,0 +1,174 @@
+"""What the processes of one machine tell each other about a cache folder, in files and kernel locks.
+
+`<cache>/.window/<prefix>/` holds:
+
+* `state.json`: shards that were verified, each file with size, inode and time of change; replaced by one rename. A file
+  that no longer looks as it did when it was verified is not believed any more, but verified again.
+* `ranks/<process>`: the lease of a process, the shards that nobody may evict as long as it lives. It keeps a kernel
+  lock (flock) on its file, so a killed process holds nothing.
+* `fetch/<shard>`: locked by the process that fetches this shard; when it dies, the next one takes over its ranges.
+* `trash/`: evicted files on their way out; removing a large file takes a while and needs no lock.
+* `lock`: taken for every change of the above, and never while bytes travel or a store is asked.
+
+Entry points: `SharedState`, `locked_file`, `replace_file`.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+__all__ = ["FOLDER", "POLL_SECONDS", "SharedState", "locked_file", "replace_file"]
+
+FOLDER = ".window"
+"""The folder in a cache that is the window's own; all else in a cache are shards, or files of strangers."""
+
+POLL_SECONDS = 0.05
+"""How often a process looks whether another one is done. Far below a fetch's seconds, far above a look's cost."""
+
+# A lease of a million shards has 8 MB; nobody holds more than a few.
+_LARGEST_LEASE_BYTES = 1 << 20
+
+
+class SharedState:
+    """See the module. One object a process and prefix; `attach` before anything else, `detach` at the end."""
+
+    def __init__(self, directory: Path, prefix: str) -> None:
+        self._folder = directory / FOLDER / prefix
+        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._lease: int | None = None
+
+    # --- leases
+
+    def attach(self) -> None:
+        """Take an empty lease, and remove those of dead processes and the files that killed ones left in the trash."""
+        with self.locked():
+            path = self._folder / "ranks" / self._name
+            self._lease = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            fcntl.flock(self._lease, fcntl.LOCK_EX)
+            self._write_lease([])
+            self.leases()
+        self.empty_trash()
+
+    def make_folders(self) -> None:
+        """Make the folders of the module's docstring; those that exist stay as they are."""
+        for folder in ("ranks", "fetch", "trash"):
+            (self._folder / folder).mkdir(parents=True, exist_ok=True)
+
+    def detach(self) -> None:
+        """Give up the lease. May be called twice."""
+        if self._lease is not None:
+            with self.locked():
+                (self._folder / "ranks" / self._name).unlink(missing_ok=True)
+                fcntl.flock(self._lease, fcntl.LOCK_UN)
+                os.close(self._lease)
+                self._lease = None
+
+    def hold(self, shards: Collection[int]) -> None:
+        """Write the lease: no process evicts these shards. Replaces what this process held before."""
+        with self.locked():
+            self._write_lease(sorted(set(shards)))
+
+    def _write_lease(self, shards: list[int]) -> None:
+        assert self._lease is not None, "attach first"
+        data = json.dumps(shards).encode()
+        # In place, because the lock is on this inode. Read only under the folder's lock, so never half written by a
+        # living process; what a killed one left does not count.
+        os.ftruncate(self._lease, 0)
+        os.pwrite(self._lease, data, 0)
+
+    def leases(self) -> dict[str, list[int]]:
+        """Process (`pid-…`) → the shards it holds; leases of dead processes are removed. Call it with `locked`."""
+        found = {}
+        for path in sorted((self._folder / "ranks").iterdir()):
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                if path.name != self._name and _try_lock(descriptor):
+                    path.unlink()
+                else:
+                    found[path.name] = json.loads(os.pread(descriptor, _LARGEST_LEASE_BYTES, 0) or b"[]")
+            finally:
+                os.close(descriptor)
+        return found
+
+    # --- who fetches
+
+    @contextmanager
+    def fetching(self, index: int) -> Iterator[bool]:
+        """Whether this process is the one that fetches the shard, for as long as the block lasts."""
+        descriptor = os.open(self._folder / "fetch" / f"{index:06d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        mine = _try_lock(descriptor)
+        try:
+            yield mine
+        finally:
+            if mine:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+    # --- what was verified
+
+    def verified(self) -> dict[str, Any]:
+        """Shard number (as text) → its files' size, inode and time of change when they were verified."""
+        try:
+            value = json.loads((self._folder / "state.json").read_bytes())
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            return {}  # a disk's damage: everything is verified again
+        return value if isinstance(value, dict) else {}
+
+    def write_verified(self, verified: dict[str, Any]) -> None:
+        """Replace what `verified` gives. Call it with `locked`, which also covers the read before it."""
+        replace_file(self._folder / "state.json", json.dumps(verified, sort_keys=True).encode())
+
+    # --- trash
+
+    def throw_away(self, path: Path) -> None:
+        """Move a file out of sight at once; its bytes go with `empty_trash`. Who has it mapped keeps what it mapped."""
+        os.replace(path, self._folder / "trash" / f"{path.name}-{secrets.token_hex(4)}")
+
+    def empty_trash(self) -> None:
+        """Remove what was thrown away, by this process or by one that was killed before it could."""
+        for path in (self._folder / "trash").iterdir():
+            path.unlink(missing_ok=True)
+
+    # --- the lock
+
+    def locked(self) -> AbstractContextManager[None]:
+        """The folder's lock, held for the block. Blocks while another process or thread has it; not reentrant."""
+        return locked_file(self._folder / "lock")
+
+
+@contextmanager
+def locked_file(path: Path) -> Iterator[None]:
+    """Hold the kernel's lock on this file, made if it does not exist, for the block."""
+    with open(path, "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            # Explicitly, because a forked child has the descriptor too, and closing ours alone would not unlock.
+            fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Give the file this content by one rename, so that no reader sees half of it. Call it under a lock.
+
+    The draft has one fixed name: what a kill leaves is overwritten, never added to. Nothing is synced: a swap must not
+    wait for the disk, and what a power cut spoils is only verified again.
+    """
+    draft = path.with_name(f"{path.name}.new")
+    draft.write_bytes(data)
+    os.replace(draft, path)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

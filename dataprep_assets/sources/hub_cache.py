@@ -1,0 +1,198 @@
+"""Owns the layout of the Hugging Face cache: names, links and locks in it, and reading what a mirror left there.
+
+It is the layout of ``huggingface_hub`` itself (``file_download.py``)::
+
+    <cache>/datasets--<org>--<name>/
+      blobs/<etag>                 content; the name is the SHA-256 (LFS, Xet) or the git blob SHA-1 (small files)
+      snapshots/<commit>/<path>    relative symlinks into blobs/
+      refs/<revision>              the commit, 40 hex digits, no newline
+      trees/<commit>.json          the list of the commit's files, as the hub's client caches it
+
+Entry points: :class:`HubFile`, :func:`cached_snapshot` and :func:`list_cached_files`. ``huggingface_hub`` is imported
+inside functions because it is slow to import and reads its environment at that moment.
+"""
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataprep_assets.errors import SourceError
+
+__all__ = [
+    "COMMIT",
+    "HubFile",
+    "cached_snapshot",
+    "checked",
+    "commit_of",
+    "default_cache_dir",
+    "is_inside",
+    "link",
+    "list_cached_files",
+    "locked_directory",
+    "repo_folder",
+    "size_of",
+]
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubFile:
+    """One file of a repository at one commit.
+
+    ``etag`` is the name of its blob in the cache: the SHA-256 of an LFS or Xet file, the git blob id (SHA-1) of a small
+    one, and empty for a cached file that is not a link (a file system without symlinks). ``sha256`` is None when the
+    hub does not know it.
+    """
+
+    relpath: str
+    size: int
+    sha256: str | None
+    etag: str
+
+
+def checked(file: HubFile, label: str) -> HubFile:
+    """The file, if its path stays inside the snapshot and its blob's name is a digest; else SourceError."""
+    if not is_inside(file.relpath):
+        raise SourceError(f"{label}: the path {file.relpath!r} leaves the repository")
+    if not _BLOB.fullmatch(file.etag) or file.sha256 not in (None, file.etag):
+        raise SourceError(f"{label}: {file.relpath} has no usable digest (etag {file.etag!r}, sha256 {file.sha256!r})")
+    if file.sha256 is None and _SHA256.fullmatch(file.etag):
+        raise SourceError(f"{label}: {file.relpath} has the etag of an LFS file, {file.etag}, and no sha256")
+    return file
+
+
+def is_inside(relpath: str) -> bool:
+    """Whether a path, or a name with slashes, stays below the folder that it is relative to."""
+    parts = relpath.split("/")
+    return not any(part in ("", ".", "..") for part in parts) and "\\" not in relpath and "\0" not in relpath
+
+
+def commit_of(value: str, label: str) -> str:
+    """The commit itself; SourceError for anything but 40 hex digits."""
+    if not COMMIT.fullmatch(value):
+        raise SourceError(f"{label}: {value!r} is not a commit of 40 hex digits")
+    return value
+
+
+def default_cache_dir() -> Path:
+    """``HF_HUB_CACHE``, else ``HF_HOME/hub``, else the user's cache; as ``huggingface_hub`` resolved it at import."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def repo_folder(repo_id: str, repo_type: str = "dataset") -> str:
+    """The folder name of a repository in the cache, e.g. ``datasets--org--name``."""
+    return "--".join([f"{repo_type}s", *repo_id.split("/")])
+
+
+def cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:
+    """The commit and snapshot folder that ``revision`` names in an existing cache (``.../datasets--org--name``).
+
+    The commit comes from ``refs/``: several snapshots can lie side by side, and no order of hashes means anything.
+    """
+    snapshots = repo_dir / "snapshots"
+    if not is_inside(revision):
+        raise SourceError(f"revision {revision!r} is not a branch, tag or commit")
+    if COMMIT.fullmatch(revision):
+        commit = revision
+    else:
+        ref = repo_dir / "refs" / revision
+        try:
+            commit = ref.read_text(encoding="utf-8").strip()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise SourceError(
+                f"{repo_dir} has no ref {revision!r} ({ref}); refs there: {_names(repo_dir / 'refs')}; snapshots "
+                f"there: {_names(snapshots)}. Mirror the repository, or name one of these commits as the revision"
+            ) from error
+        if not COMMIT.fullmatch(commit):
+            raise SourceError(f"{ref} should hold a commit of 40 hex digits, it holds {commit[:80]!r}; mirror again")
+    if not (snapshots / commit).is_dir():
+        raise SourceError(
+            f"{repo_dir} has no snapshot of commit {commit} (revision {revision!r}); snapshots there: "
+            f"{_names(snapshots)}. Mirror that revision first"
+        )
+    return commit, snapshots / commit
+
+
+def list_cached_files(repo_dir: Path, revision: str = "main") -> list[HubFile]:
+    """Every file of a cached revision, sorted by path; sizes are read, digests come from the blobs' names.
+
+    Raises SourceError naming the links whose blob is gone.
+    """
+    _, snapshot = cached_snapshot(repo_dir, revision)
+    files: list[HubFile] = []
+    dangling: list[str] = []
+    for directory, folders, names in os.walk(snapshot):
+        # os.walk lists a dangling link as a file, and a link to a folder as a folder; the layout has only the former.
+        folders.sort()
+        for name in names:
+            path = Path(directory, name)
+            relpath = path.relative_to(snapshot).as_posix()
+            size = size_of(path)
+            if size is None:
+                dangling.append(relpath)
+                continue
+            # Only the first hop: the blob may itself be a link into a store that several repositories share.
+            blob = Path(os.readlink(path)).name if path.is_symlink() else ""
+            etag = blob if _BLOB.fullmatch(blob) else ""
+            files.append(
+                HubFile(relpath=relpath, size=size, sha256=etag if _SHA256.fullmatch(etag) else None, etag=etag)
+            )
+    if dangling:
+        shown = ", ".join(sorted(dangling)[:5]) + (", ..." if len(dangling) > 5 else "")
+        raise SourceError(
+            f"{len(dangling)} file(s) of {snapshot} have lost their blob: {shown}. Mirror the revision again"
+        )
+    return sorted(files, key=lambda file: file.relpath)
+
+
+def link(snapshot: Path, file: HubFile) -> Path:
+    """Make or correct the snapshot's relative link to the file's blob; returns the link's path."""
+    path = snapshot / file.relpath
+    up = "../" * (2 + file.relpath.count("/"))
+    wanted = f"{up}blobs/{file.etag}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The second round is for a link to another blob, or a copy that a client without symlinks put there.
+    for _ in range(2):
+        try:
+            path.symlink_to(wanted)
+        except FileExistsError:
+            if path.is_symlink() and os.readlink(path) == wanted:
+                return path
+            path.unlink(missing_ok=True)
+        else:
+            return path
+    raise SourceError(f"{path}: another process keeps replacing the link to {wanted}")
+
+
+@contextmanager
+def locked_directory(directory: Path) -> Iterator[None]:
+    """One process at a time, for the moment of a small write; without effect where directories cannot be locked."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def size_of(path: Path) -> int | None:
+    """Size in bytes; None when there is no such file, or its link leads nowhere."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def _names(directory: Path) -> str:
+    names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+    return ", ".join(names) or "none"

@@ -1,0 +1,58 @@
+"""Owns groups of transfers: threads that work through a list of items, and end together at the first error.
+
+Entry points: :func:`run_all` and :func:`map_all`.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+from dataprep_assets.stores.retry import StoppedError
+
+__all__ = ["map_all", "run_all"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: threading.Event) -> None:
+    """Call ``fetch`` for every one of ``items`` on ``at_once`` threads; the first error or interrupt ends the group.
+
+    The calls watch ``stop``, which is set when the group ends for any reason. Once it is set, no further item is begun.
+    """
+
+    def guarded(item: T) -> None:
+        if stop.is_set():
+            return
+        try:
+            fetch(item)
+        except BaseException:
+            # Here and not by the thread that waits: until that one runs, the others would begin more items.
+            stop.set()
+            raise
+
+    pool = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="transfer")
+    futures: list[Future[None]] = []
+    try:
+        futures = [pool.submit(guarded, item) for item in items]
+        wait(futures, return_when=FIRST_EXCEPTION)
+    finally:
+        stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+    errors = [error for future in futures if not future.cancelled() and (error := future.exception()) is not None]
+    # Files that were stopped because of another one complain too; the reader needs the cause.
+    causes = [error for error in errors if not isinstance(error, StoppedError)]
+    for error in causes or errors:
+        raise error
+
+
+def map_all(do: Callable[[T], R], items: Sequence[T], at_once: int) -> list[R]:
+    """Call ``do`` for every item on ``at_once`` threads, as `run_all`; the results, in the order of the items."""
+    results: dict[int, R] = {}
+
+    def one(numbered: tuple[int, T]) -> None:
+        results[numbered[0]] = do(numbered[1])
+
+    run_all(one, [*enumerate(items)], at_once, threading.Event())
+    return [results[index] for index in range(len(items))]

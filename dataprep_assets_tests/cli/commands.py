@@ -1,0 +1,28 @@
+"""The `dataprep` command as a person types it, in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from dataprep_assets.cli.project import PROJECT_ROOT
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The environment of a command whose instance and artifacts are in a folder."""
+    return {**os.environ, "DAGSTER_HOME": str(folder / "home"), "DATAPREP_ROOT": str(folder / "artifacts")}
+
+
+def dataprep(
+    folder: Path, *arguments: str, project: Path = PROJECT_ROOT, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command of a project to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "dataprep_assets.cli", *arguments],
+        env=environment(folder) | variables | {"PYTHONPATH": str(project)},
+        cwd=project,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )

@@ -1,0 +1,95 @@
+"""What the jobs of `test_jobs` do in their workers, and a job that notes what the loop asks of it."""
+
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+
+from dataprep_assets.errors import BadRecordError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId, report
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.receipt import Receipt
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A partition that takes so many seconds, fails with an error, or was made before."""
+
+    partition: str
+    seconds: float = 0.0
+    error: str = ""
+    reused: bool = False
+    source_bytes: int = 100
+
+    @property
+    def artifact(self) -> Artifact:
+        """Its artifact."""
+        return Artifact(dataset="d", name="pieces", partition=self.partition)
+
+
+def work(piece: Piece) -> tuple[Receipt, bool]:
+    """A worker's task: all of a partition."""
+    time.sleep(piece.seconds)
+    if piece.error == "bad record":
+        raise BadRecordError(f"{piece.partition}.jsonl: row 3, byte 12: not JSON")
+    if piece.error == "bug":
+        raise ZeroDivisionError("by zero")
+    if piece.error == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if not piece.reused:
+        for _ in range(4):
+            report(source_bytes=piece.source_bytes // 4, tokens=10)
+    artifact = piece.artifact
+    receipt = Receipt(
+        dataset=artifact.dataset,
+        artifact=artifact.name,
+        partition=artifact.partition,
+        key="0" * 64,
+        inputs={},
+        files=(),
+    )
+    return receipt, piece.reused
+
+
+def wait(seconds: float) -> float:
+    """A worker's task: nothing for a while."""
+    time.sleep(seconds)
+    return seconds
+
+
+def die() -> None:
+    """A worker's task that ends its worker."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass
+class NotedJob:
+    """Looks first, then in its turn submits so many pieces; `notes` is shared by the jobs of a test."""
+
+    partition: str
+    notes: list[tuple[str, str]]
+    looks: float = 0.0
+    pieces: int = 0
+    seconds: float = 0.0
+    dies: bool = False
+    source_bytes: int = 0
+    most_outstanding: list[int] = field(default_factory=list)
+
+    def first(self) -> Task:
+        return Task(TaskId(self.partition, "look"), wait, (self.looks,))
+
+    def finished(self, end: Finished, pool: Pool) -> Outcome | None:
+        self.notes.append((str(end.task.id.step), self.partition))
+        if end.task.id.step == "look":
+            return None
+        self.pieces -= 1
+        return Outcome(partition=self.partition) if self.pieces == 0 else None
+
+    def turn(self, pool: Pool) -> Outcome | None:
+        self.most_outstanding.append(pool.outstanding)
+        self.notes.append(("turn", self.partition))
+        for piece in range(self.pieces):
+            function, arguments = (die, ()) if self.dies else (wait, (self.seconds,))
+            pool.submit(Task(TaskId(self.partition, "encode", piece), function, arguments))
+        return None if self.pieces else Outcome(partition=self.partition)

@@ -1,0 +1,125 @@
+"""The loop over jobs, on real worker processes: outcomes, failures, turns, deaths and counts."""
+
+from collections.abc import Callable
+
+import pytest
+
+from dataprep_assets.errors import BadRecordError, DataprepError, SourceError, WorkerDiedError
+from dataprep_assets.execution.jobs import Outcome, TaskJob, run_fetches, run_jobs, run_tasks
+from dataprep_assets.execution.processes import WorkerPool
+from dataprep_assets.execution.progress import Progress
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets_tests.execution.job_tasks import NotedJob, Piece, work
+
+
+def test_outcomes_come_as_soon_as_they_are_known() -> None:
+    slow, *quick = pieces = [Piece("p-0", seconds=3.0), *(Piece(f"p-{n}") for n in range(1, 5))]
+    outcomes = [outcome.partition for outcome in run_tasks(pieces, work, workers=2)]
+    assert outcomes == [*(piece.partition for piece in quick), slow.partition]
+
+
+def test_a_failed_partition_stops_no_other() -> None:
+    pieces = [Piece("p-0", error="bad record"), Piece("p-1"), Piece("p-2", error="bug"), Piece("p-3")]
+    outcomes = {outcome.partition: outcome for outcome in run_tasks(pieces, work, workers=2)}
+    assert {name for name, outcome in outcomes.items() if outcome.receipt is not None} == {"p-1", "p-3"}
+    assert isinstance(outcomes["p-0"].error, BadRecordError)
+    assert str(outcomes["p-0"].error) == "p-0.jsonl: row 3, byte 12: not JSON"
+    assert isinstance(outcomes["p-2"].error, DataprepError)
+    assert str(outcomes["p-2"].error) == "p-2: ZeroDivisionError: by zero"
+
+
+def test_turns_are_given_in_the_order_of_the_jobs_whatever_ends_first() -> None:
+    notes: list[tuple[str, str]] = []
+    jobs = [NotedJob(f"p-{n}", notes, looks=1.0 if n == 0 else 0.0, pieces=2) for n in range(4)]
+    with WorkerPool(2) as pool:
+        outcomes = [outcome.partition for outcome in run_jobs(pool, jobs, Progress())]
+    assert sorted(outcomes) == [job.partition for job in jobs]
+    assert [name for what, name in notes if what == "turn"] == [job.partition for job in jobs]
+    assert notes.index(("look", "p-1")) < notes.index(("look", "p-0")) < notes.index(("turn", "p-0"))
+    for job in jobs:
+        assert notes.index(("look", job.partition)) < notes.index(("turn", job.partition))
+
+
+def test_a_turn_waits_until_the_pool_has_room() -> None:
+    notes: list[tuple[str, str]] = []
+    jobs = [NotedJob(f"p-{n}", notes, pieces=6, seconds=0.05) for n in range(3)]
+    with WorkerPool(2) as pool:
+        assert len(list(run_jobs(pool, jobs, Progress()))) == 3
+    assert all(outstanding < 2 * 2 for job in jobs for outstanding in job.most_outstanding)
+    assert [len(job.most_outstanding) for job in jobs] == [1, 1, 1]
+
+
+def test_a_job_without_pieces_is_known_at_its_turn() -> None:
+    with WorkerPool(1) as pool:
+        (outcome,) = run_jobs(pool, [NotedJob("p-0", [])], Progress())
+    assert outcome.partition == "p-0"
+
+
+def test_a_dead_worker_ends_the_loop_and_names_partition_and_step() -> None:
+    jobs = [NotedJob("train-00000", []), NotedJob("train-00001", [], looks=0.5, pieces=1, dies=True)]
+    known = []
+    with (
+        WorkerPool(1) as pool,
+        pytest.raises(WorkerDiedError, match=r"train-00001 \(encode 0\): .*killed by signal 9"),
+    ):
+        for outcome in run_jobs(pool, jobs, Progress()):
+            known.append(outcome.partition)
+    assert known == ["train-00000"], "what was finished before was told"
+
+
+def test_a_dead_worker_of_a_single_task_names_the_partition() -> None:
+    with pytest.raises(WorkerDiedError, match=r"^p-0: .*killed by signal 9"):
+        list(run_tasks([Piece("p-0", error="killed")], work, workers=1))
+
+
+def test_progress_counts_what_is_done_and_what_is_reused() -> None:
+    pieces = [Piece("p-0"), Piece("p-1", reused=True), Piece("p-2", error="bad record")]
+    progress = Progress()
+    list(run_tasks(pieces, work, workers=2, progress=progress))
+    assert progress.source_bytes == 300
+    assert progress.workers == 2
+    assert (progress.done["source_bytes"], progress.done["tokens"]) == (200, 40)
+
+
+def test_a_task_job_gives_its_function_the_further_arguments() -> None:
+    job = TaskJob(Piece("p-0"), work, "more")
+    assert job.first().arguments == (Piece("p-0"), "more")
+    assert (job.partition, job.source_bytes, str(job.first().id)) == ("p-0", 100, "p-0")
+
+
+def test_fetches_go_one_after_another_and_a_failed_one_stops_no_other() -> None:
+    began: list[str] = []
+
+    def fetch(partition: str, fetched: Callable[[int], None]) -> tuple[Receipt, bool]:
+        began.append(partition)
+        fetched(40)
+        if partition == "p-1":
+            raise SourceError("p-1: the server does not have it")
+        fetched(60)
+        receipt, _ = work(Piece(partition))
+        return receipt, False
+
+    shown: list[str] = []
+    progress = Progress(sinks=[Shown(shown)])
+    outcomes: list[Outcome] = []
+    for outcome in run_fetches(["p-0", "p-1", "p-2"], fetch, 300, progress):
+        outcomes.append(outcome)
+        assert began[-1] == outcome.partition, "the next begins when this one was taken"
+    assert [outcome.partition for outcome in outcomes] == ["p-0", "p-1", "p-2"]
+    assert [type(outcome.error) for outcome in outcomes] == [type(None), SourceError, type(None)]
+    assert progress.done["source_bytes"] == 240
+    assert shown[-1].startswith(" 80.0%")
+    assert len(shown) == 5
+
+
+class Shown:
+    """A sink that takes every line."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+
+    def show(self, line: Callable[[], str]) -> None:
+        self._lines.append(line())
+
+    def close(self, line: str | None) -> None:
+        self._lines.append(str(line))

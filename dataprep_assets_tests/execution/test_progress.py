@@ -1,0 +1,109 @@
+"""Progress of a step: its counts, its line, and when its sinks are asked."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from dataprep_assets.execution.progress import Progress
+
+
+@dataclass
+class Clock:
+    """A clock that the test moves."""
+
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Sink:
+    """Takes a line at every `every`-th call, as a slow terminal would."""
+
+    every: int = 1
+    asked: int = 0
+    lines: list[str] = field(default_factory=list)
+    closed: list[str | None] = field(default_factory=list)
+
+    def show(self, line: Callable[[], str]) -> None:
+        self.asked += 1
+        if self.asked % self.every == 0:
+            self.lines.append(line())
+
+    def close(self, line: str | None) -> None:
+        self.closed.append(line)
+
+
+def test_counts_add_up_by_name_and_new_names_are_kept() -> None:
+    progress = Progress()
+    progress.add({"tokens": 10, "documents": 1})
+    progress.add({"tokens": 5, "rows": 2})
+    assert progress.done == {"tokens": 15, "documents": 1, "source_bytes": 0, "cpu_ms": 0, "rows": 2}
+
+
+def test_fraction_rate_and_time_left_are_of_the_whole_step() -> None:
+    clock = Clock()
+    progress = Progress(clock=clock)
+    progress.expect(1_000, 4)
+    assert (progress.fraction, progress.eta_seconds, progress.expected_tokens) == (0.0, None, None)
+    clock.now += 10
+    progress.add({"source_bytes": 250, "tokens": 1_000})
+    assert (progress.fraction, progress.eta_seconds, progress.expected_tokens) == (0.25, 30.0, 4_000)
+    progress.add({"source_bytes": 10_000})
+    assert (progress.fraction, progress.eta_seconds) == (1.0, 0.0), "a file may have grown since it was listed"
+
+
+def test_a_step_that_reads_nothing_is_done() -> None:
+    assert Progress().fraction == 1.0
+
+
+def test_the_line_has_tokens_rate_and_saturation_of_the_workers() -> None:
+    clock = Clock()
+    progress = Progress(workers=2, source_bytes=4_000_000, clock=clock)
+    clock.now += 10
+    progress.add({"source_bytes": 1_000_000, "tokens": 5_000_000, "documents": 1_234, "cpu_ms": 15_000})
+    assert progress.line() == (
+        " 25.0%  5,000,000 of ~20,000,000 tokens  0.50 M tokens/s  1,234 documents  ETA 30 s  CPU 75 % of 2 workers"
+    )
+
+
+def test_the_line_of_a_step_without_tokens_has_bytes() -> None:
+    clock = Clock()
+    progress = Progress(source_bytes=4_000_000, clock=clock)
+    assert progress.line() == "  0.0%  0.0 of 4.0 MB  0.0 MB/s  ETA ?"
+    clock.now += 2
+    progress.add({"source_bytes": 1_000_000})
+    assert progress.line() == " 25.0%  1.0 of 4.0 MB  0.5 MB/s  ETA 6 s"
+
+
+def test_sinks_are_asked_each_time_and_a_line_is_made_only_for_those_that_take_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    eager, slow = Sink(), Sink(every=10)
+    progress = Progress(source_bytes=100, sinks=[eager, slow])
+    made: list[str] = []
+    line = progress.line
+    monkeypatch.setattr(progress, "line", lambda: made.append(line()) or made[-1])
+    for _ in range(20):
+        progress.add({"source_bytes": 5})
+        progress.show()
+    assert (eager.asked, slow.asked) == (20, 20)
+    assert (len(eager.lines), len(slow.lines), len(made)) == (20, 2, 22)
+    assert slow.lines[-1].startswith("100.0%")
+
+
+def test_the_end_is_told_to_every_sink_with_the_last_line() -> None:
+    one, other = Sink(), Sink()
+    progress = Progress(source_bytes=100, sinks=[one, other])
+    progress.add({"source_bytes": 100})
+    progress.close()
+    assert one.closed == other.closed
+    assert str(one.closed[0]).startswith("100.0%")
+
+
+def test_a_step_that_counted_nothing_ends_without_a_line() -> None:
+    sink = Sink()
+    Progress(source_bytes=100, sinks=[sink]).close()
+    assert sink.closed == [None]

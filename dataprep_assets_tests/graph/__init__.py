@@ -1,0 +1,1 @@
+"""What an artifact is, and what follows from a list of them."""

@@ -1,0 +1,53 @@
+"""Partitions that a plan no longer has are told, and stay: in a folder and in a bucket."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.graph.status import stale, unplanned
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets_tests.fakes.places import Places, places
+from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
+
+
+def cut(count: int) -> dict[str, object]:
+    """The changes of a sample whose train split is in so many shards."""
+    return {"splits": {"train": ["train/**"]}, "shards": {"count": count}, "views": []}
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    with places(tmp_path_factory.mktemp("servers")) as found:
+        yield found
+
+
+def test_shards_that_are_in_no_plan_any_more_are_told_and_left(tmp_path: Path) -> None:
+    store = LocalArtifacts(tmp_path)
+    run_pipeline(sample_declaration(**cut(3)), store)
+    assert list(unplanned(corpus_specs(sample_declaration(**cut(3))), store)) == []
+    fewer = sample_declaration(**cut(1))
+    run_pipeline(fewer, store)
+    assert [str(artifact) for artifact in unplanned(corpus_specs(fewer), store)] == [
+        f"sample_corpus/{name}/train-0000{index}" for name in ("snapshot", "token_bins") for index in (1, 2)
+    ]
+    assert list(stale(corpus_specs(fewer), store)) == [], "what is in no plan is not stale"
+
+
+def test_without_a_plan_nothing_has_left_it(tmp_path: Path) -> None:
+    corpus, store = sample_declaration(**cut(2)), LocalArtifacts(tmp_path)
+    run_pipeline(corpus, store)
+    (tmp_path / "sample_corpus" / "manifest" / "receipt.json").unlink()
+    assert list(unplanned(corpus_specs(corpus), store)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["moto", "gcs"])
+def test_a_bucket_lists_its_finished_partitions(kind: str, servers: Places, tmp_path: Path) -> None:
+    place = servers.new(kind)
+    store = BucketArtifacts(tmp_path / "cache", place, place.url, None)
+    run_pipeline(sample_declaration(**cut(1)), store)
+    assert store.partitions("sample_corpus", "token_bins") == ["train-00000"]
+    assert store.partitions("sample_corpus", "nothing") == []

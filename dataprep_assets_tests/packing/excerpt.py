@@ -1,0 +1,23 @@
+"""Some of the bins of a packing, as a packing of its own."""
+
+from dataclasses import replace
+from typing import TypeVar
+
+from dataprep_assets.packing.bins import Bins, Segments
+
+Content = TypeVar("Content", Bins, Segments)
+
+
+def bins_between(content: Content, start: int, stop: int) -> Content:
+    """The bins `start` to `stop` (exclusive)."""
+    offsets = content.offsets[start : stop + 1]
+    inside = slice(offsets[0], offsets[-1])
+    if isinstance(content, Bins):
+        return replace(content, items=content.items[inside], offsets=offsets - offsets[0])
+    return replace(
+        content,
+        items=content.items[inside],
+        starts=content.starts[inside],
+        stops=content.stops[inside],
+        offsets=offsets - offsets[0],
+    )

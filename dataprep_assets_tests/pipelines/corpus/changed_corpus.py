@@ -1,0 +1,54 @@
+"""A copy of the built sample corpus that a test may change: its source, its tokenizer, its artifacts, its YAML."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.status import Stale, stale
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE, Outcome, run_pipeline, sample_declaration
+
+
+class ChangedCorpus:
+    """A copy of the sample that a test may change, built once, and what later runs do."""
+
+    def __init__(self, folder: Path, built: Path) -> None:
+        self.data = Path(shutil.copytree(SAMPLE / "data", folder / "data"))
+        self.tokenizer = Path(shutil.copytree(SAMPLE / "tokenizer", folder / "tokenizer"))
+        self.root = Path(shutil.copytree(built, folder / "root"))
+        self.store = LocalArtifacts(self.root)
+
+    def declared(self, **changes: Any) -> CorpusDeclaration:
+        """Its declaration, with other changes."""
+        return sample_declaration(self.data, self.tokenizer, **changes)
+
+    def specs(self, **changes: Any) -> list[ArtifactSpec]:
+        """Its graph, as it is declared with these changes."""
+        return corpus_specs(self.declared(**changes))
+
+    def statuses(
+        self, failed_checks: Mapping[tuple[str, ...], Sequence[str]] | None = None, **changes: Any
+    ) -> list[Stale]:
+        """What is stale, and why."""
+        return list(stale(self.specs(**changes), self.store, failed_checks))
+
+    def stale(self, **changes: Any) -> list[str]:
+        """Names of what is stale, without the dataset's."""
+        return [one.name.removeprefix("sample_corpus/") for one in self.statuses(**changes)]
+
+    def run(self, **changes: Any) -> Outcome:
+        """Build what is not current."""
+        return run_pipeline(self.declared(**changes), self.root, 2)
+
+    def rewrite(self, name: str, old: bytes, new: bytes) -> None:
+        """Change bytes of a source file's text."""
+        path = self.data / name
+        raw = zstandard.ZstdDecompressor().decompress(path.read_bytes())
+        assert old in raw
+        path.write_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(raw.replace(old, new, 1)))

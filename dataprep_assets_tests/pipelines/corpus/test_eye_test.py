@@ -1,0 +1,81 @@
+"""The eye test: text passes, and holes, shifts, noise and other widths do not."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.pipelines.corpus.eye_test import eye_test
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
+from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special
+from dataprep_assets_tests.pipelines.corpus.shard_proofs import edit
+
+
+def look(shard: Shard, sample: Sample, dtype: str = "uint16", **options: Any) -> Finding:
+    return eye_test(shard.directory / TOKENS, shard.directory / ENDS, dtype, sample.bundle, seed=1, **options)
+
+
+def test_windows_show_text_unless_it_is_sensitive(shard: Shard, sample: Sample) -> None:
+    found = look(shard, sample)
+    assert found.passed
+    assert len(found.table) == 6
+    assert found.table[0]["offset"] == 0
+    assert all(len(str(row["text"])) <= 200 for row in found.table)
+    assert all("text" not in row and row["bits_per_token"] for row in look(shard, sample, sensitive=True).table)
+
+
+def test_a_hole_between_the_windows_is_found(shard: Shard, sample: Sample) -> None:
+    def hole(tokens: NDArray[Any]) -> None:
+        tokens[9_001 : 9_001 + 600] = 0
+
+    edit(shard.directory / TOKENS, "<u2", hole)
+    found = look(shard, sample, windows=1)
+    assert "600 times id 0 in a row from token offset 9001" in found.summary
+    assert not found.warning
+
+
+def test_a_run_of_one_id_in_one_window_is_a_warning(shard: Shard, sample: Sample) -> None:
+    def run(tokens: NDArray[Any]) -> None:
+        tokens[100:800] = 300
+
+    edit(shard.directory / TOKENS, "<u2", run)
+    found = look(shard, sample)
+    assert "window at token offset 0 (document 0): one id 700 times in a row" in found.summary
+    assert found.warning
+
+
+def test_another_dtype_fails_in_both_directions(sample: Sample, shard: Shard, special: Special) -> None:
+    found = look(shard, sample, "uint32")
+    assert not found.passed
+    assert "ids are not below 4096" in found.summary
+    tokens = np.fromfile(shard.directory / TOKENS, "<u2")
+    tokens.astype("<u4").tofile(shard.directory / TOKENS)
+    found = look(shard, sample)
+    assert "100% of every other id are the same one, as in ids of another width" in found.summary
+    assert not found.warning
+
+
+@pytest.mark.parametrize("shift", [1, 2, 3])
+def test_shifted_bytes_fail(shard: Shard, sample: Sample, shift: int) -> None:
+    path = shard.directory / TOKENS
+    data = np.fromfile(path, "<u2").astype("<u4").tobytes()
+    path.write_bytes(bytes(shift) + data[:-shift])
+    assert not look(shard, sample, "uint32").passed
+
+
+def test_noise_and_monotony_fail(shard: Shard, sample: Sample) -> None:
+    rng = np.random.default_rng(0)
+    edit(shard.directory / TOKENS, "<u2", lambda t: rng.integers(0, 4096, len(t)))
+    assert "noise over the vocabulary has" in look(shard, sample).summary
+    edit(shard.directory / TOKENS, "<u2", lambda t: np.arange(len(t)) % 4 + 300)
+    found = look(shard, sample)
+    assert "2.0 bits per token" in found.summary
+    assert not found.warning
+
+
+def test_bytes_that_are_no_characters_fail(shard: Shard, sample: Sample) -> None:
+    [byte] = [i for i in range(300) if sample.bundle.decode([i, i]) == "\ufffd\ufffd"][:1]
+    edit(shard.directory / TOKENS, "<u2", lambda t: np.where(np.arange(len(t)) % 4, byte, t))
+    assert "of the decoded characters are printable" in look(shard, sample, windows=1).summary

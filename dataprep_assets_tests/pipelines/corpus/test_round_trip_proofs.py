@@ -1,0 +1,96 @@
+"""Certificates and round trips: a void certificate and an id that is not its text's are named."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import zstandard
+
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.pipelines.corpus.round_trip_proofs import certificate_valid, round_trip
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
+from dataprep_assets.tokenization.certificate import refused_outright
+from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special
+from dataprep_assets_tests.pipelines.corpus.shard_proofs import edit, put, with_ledger
+
+# --- certificate_valid
+
+
+def test_a_certificate_for_another_tokenizer_mode_or_version_is_void(shard: Shard, sample: Sample) -> None:
+    def changed(**changes: Any) -> Finding:
+        certificate = {**shard.receipt.facts["certificate"], **changes}
+        receipt = replace(shard.receipt, facts={**shard.receipt.facts, "certificate": certificate})
+        return certificate_valid(receipt, sample.bundle, "text")
+
+    assert changed().passed
+    assert "the certificate is void: tokenizer" in changed(tokenizer_digest="0" * 64).summary
+    assert "the certificate is void: special-token mode" in changed(special_tokens="match").summary
+    assert "was encoded with fastokens" in changed(engine_version="0.0.0").summary
+    assert "compared no document" in changed(compared={}).summary
+    assert not certificate_valid(shard.receipt, sample.bundle, "match").passed
+    assert "holds no engine certificate" in changed(nonsense=1).summary
+
+
+def test_another_version_installed_here_is_a_warning(shard: Shard, sample: Sample) -> None:
+    certificate = {**shard.receipt.facts["certificate"], "engine_version": "0.0.1"}
+    measured = {"versions": {**shard.receipt.measured["versions"], "fastokens": "0.0.1"}}
+    receipt = replace(shard.receipt, facts={**shard.receipt.facts, "certificate": certificate}, measured=measured)
+    found = certificate_valid(receipt, sample.bundle, "text")
+    assert (found.passed, found.warning) == (False, True)
+    assert "version of fastokens" in found.summary
+
+
+def test_an_engine_refused_outright_must_not_have_encoded(sample: Sample, special: Special) -> None:
+    certificate = refused_outright(sample.bundle, "text", "tokenizers", "asked for").to_json()
+    shard = special(["a", "b"], certificate=certificate)
+    found = certificate_valid(shard.receipt, sample.bundle, "text")
+    assert found.passed
+    assert found.facts["reference_documents"] == 2
+    receipt = with_ledger(shard.receipt, reference_documents=1)
+    assert "encoded only 1 of 2 documents" in certificate_valid(receipt, sample.bundle, "text").summary
+
+
+# --- round_trip
+
+
+def test_a_changed_id_names_file_row_and_offset(sample: Sample, special: Special) -> None:
+    shard = special(["first text", "", "third text here", "fourth"], bad_records="drop")
+    ends = np.fromfile(shard.directory / ENDS, "<u8")
+    edit(shard.directory / TOKENS, "<u2", put(int(ends[1]), 77))
+    found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle)
+    assert "train/lines.jsonl.zst: row 3: document 2 has" in found.summary
+    assert f"part at token offset {ends[1]}." in found.summary
+
+
+def test_rows_count_what_was_dropped_before_them(sample: Sample, special: Special) -> None:
+    shard = special([b"{bad", "second row", b"", "fourth row"], bad_records="drop")
+    edit(shard.directory / TOKENS, "<u2", put(-2, 77))
+    found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle)
+    assert "row 4: document 1" in found.summary
+
+
+def test_documents_in_another_order_fail(shard: Shard, sample: Sample) -> None:
+    # all files change places, so it does not matter which two the proof draws
+    receipt = replace(shard.receipt, sources=tuple(reversed(shard.receipt.sources)))
+    found = round_trip(shard.directory, receipt, shard.sources, sample.bundle, samples=64)
+    assert not found.passed
+
+
+def test_a_source_that_changed_or_vanished_is_named(special: Special, sample: Sample) -> None:
+    shard = special(["one", "two"])
+    [(label, part)] = shard.sources.items()
+    part.path.write_bytes(zstandard.compress(b'{"text": "one"}\n'))
+    found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle)
+    defects = [str(row["defect"]) for row in found.table]
+    assert "holds 1 documents now, the receipt says 2" in defects[0]
+    assert "sha256 of the file is" in defects[1]
+    part.path.write_bytes(part.path.read_bytes()[:-5])
+    assert label in round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle).summary
+    assert "not among those given" in round_trip(shard.directory, shard.receipt, {}, sample.bundle).summary
+
+
+def test_at_most_two_source_files_are_read(shard: Shard, sample: Sample) -> None:
+    found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle, samples=5)
+    assert len(shard.receipt.sources) > 2
+    assert found.facts["source_files_read"] == 2
+    assert found.facts["documents_compared"] == 6

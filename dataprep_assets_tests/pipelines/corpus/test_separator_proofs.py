@@ -1,0 +1,70 @@
+"""Separators and BOS: lost, stray and doubled ones are named by their document and offset."""
+
+import numpy as np
+import pytest
+
+from dataprep_assets.pipelines.corpus import separator_proofs
+from dataprep_assets.pipelines.corpus.separator_proofs import separators_match_documents
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
+from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special
+from dataprep_assets_tests.pipelines.corpus.shard_proofs import (
+    PAD,
+    SEPARATOR,
+    edit,
+    failing,
+    prove_all,
+    put,
+    with_ledger,
+)
+
+
+def test_a_lost_separator_names_its_document(shard: Shard) -> None:
+    ends = np.fromfile(shard.directory / ENDS, "<u8")
+    edit(shard.directory / TOKENS, "<u2", put(int(ends[7]) - 1, 5))
+    found = separators_match_documents(shard.directory, shard.receipt)
+    assert f"document 7 (from token offset {ends[6]}) does not end with separator {SEPARATOR}" in found.summary
+
+
+def test_a_stray_separator_fails_the_count(shard: Shard) -> None:
+    ends = np.fromfile(shard.directory / ENDS, "<u8")
+    length = np.diff(ends)
+    document = int(np.flatnonzero(length > 10)[0]) + 1
+    edit(shard.directory / TOKENS, "<u2", put(int(ends[document]) - 5, SEPARATOR))
+    found = separators_match_documents(shard.directory, shard.receipt)
+    assert f"holds {len(ends) + 1} separators (id {SEPARATOR}), expected {len(ends)}" in found.summary
+
+
+@pytest.mark.parametrize("block", [1 << 20, 7])
+def test_a_doubled_separator_names_both_offsets(
+    shard: Shard, special: Special, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(separator_proofs, "BLOCK", block)
+    shard = special(["", "", "some words of one document", ""], special_tokens="match")
+    assert separators_match_documents(shard.directory, shard.receipt).passed
+    end = int(np.fromfile(shard.directory / ENDS, "<u8")[2])
+    edit(shard.directory / TOKENS, "<u2", put(end - 2, SEPARATOR))
+    receipt = with_ledger(shard.receipt, literal_separators=1)
+    found = separators_match_documents(shard.directory, receipt)
+    assert f"doubled separator (id {SEPARATOR}) at token offsets {end - 2} and {end - 1}, document 2" in found.summary
+    assert found.facts["doubled"] == 1
+    assert not found.warning
+
+
+def test_text_that_ends_with_its_own_separator_is_a_warning(sample: Sample, special: Special) -> None:
+    shard = special(["rendered by a template<|endoftext|>", "plain"], special_tokens="match")
+    found = separators_match_documents(shard.directory, shard.receipt)
+    assert not found.passed
+    assert found.warning
+    assert "document 0" in found.summary
+    assert failing(prove_all(shard, sample.bundle, "match")).keys() == {"separators_match_documents"}
+
+
+def test_a_missing_and_a_doubled_bos_name_their_document(special: Special) -> None:
+    shard = special(["first document", "second document"], bos_id=PAD)
+    start = int(np.fromfile(shard.directory / ENDS, "<u8")[0])
+    edit(shard.directory / TOKENS, "<u2", put(start + 1, PAD))
+    found = separators_match_documents(shard.directory, shard.receipt)
+    assert f"doubled BOS (id {PAD}) at token offsets {start} and {start + 1}, document 1" in found.summary
+    edit(shard.directory / TOKENS, "<u2", put(start, 5))
+    found = separators_match_documents(shard.directory, shard.receipt)
+    assert f"document 1 (from token offset {start}) does not start with BOS {PAD}" in found.summary

@@ -1,0 +1,242 @@
+"""What a cache keeps, evicts and believes; the defects of the original, which looks at nothing but names."""
+
+import gc
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dataprep_assets.errors import ConfigError, CorruptSourceError, TransferError
+from dataprep_assets.serving import KeepBytes, ShardWindow, WindowEvent
+from dataprep_assets.serving import cache as cache_module
+from dataprep_assets.serving.release import Place, read_release
+from dataprep_assets.stores.local import LocalStore
+from dataprep_assets_tests.serving.releases import (
+    data_files,
+    debris,
+    leases,
+    make_release,
+    publish,
+    published,
+)
+from dataprep_assets_tests.serving.watched import QUICK, Watched, assert_is, flip, until, watched
+
+
+def test_keep_all_keeps_inactive_shards_and_downloads_each_once(tmp_path: Path) -> None:
+    place, store = watched(tmp_path)
+    with ShardWindow(place, tmp_path / "cache", 1, keep="all") as window:
+        for step in range(9):
+            window.swap(step)
+    assert sorted(store.fetched) == sorted(set(store.fetched))
+    assert len(data_files(tmp_path / "cache")) == 6
+
+
+@pytest.mark.parametrize("keep", [2, 3, "bytes"])
+def test_a_limit_is_never_exceeded(tmp_path: Path, keep: Any) -> None:
+    place, store = watched(tmp_path, (8,) * 5)
+    size = read_release(place).of("train")[0].bytes
+    limit = 2 if keep == "bytes" else keep
+    most = 0
+
+    def count(key: str) -> None:
+        nonlocal most
+        names = [f for f in data_files(tmp_path / "cache") if f.startswith("train") and not f.endswith(".json")]
+        most = max(most, len({name.removesuffix(".part") for name in names}))
+
+    store.before = count
+    policy = KeepBytes(2 * size + 1) if keep == "bytes" else keep
+    with ShardWindow(place, tmp_path / "cache", 1, keep=policy, retry=QUICK) as window:
+        for step in range(11):
+            shard = window.swap(step)
+            assert_is(shard, step % 5)
+            del shard
+    assert most == limit
+
+
+def test_a_limit_smaller_than_two_shards_is_an_error_at_construction(tmp_path: Path) -> None:
+    """PAINS 20."""
+    place = published(tmp_path)
+    size = read_release(place).of("train")[0].bytes
+    for keep in (1, KeepBytes(2 * size - 1)):
+        with pytest.raises(ConfigError, match="keep"):
+            ShardWindow(place, tmp_path / "cache", 1, keep=keep)
+    ShardWindow(place, tmp_path / "cache", 1, keep=KeepBytes(2 * size)).close()
+    single = published(tmp_path / "one", (8,))
+    ShardWindow(single, tmp_path / "cache1", 1, keep=1).close()
+
+
+def test_a_shard_that_only_this_machine_has_is_not_evicted(tmp_path: Path) -> None:
+    """PAINS 20: eviction deletes the only copy."""
+    place, store = watched(tmp_path, (8, 8, 8, 8))
+    events: list[WindowEvent] = []
+    with ShardWindow(place, tmp_path / "cache", 1, keep=2, retry=QUICK, on_event=events.append) as window:
+        window.swap(0)
+        until(lambda: window.status().ready == (0, 1))
+        store.delete("train_000000.npy")
+        window.swap(1)
+        until(lambda: any(e.kind == "waiting" for e in events))
+        assert (tmp_path / "cache" / "train_000000.npy").exists()
+        assert any(e.kind == "kept" and "only copy" in e.detail for e in events)
+        # Back in the store, it may go.
+        shutil.copy(tmp_path / "built" / "train_000000.npy", tmp_path / "store" / "train_000000.npy")
+    with ShardWindow(place, tmp_path / "cache", 1, keep=2, retry=QUICK) as window:
+        assert_is(window.swap(2), 2)
+        until(lambda: window.status().ready == (2, 3))
+    assert not (tmp_path / "cache" / "train_000000.npy").exists()
+
+
+def test_a_release_used_where_it_lies_is_neither_copied_nor_evicted(tmp_path: Path) -> None:
+    published(tmp_path, (8,) * 4)
+    store = Watched(tmp_path / "store")
+    with ShardWindow(Place(store), tmp_path / "store", 1, keep="all", retry=QUICK) as window:
+        for step in range(5):
+            assert_is(window.swap(step), step % 4)
+    assert store.fetched == []
+    with ShardWindow(Place(store), tmp_path / "store", 1, keep=2, retry=QUICK, room_seconds=0.2) as window:
+        assert_is(window.swap(0), 0)
+    assert len(data_files(tmp_path / "store")) >= 9
+
+
+def test_a_swap_leaves_open_readers_alone(tmp_path: Path) -> None:
+    """PAINS 20: swap with an open reader. What is still read is held; when the reader ends, it goes."""
+    place, _ = watched(tmp_path, (8,) * 4)
+    with ShardWindow(place, tmp_path / "cache", 1, keep=2, retry=QUICK) as window:
+        reader = window.swap(0)
+        window.swap(1)
+        until(lambda: any(s == [0, 1, 2] for s in leases(window).values()))
+        time.sleep(0.2)
+        assert reader.token_path.exists()
+        assert_is(reader, 0)
+        path = reader.token_path
+        del reader
+        gc.collect()
+        until(lambda: not path.exists())
+        assert_is(window.swap(2), 2)
+
+
+def test_strangers_files_in_the_cache_are_never_touched(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    for name in ("train_000099.npy", "notes.txt", "train_000000.npy.bak"):
+        (cache / name).write_text("mine")
+    with ShardWindow(published(tmp_path), cache, 1, keep=2, retry=QUICK) as window:
+        for step in range(7):
+            window.swap(step)
+    assert {"train_000099.npy", "notes.txt", "train_000000.npy.bak"} <= set(data_files(cache))
+
+
+@pytest.mark.parametrize(
+    "kind", ["short", "long", "flipped", "foreign", "empty", "ids short", "ids header", "ids foreign"]
+)
+def test_a_wrong_file_under_the_right_name_is_fetched_again(tmp_path: Path, kind: str) -> None:
+    """FORMATS C.4 and C.5: the original's completeness test is `os.path.exists`."""
+    place, store = watched(tmp_path)
+    cache = tmp_path / "cache"
+    shutil.copytree(tmp_path / "built", cache)
+    tokens, ids = cache / "train_000001.npy", cache / "sample_ids_000001.bin"
+    if kind == "short":
+        os.truncate(tokens, 200)
+    elif kind == "long":
+        tokens.write_bytes(tokens.read_bytes() + b"\0" * 64)
+    elif kind == "flipped":
+        flip(tokens)
+    elif kind == "foreign":
+        shutil.copy(cache / "train_000002.npy", tokens)
+    elif kind == "empty":
+        tokens.write_bytes(b"")
+    elif kind == "ids short":
+        os.truncate(ids, 48)
+    elif kind == "ids header":
+        with open(ids, "wb") as file:
+            np.save(file, np.zeros(8, "<u8"))
+    else:
+        shutil.copy(cache / "sample_ids_000002.bin", ids)
+    events: list[WindowEvent] = []
+    with ShardWindow(place, cache, 1, retry=QUICK, on_event=events.append) as window:
+        assert_is(window.swap(1), 1)
+        until(lambda: window.status().ready == (1, 2))
+        assert_is(window.swap(2), 2)
+    assert store.fetched == [ids.name if kind.startswith("ids") else tokens.name]
+    assert any(event.kind == "refused" for event in events)
+
+
+def test_files_that_are_right_are_taken_as_they_are(tmp_path: Path) -> None:
+    place, store = watched(tmp_path)
+    shutil.copytree(tmp_path / "built", tmp_path / "cache")
+    with ShardWindow(place, tmp_path / "cache", 1) as window:
+        for step in range(3):
+            assert_is(window.swap(step), step)
+    assert store.fetched == []
+
+
+def test_an_object_replaced_in_the_store_is_refused(tmp_path: Path) -> None:
+    place, store = watched(tmp_path)
+    with ShardWindow(place, tmp_path / "cache", 1, retry=QUICK) as window:
+        store.put("train_000000.npy", b"something else")
+        with pytest.raises(CorruptSourceError, match="Another shard lies under this name"):
+            window.swap(0)
+        shutil.copy(tmp_path / "built" / "train_000000.npy", tmp_path / "store" / "train_000000.npy")
+        flip(tmp_path / "store" / "train_000000.npy")
+        with pytest.raises(CorruptSourceError, match="expected sha256"):
+            window.swap(0)
+        shutil.copy(tmp_path / "built" / "train_000000.npy", tmp_path / "store" / "train_000000.npy")
+        assert_is(window.swap(0), 0)
+    assert not debris(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("kind", ["ids of another shard", "another dtype"])
+def test_a_release_published_damaged_is_refused_though_its_digests_are_right(tmp_path: Path, kind: str) -> None:
+    """FORMATS C.8: ids are recomputed from the tokens, the header is read, before a shard is used."""
+    from dataclasses import replace
+
+    from dataprep_assets.integrity.digest import sha256_file
+
+    built = tmp_path / "built"
+    release = make_release(built, (8, 8))
+    first, second = release.of("train")
+    if kind == "another dtype":
+        path = built / first.token_file.key
+        path.write_bytes(path.read_bytes().replace(b"<u4", b"<i4"))
+        first = replace(first, token_file=replace(first.token_file, sha256=sha256_file(path)))
+    else:
+        path = built / first.ids_file.key
+        shutil.copy(built / second.ids_file.key, path)
+        first = replace(first, ids_file=replace(first.ids_file, sha256=sha256_file(path)))
+    release = replace(release, shards={"train": (first, second)})
+    place = publish(release, built, Place(LocalStore(tmp_path / "store")))
+    with (
+        ShardWindow(place, tmp_path / "cache", 1, retry=QUICK) as window,
+        pytest.raises(CorruptSourceError, match="was published damaged"),
+    ):
+        window.swap(0)
+
+
+def test_a_full_disk_is_said_before_a_byte_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, store = watched(tmp_path)
+    free = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda path: free._replace(free=100))
+    with (
+        ShardWindow(place, tmp_path / "cache", 1, retry=QUICK) as window,
+        pytest.raises(TransferError, match="704 bytes are still to come"),
+    ):
+        window.swap(0)
+    assert store.fetched == []
+    assert data_files(tmp_path / "cache") == []
+
+
+def test_two_windows_without_room_for_both_are_told_so(tmp_path: Path) -> None:
+    place = published(tmp_path, (8,) * 6)
+    with (
+        ShardWindow(place, tmp_path / "cache", 1, keep=2, retry=QUICK) as first,
+        ShardWindow(place, tmp_path / "cache", 1, keep=2, retry=QUICK, room_seconds=0.2) as second,
+    ):
+        first.swap(0)
+        until(lambda: first.status().ready == (0, 1))
+        with pytest.raises(ConfigError, match=r"process \d+-\w+ holds \[0, 1\].*Raise keep"):
+            second.swap(3)
+        assert_is(second.swap(0), 0)
+        assert_is(second.swap(1), 1)

@@ -1,0 +1,42 @@
+"""A cache folder is of one release, and knows its manifest without a network."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import ConfigError, SourceError, TransferError
+from dataprep_assets.serving import ShardWindow
+from dataprep_assets.serving.release import Place
+from dataprep_assets.stores.store import ObjectInfo
+from dataprep_assets_tests.serving.releases import (
+    published,
+)
+from dataprep_assets_tests.serving.watched import QUICK, Watched, assert_is, watched
+
+
+def test_a_cache_of_another_release_is_refused(tmp_path: Path) -> None:
+    ShardWindow(published(tmp_path / "a"), tmp_path / "cache", 1).close()
+    with pytest.raises(ConfigError, match="it holds shards of another release"):
+        ShardWindow(published(tmp_path / "b", (8, 4)), tmp_path / "cache", 1)
+
+
+def test_a_restart_without_network_uses_what_is_there(tmp_path: Path) -> None:
+    place, _ = watched(tmp_path)
+    with ShardWindow(place, tmp_path / "cache", 1) as window:
+        for step in range(3):
+            window.swap(step)
+
+    class Unreachable(Watched):
+        def read(self, *arguments: Any, **options: Any) -> Any:
+            raise TransferError("no route to host")
+
+        def head(self, key: str) -> ObjectInfo | None:
+            raise TransferError("no route to host")
+
+    away = Place(Unreachable(tmp_path / "store"))
+    with ShardWindow(away, tmp_path / "cache", 1, retry=QUICK) as window:
+        for step in range(3):
+            assert_is(window.swap(step), step)
+    with pytest.raises(SourceError, match="no route"):
+        ShardWindow(away, tmp_path / "empty", 1)

@@ -1,0 +1,20 @@
+"""The bar of a download."""
+
+import io
+import sys
+
+from dataprep_assets.serving.progress import Bar
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_bar_is_drawn_on_a_terminal_only() -> None:
+    for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
+        bar = Bar("train_000000.npy", 1000, stream)
+        bar.add(420)
+        bar.close()
+        assert ("42%" in stream.getvalue()) == shown
+    assert Bar("x", 0)._stream is sys.stderr

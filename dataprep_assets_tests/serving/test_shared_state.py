@@ -1,0 +1,40 @@
+"""What processes tell each other of verified shards, and when it is believed."""
+
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.serving import ShardWindow
+from dataprep_assets.serving import cache as cache_module
+from dataprep_assets_tests.serving.watched import QUICK, assert_is, flip, until, watched
+
+
+def test_a_shard_that_changes_after_it_was_verified_is_not_trained_on(tmp_path: Path) -> None:
+    place, store = watched(tmp_path)
+    with ShardWindow(place, tmp_path / "cache", 1, retry=QUICK) as window:
+        window.swap(0)
+        until(lambda: window.status().ready == (0, 1))
+        flip(tmp_path / "cache" / "train_000001.npy")
+        assert_is(window.swap(1), 1)
+        until(lambda: window.status().ready == (1, 2))
+    assert store.fetched.count("train_000001.npy") == 2
+    flip(tmp_path / "cache" / "train_000002.npy")
+    with ShardWindow(place, tmp_path / "cache", 1, retry=QUICK) as window:
+        assert_is(window.swap(2), 2)
+    assert store.fetched.count("train_000002.npy") == 2
+
+
+def test_a_verified_shard_is_not_read_again_at_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, store = watched(tmp_path)
+    with ShardWindow(place, tmp_path / "cache", 1) as window:
+        window.swap(0)
+        until(lambda: window.status().ready == (0, 1))
+    store.fetched.clear()
+
+    def never(path: Path) -> str:
+        raise AssertionError(f"{path} was digested again")
+
+    monkeypatch.setattr(cache_module, "sha256_file", never)
+    with ShardWindow(place, tmp_path / "cache", 1, retry=QUICK) as window:
+        assert_is(window.swap(0), 0)
+        assert_is(window.swap(1), 1)

@@ -1,0 +1,112 @@
+"""Claims of one file on the hub: faults are survived or told with its name, and secrets go nowhere."""
+
+import email.utils
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import CorruptSourceError, SourceError, TransferError
+from dataprep_assets.stores.retry import RetryPolicy
+from dataprep_assets_tests.fakes.hub_server import HubServer, Kind
+from dataprep_assets_tests.sources.hub_mirror import (
+    BIG,
+    SMALL,
+    TREE,
+    etag,
+    everything,
+    mirror,
+    repo,
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [("GET", "revision"), ("GET", "tree"), ("HEAD", BIG), ("GET", BIG), ("HEAD", SMALL), ("GET", SMALL)],
+)
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_busy_server_is_waited_for(hub: HubServer, tmp_path: Path, method: str, name: str, status: int) -> None:
+    hub.fail(name, "status", method=method, status=status, retry_after="0", times=2)
+    mirror(hub, tmp_path)
+    assert hub.unspent() == []
+
+
+@pytest.mark.parametrize("form", ["seconds", "date", "quota"])
+def test_retry_after_is_obeyed_for_listing_and_bytes(hub: HubServer, tmp_path: Path, form: str) -> None:
+    slept: list[float] = []
+    date = email.utils.formatdate(time.time() + 40, usegmt=True)
+    wish = {"seconds": "40", "date": date, "quota": '"api";r=0;t=40'}[form]
+    for name in ("revision", "tree", BIG):
+        hub.fail(name, "status", status=429, retry_after=wish)
+    mirror(hub, tmp_path, retry=RetryPolicy(base_seconds=0.5, sleep=slept.append))
+    assert len(slept) == 3
+    assert all(30 <= seconds <= 40.5 for seconds in slept)
+
+
+@pytest.mark.parametrize("kind", ["reset", "truncate", "short", "flip"])
+@pytest.mark.parametrize(("name", "first"), [(BIG, 1), (BIG, 3), (BIG, 6), (SMALL, 1)])
+def test_a_fault_in_the_bytes_is_survived(hub: HubServer, tmp_path: Path, kind: Kind, name: str, first: int) -> None:
+    hub.fail(name, kind, first=first)
+    mirror(hub, tmp_path)
+    assert hub.unspent() == []
+
+
+def test_a_silent_server_is_given_up_on_and_asked_again(hub: HubServer, tmp_path: Path) -> None:
+    hub.fail(BIG, "stall", first=2)
+    start = time.monotonic()
+    mirror(hub, tmp_path, timeout_seconds=1.0)
+    assert hub.unspent() == []
+    # The silence itself lasts ten seconds.
+    assert time.monotonic() - start < 9
+
+
+@pytest.mark.parametrize("kind", ["status", "reset", "truncate", "short"])
+def test_a_fault_that_stays_fails_with_the_file_s_name_and_no_half_file(
+    hub: HubServer, tmp_path: Path, kind: Kind
+) -> None:
+    hub.fail(BIG, kind, times=None)
+    with pytest.raises(TransferError, match=rf"{re.escape(BIG)} of org/data@{hub.commit}.*4 attempts"):
+        mirror(hub, tmp_path)
+    base = tmp_path / "datasets--org--data"
+    assert not (base / "snapshots" / hub.commit / BIG).exists()
+    assert not (base / "refs").exists()
+    hub.heal()
+    mirror(hub, tmp_path)
+
+
+def test_wrong_bytes_that_stay_are_corrupt_and_never_get_a_name(hub: HubServer, tmp_path: Path) -> None:
+    hub.fail(BIG, "flip", times=None)
+    with pytest.raises(CorruptSourceError, match=rf"{re.escape(BIG)} of org/data@.*expected sha256 {etag(BIG)}, got"):
+        mirror(hub, tmp_path)
+    assert not [name for name in everything(tmp_path) if etag(BIG) in name]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_missing_file_is_said_at_once(hub: HubServer, tmp_path: Path, method: str) -> None:
+    hub.fail(BIG, "missing", method=method, times=None)
+    with pytest.raises(SourceError, match=rf"{re.escape(BIG)} of org/data@{hub.commit}: not found.*404") as caught:
+        mirror(hub, tmp_path, workers=1)
+    assert not isinstance(caught.value, TransferError)
+    assert hub.count(BIG, method) == 1
+    assert not [name for name in everything(tmp_path) if ".part" in name]
+
+
+def test_the_token_goes_to_the_hub_and_never_to_the_storage_host(tmp_path: Path) -> None:
+    with HubServer(TREE, storage_host=True) as hub:
+        hub.fail(BIG, "expired", method="GET")
+        source = repo(hub, tmp_path, token="hf_secret")
+        assert "hf_secret" not in repr(source)
+        mirror(hub, tmp_path, token="hf_secret")
+        assert {entry.authorization for entry in hub.log if entry.storage} == {None}
+        assert {entry.authorization for entry in hub.log if not entry.storage} == {"Bearer hf_secret"}
+        # The refused storage URL cost a second HEAD, and nothing else.
+        assert hub.count(BIG, "HEAD") == 2
+
+
+def test_a_spent_budget_at_the_storage_host_keeps_the_signature_secret(tmp_path: Path) -> None:
+    with HubServer(TREE, storage_host=True) as hub:
+        hub.fail(BIG, "status", times=None)
+        with pytest.raises(TransferError, match=re.escape(BIG)) as caught:
+            mirror(hub, tmp_path)
+        assert "signature" not in str(caught.value)

@@ -1,0 +1,14 @@
+"""When to kill a process that a test started."""
+
+import subprocess
+import time
+from collections.abc import Callable
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    """Wait until something is so while the process runs; fails when it ends before, or after a minute."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, "the process ended before the moment at which it was to be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

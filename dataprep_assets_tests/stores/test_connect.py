@@ -1,0 +1,51 @@
+"""URLs and variables name places; no message repeats a secret."""
+
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.stores.connect import GcsPlace, LocalPlace, S3Place, consumer_lines, place_of, server_between
+from dataprep_assets_tests.resources.variables import KEY_ID, R2, SECRET
+
+
+def test_a_url_with_credentials_is_refused_without_repeating_them() -> None:
+    with pytest.raises(ConfigError) as caught:
+        place_of(f"s3://{KEY_ID}:{SECRET}@bucket/prefix", {})
+    assert SECRET not in str(caught.value)
+    for wrong in ("http://bucket/x", "s3://", "file://host/x", "gs://b/p?x=1"):
+        with pytest.raises(ConfigError, match="is not a storage address"):
+            place_of(wrong, {})
+
+
+def test_places_of_urls() -> None:
+    assert place_of("/some/folder", {}) == LocalPlace(root=Path("/some/folder"))
+    assert place_of("file:///some/a%20b", {}) == LocalPlace(root=Path("/some/a b"))
+    assert place_of("s3://bucket/a/b/", {}) == S3Place(bucket="bucket", prefix="a/b")
+    assert place_of("s3://bucket", R2, profile="p") == S3Place(bucket="bucket", profile="p")
+    assert place_of("gs://bucket/a", {"GOOGLE_CLOUD_PROJECT": "x"}) == GcsPlace(
+        bucket="bucket", prefix="a", project="x"
+    )
+
+
+def test_the_server_copies_only_within_one_bucket_and_one_set_of_credentials() -> None:
+    assert server_between(LocalPlace(root=Path("a")), LocalPlace(root=Path("b"))) is None
+    one = S3Place(bucket="bucket", prefix="a", access_key_id="k", secret_access_key="s")
+    for other in (
+        S3Place(bucket="other", prefix="b", access_key_id="k", secret_access_key="s"),
+        S3Place(bucket="bucket", prefix="b", access_key_id="k2", secret_access_key="s"),
+        GcsPlace(bucket="bucket", prefix="b"),
+    ):
+        assert server_between(one, other) is None
+
+
+def test_the_consumers_lines_hold_no_secret() -> None:
+    lines = consumer_lines(place_of("s3://corpora/tokenized", R2))
+    assert lines == [
+        "DATAPREP_STORAGE=r2",
+        "R2_DATASET_ACCOUNT_ID=0123456789abcdef",
+        "R2_DATASET_BUCKET_NAME=corpora",
+        "R2_DATASET_READ_ACCESS_KEY_ID=",
+        "R2_DATASET_READ_SECRET_ACCESS_KEY=",
+        "DATASET_BINS_PATH=tokenized",
+    ]

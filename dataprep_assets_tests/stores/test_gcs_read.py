@@ -1,0 +1,88 @@
+"""Reads from Google Cloud Storage go on where they broke, and never mix two versions of an object."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("google.cloud.storage", reason="needs the extra `gcs`")
+
+
+from dataprep_assets.stores.store import ConflictError
+from dataprep_assets_tests.fakes.gcs_server import GcsServer
+from dataprep_assets_tests.stores.contract import content, sha256
+from dataprep_assets_tests.stores.gcs_stores import PART, running, store_on
+from dataprep_assets_tests.stores.kills import wait_for
+
+DOWNLOAD = """
+    store.download("key", Path(sys.argv[2]), sha256=sys.argv[3])
+"""
+
+
+def test_a_read_goes_on_where_it_broke(client: Any, server: GcsServer) -> None:
+    data = content(5 << 20)
+    store = store_on(client)
+    store.put("key", data)
+    for number, kind in enumerate(("cut", "truncate", "short"), start=1):
+        server.fail("media", kind, first=number)
+    assert b"".join(store.read("key")) == data
+    assert server.count("media") == 4
+
+
+def test_a_read_whose_object_is_replaced_half_way_is_refused(client: Any, server: GcsServer) -> None:
+    store = store_on(client)
+    store.put("key", content(5 << 20, "old"))
+    # An orderly close: after a reset, the bytes before it may be lost too, and the first block be asked for again.
+    server.fail("media", "truncate")
+    blocks = store.read("key")
+    next(blocks)
+    store.put("key", content(5 << 20, "new"))
+    with pytest.raises(ConflictError, match="key"):
+        list(blocks)
+
+
+def test_a_download_whose_object_is_replaced_half_way_starts_again(
+    client: Any, server: GcsServer, tmp_path: Path
+) -> None:
+    old, new = content(20 * PART, "old"), content(21 * PART, "new")
+    store = store_on(client, workers=1)
+    store.put("key", old)
+    given: list[int] = []
+
+    def replace(count: int) -> None:
+        given.append(count)
+        if sum(given) > 5 * PART and b"".join(store.read("key", 0, 9)) == old[:9]:
+            store.put("key", new)
+
+    info = store.download("key", tmp_path / "target", progress=replace)
+    assert (tmp_path / "target").read_bytes() == new
+    assert info == store.head("key")
+    assert sum(given) == len(new)
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranges", [1, 25])
+def test_a_download_that_was_killed_goes_on(client: Any, server: GcsServer, tmp_path: Path, ranges: int) -> None:
+    data = content(50 * PART)
+    server.store("key", data)
+    server.seconds_per_block = 0.01
+    target = tmp_path / "folder" / "file"
+    # However late the kill comes: it is not complete before it.
+    server.fail("media", "stall", first=ranges + 6, times=None)
+    mine = frozenset(server.connections)
+    with running(server, DOWNLOAD, target, sha256(data)) as process:
+        wait_for(lambda: server.count("media") > ranges + 4, process)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert not target.exists()
+    server.heal()
+    server.seconds_per_block = 0.0
+    server.await_the_end_of_connections_beside(mine)
+    sent = len(server.log)
+    store_on(client).download("key", target, sha256=sha256(data))
+    assert server.count("media", since=sent) <= 50 - ranges
+    assert target.read_bytes() == data
+    assert [path.name for path in target.parent.iterdir()] == ["file"]

@@ -1,0 +1,118 @@
+"""Uploads to Google Cloud Storage: parts that are composed, shared, left over, and gone on with after a kill."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("google.cloud.storage", reason="needs the extra `gcs`")
+
+import google_crc32c
+
+from dataprep_assets.stores.retry import RetryPolicy
+from dataprep_assets_tests.fakes.gcs_server import GcsServer
+from dataprep_assets_tests.stores.contract import content, sha256
+from dataprep_assets_tests.stores.gcs_stores import PART, running, store_on
+from dataprep_assets_tests.stores.kills import wait_for
+
+UPLOAD = """
+    store.upload(Path(sys.argv[2]), "key", sha256=sys.argv[3])
+"""
+
+
+def test_a_file_of_more_than_1024_parts_is_joined_in_three_levels(
+    client: Any, server: GcsServer, tmp_path: Path
+) -> None:
+    data = content(1100 * 100 - 7)
+    (tmp_path / "file").write_bytes(data)
+    info = store_on(client, part_bytes=100).upload(tmp_path / "file", "key", sha256=sha256(data))
+    assert info.crc32c == google_crc32c.value(data)
+    assert server.objects["key"].data == data
+    assert server.objects["key"].components == 1100
+    assert [*server.objects] == ["key"]
+    assert server.count("compose") == 35 + 2 + 1
+
+
+def test_two_uploads_of_the_same_bytes_share_their_parts(client: Any, server: GcsServer, tmp_path: Path) -> None:
+    data = content(40 * PART)
+    (tmp_path / "file").write_bytes(data)
+    results: list[str | None] = []
+    # Pauses long enough for another upload to end meanwhile.
+    retry = RetryPolicy(attempts=4, base_seconds=0.05, max_seconds=0.5)
+
+    def upload() -> None:
+        store = store_on(client, retry=retry)
+        results.append(store.upload(tmp_path / "file", "key", sha256=sha256(data)).sha256)
+
+    threads = [threading.Thread(target=upload) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [sha256(data)] * 3
+    assert server.objects["key"].data == data
+    store_on(client).sweep()
+    assert [*server.objects] == ["key"]
+
+
+def test_a_leftover_part_with_other_bytes_is_sent_again(client: Any, server: GcsServer, tmp_path: Path) -> None:
+    data = content(6 * PART)
+    (tmp_path / "file").write_bytes(data)
+    store = store_on(client)
+    server.fail("compose", "status", status=400)
+    with pytest.raises(Exception, match="400"):
+        store.upload(tmp_path / "file", "key", sha256=sha256(data))
+    parts = sorted(server.objects)
+    assert len(parts) == 6
+    server.store(parts[2], content(PART, "wrong"))
+    sent = len(server.log)
+    assert store.upload(tmp_path / "file", "key", sha256=sha256(data)).crc32c == google_crc32c.value(data)
+    assert server.count("insert", since=sent) == 1
+    assert server.objects["key"].data == data
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["first part", "many parts", "joining", "removing"])
+def test_an_upload_that_was_killed_goes_on_and_showed_nothing(
+    client: Any, server: GcsServer, tmp_path: Path, moment: str
+) -> None:
+    data = content(50 * PART)
+    (tmp_path / "file").write_bytes(data)
+    server.store("key", b"the old object")
+    server.seconds_per_block = 0.01
+    # However late the kill comes: it is not complete before it.
+    if moment in ("first part", "many parts"):
+        server.fail("compose", "stall", times=None)
+    if moment == "joining":
+        server.fail("compose", "stall", first=2)
+    if moment == "removing":
+        server.fail("delete", "stall", first=3)
+    reached = {
+        "first part": lambda: server.count("insert") >= 1,
+        "many parts": lambda: server.count("insert") >= 30,
+        "joining": lambda: server.count("compose") >= 2,
+        "removing": lambda: server.count("delete") >= 3,
+    }[moment]
+    mine = frozenset(server.connections)
+    with running(server, UPLOAD, tmp_path / "file", sha256(data)) as process:
+        wait_for(reached, process)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    server.heal()
+    server.seconds_per_block = 0.0
+    server.await_the_end_of_connections_beside(mine)
+    if moment != "removing":
+        assert server.objects["key"].data == b"the old object"
+    else:
+        assert server.objects["key"].data == data
+    assert [info.key for info in store_on(client).list()] == ["key"]
+    arrived = sum(name.startswith(".uploads/") and "join" not in name for name in server.objects)
+    sent = len(server.log)
+    info = store_on(client).upload(tmp_path / "file", "key", sha256=sha256(data))
+    assert server.count("insert", since=sent) == 50 - arrived
+    assert (info.sha256, info.crc32c) == (sha256(data), google_crc32c.value(data))
+    assert server.objects["key"].data == data
+    assert [*server.objects] == ["key"]

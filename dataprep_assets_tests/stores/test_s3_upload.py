@@ -1,0 +1,88 @@
+"""Uploads to S3 that were killed: nothing is visible, and the next run sends only what is missing."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets_tests.fakes.buckets import PART_BYTES, new_bucket, new_client, new_store
+from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy
+from dataprep_assets_tests.fakes.swift_server import SwiftServer
+from dataprep_assets_tests.stores.contract import content, sha256
+from dataprep_assets_tests.stores.kills import wait_for
+
+pytestmark = pytest.mark.slow
+
+UPLOADER = """
+import sys
+from pathlib import Path
+from dataprep_assets_tests.fakes.buckets import new_store
+url, bucket, path, digest = sys.argv[1:]
+new_store(url, bucket, workers=2).upload(Path(path), "dir/file.bin", sha256=digest)
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "count", "kept"), [("create", 1, 0), ("part", 2, 1), ("part", 4, 3), ("complete", 1, 6)]
+)
+def test_a_killed_upload_shows_nothing_and_the_next_sends_only_what_is_missing(
+    swift: SwiftServer, tmp_path: Path, step: str, count: int, kept: int
+) -> None:
+    bucket, data = new_bucket(swift.url), content(6 * PART_BYTES - 1000)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    direct = new_store(swift.url, bucket)
+    with FaultProxy(swift.url, bytes_per_second=40_000_000) as proxy:
+        # However late the kill comes: it is not complete before it.
+        proxy.faults = [Fault("stall", "complete")]
+        process = subprocess.Popen([sys.executable, "-c", UPLOADER, proxy.url, bucket, str(path), sha256(data)])
+        try:
+            wait_for(lambda: proxy.count(step) >= count, process)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        assert direct.head("dir/file.bin") is None
+        assert [*direct.list()] == []
+    with FaultProxy(swift.url) as proxy:
+        given: list[int] = []
+        new_store(proxy.url, bucket).upload(path, "dir/file.bin", sha256=sha256(data), progress=given.append)
+        assert proxy.sent("part") <= len(data) - kept * PART_BYTES + (PART_BYTES if kept == 6 else 0)
+        assert sum(given) == len(data)
+    assert b"".join(direct.read("dir/file.bin")) == data
+    assert direct.sweep() == 0
+
+
+def test_a_killed_upload_of_bytes_that_have_changed_since_is_not_taken_up(swift: SwiftServer, tmp_path: Path) -> None:
+    bucket, data = new_bucket(swift.url), content(2 * PART_BYTES)
+    changed = data[:-1] + bytes([data[-1] ^ 1])
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    direct = new_store(swift.url, bucket)
+    with FaultProxy(swift.url) as proxy:
+        proxy.faults = [Fault("stall", "complete")]
+        process = subprocess.Popen([sys.executable, "-c", UPLOADER, proxy.url, bucket, str(path), sha256(data)])
+        try:
+            wait_for(lambda: proxy.count("complete") >= 1, process)
+        finally:
+            process.kill()
+            process.wait()
+    path.write_bytes(changed)
+    info = direct.upload(path, "dir/file.bin", sha256=sha256(changed))
+    assert direct.head("dir/file.bin") == info
+    assert info.sha256 == sha256(changed)
+    assert b"".join(direct.read("dir/file.bin")) == changed
+    assert direct.sweep() == 0
+
+
+def test_a_killed_upload_is_swept(swift: SwiftServer, tmp_path: Path) -> None:
+    bucket = new_bucket(swift.url)
+    client = new_client(swift.url)
+    for key in ("a/1", "a/2", "b/1"):
+        client.create_multipart_upload(Bucket=bucket, Key=key)
+    direct = new_store(swift.url, bucket)
+    assert direct.sweep("a/", older_than_seconds=3600) == 0
+    assert direct.sweep("a/") == 2
+    assert direct.sweep() == 1
+    assert direct.sweep() == 0

@@ -1,0 +1,88 @@
+"""The shape of the house: what a stranger may rely on when looking for a thing, held for every module."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+PRODUCT = [*sorted((REPOSITORY / "dataprep_assets").rglob("*.py")), *sorted((REPOSITORY / "resources").rglob("*.py"))]
+TESTS = sorted((REPOSITORY / "dataprep_assets_tests").rglob("*.py"))
+LONGEST = 400
+
+
+def name(path: Path) -> str:
+    return path.relative_to(REPOSITORY).as_posix()
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module, or name of one, that a file imports."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_a_module_of_the_product_holds_one_subject() -> None:
+    lengths = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in PRODUCT}
+    assert {path: length for path, length in lengths.items() if length > LONGEST} == {}
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert [name(path) for path in PRODUCT if not ast.get_docstring(tree(path))] == []
+
+
+def test_nothing_private_of_dagster_is_imported() -> None:
+    assert {name(path): found for path in PRODUCT for found in imports(path) if found.startswith("dagster._")} == {}
+
+
+def test_no_variable_of_the_environment_is_a_message_to_the_same_process() -> None:
+    """The environment is written for libraries that read it at their import, and for the instance of Dagster alone."""
+    writers = {
+        name(path)
+        for path in PRODUCT
+        if re.search(r"os\.environ(\[[^\]]+\]\s*=|\.update\(|\.setdefault\()", path.read_text(encoding="utf-8"))
+    }
+    assert writers <= {
+        "dataprep_assets/cli/project.py",  # DAGSTER_HOME, which Dagster reads
+        "dataprep_assets/execution/ray_pool.py",  # what a Ray worker's libraries, and Ray itself, read
+        "dataprep_assets/pipelines/notes/tfds_reader.py",  # TensorFlow's own, in a process of its own
+    }
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """Public classes: one name, one class, so that a name read in a message leads to one place."""
+    places: dict[str, list[str]] = {}
+    for path in PRODUCT:
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(name(path))
+    assert "Work" not in places
+    assert {found: where for found, where in places.items() if len(where) > 1} == {}
+
+
+def test_no_test_module_imports_from_another() -> None:
+    """What several tests use lives in modules without tests."""
+    found = {
+        name(path): sorted({module for module in imports(path) if re.search(r"(^|\.)test_\w+", module)})
+        for path in TESTS
+        if path.name != "test_house.py"
+    }
+    assert {path: modules for path, modules in found.items() if modules} == {}
+
+
+@pytest.mark.parametrize("wing", ["corpus", "notes", "release", "tasks", "blend"])
+def test_a_wing_has_a_declaration_and_a_component(wing: str) -> None:
+    folder = REPOSITORY / "dataprep_assets" / "pipelines" / wing
+    assert (folder / "declaration.py").exists()
+    assert (folder / "component.py").exists()
