@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property, partial
+from pathlib import Path
 from typing import ClassVar
 
 from dagster.components.scaffold.scaffold import scaffold_with
@@ -11,7 +12,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import DatasetComponent
-from dataprep_assets.orchestration.scaffold import TrainingBlendScaffolder
+from dataprep_assets.orchestration.scaffold import scaffolder
 from dataprep_assets.pipelines.blend.blend import blend_run, blend_spec, run_lines
 from dataprep_assets.pipelines.blend.blend_plan import blend_plan_spec
 from dataprep_assets.pipelines.blend.blend_preview import blend_preview_spec
@@ -32,7 +33,7 @@ from dataprep_assets.planning.cost import Machine
 _SHARDS_SPEC = {"pretrain": indexed_bins_spec, "sft": packed_sft_spec, "rl": rl_jsonl_spec}
 
 
-@scaffold_with(TrainingBlendScaffolder)
+@scaffold_with(scaffolder(Path(__file__).with_name("training_blend.scaffold.yaml")))
 class TrainingBlend(DatasetComponent):
     """Datasets and weights to what a trainer reads: bin/idx, packed Parquet with a loss mask, or JSON lines."""
 

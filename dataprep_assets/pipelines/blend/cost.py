@@ -9,7 +9,7 @@ from dataprep_assets.pipelines.blend.discovery import open_place
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS
 from dataprep_assets.pipelines.blend.plan import PlannedUnit, has_blend_plan, load_blend_plan
 from dataprep_assets.pipelines.blend.stream import blend_dtype
-from dataprep_assets.planning.cost import Machine, Products, Work
+from dataprep_assets.planning.cost import Machine, Products, SplitSizes
 
 __all__ = ["blend_cost"]
 
@@ -40,11 +40,11 @@ def blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) 
     )
 
 
-def _reading(blend: BlendDeclaration, unit: PlannedUnit) -> Work:
+def _reading(blend: BlendDeclaration, unit: PlannedUnit) -> SplitSizes:
     """Files and shards of one dataset."""
     shards = [unit.shards[index] for index in unit.chosen]
     files = {part.entry.relpath: part.entry.size_bytes for shard in shards for part in shard.parts}
-    return Work(
+    return SplitSizes(
         split=unit.name,
         files=tuple(files.values()),
         shards=tuple(shard.total_bytes for shard in shards),

@@ -15,17 +15,17 @@ import zstandard
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
-from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.blend_preview import build_blend_preview
+from dataprep_assets.pipelines.blend.blend_sample import blend_engine
 from dataprep_assets.pipelines.blend.blend_snapshot import build_blend_snapshot
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_shards
-from dataprep_assets.pipelines.blend.plan import BlendPlan
+from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import build_rl_shards, rl_shards
 from dataprep_assets.pipelines.blend.runs import build_blend_run
-from dataprep_assets.pipelines.blend.status import shards_of
-from dataprep_assets.pipelines.blend.stream import build_blend_certificate
+from dataprep_assets.pipelines.blend.stage_shards import stage_shards
+from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
 from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
 from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE, Outcome
 
@@ -96,7 +96,7 @@ def pretraining(folder: Path, **changes: Any) -> BlendDeclaration:
 
 def shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> Sequence[ShardToBuild]:
     """All shards of a plan, ready to build."""
-    return shards_of(blend)(blend, store, plan, plan.partitions)
+    return stage_shards(blend, store, plan)
 
 
 def build_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, workers: int, out: Outcome) -> None:
@@ -104,7 +104,7 @@ def build_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan,
     for partition in plan.partitions:
         out.add(*build_blend_snapshot(blend, store, plan, partition))
     if blend.stage == "pretrain":
-        out.add(*build_blend_certificate(blend, store, plan))
+        out.add(*ensure_certificate(blend_engine(blend), store))
         bins = indexed_bins_shards(blend, store, plan, plan.partitions)
         results = build_token_bins(bins, workers=workers, verification=blend.verify)
     else:

@@ -10,11 +10,10 @@ import pytest
 from dataprep_assets.errors import FormatError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
-from dataprep_assets.pipelines.blend.plan import load_blend_plan
-from dataprep_assets.pipelines.blend.planner import plan_blend
 from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import BlendPlan, plan_from_json
+from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan, plan_from_json
+from dataprep_assets.pipelines.blend.planner import plan_blend
 from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, pretraining, small_sources, texts, write_rows
 from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE
 

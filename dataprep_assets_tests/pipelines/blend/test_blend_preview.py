@@ -8,9 +8,9 @@ import pytest
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend import blend_preview
+from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
 from dataprep_assets.pipelines.blend.planner import plan_blend
 from dataprep_assets.pipelines.blend.preview import preview_blend
-from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
 from dataprep_assets_tests.pipelines.blend.pipeline import (
     SEPARATOR,
     blend_json,

@@ -9,11 +9,13 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats import blend_json
+from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.component import blend_specs
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.preview import preview_blend
 from dataprep_assets.pipelines.blend.runs import build_blend_run
-from dataprep_assets.pipelines.blend.status import stale
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.pipelines.blend.pipeline import (
     SEPARATOR,
@@ -162,20 +164,29 @@ def test_a_trainer_may_see_the_storage_elsewhere(tmp_path: Path) -> None:
     assert all(e.prefix.startswith(root) for e in blend_json.read_blend(directory / "blend.json")["train"])
 
 
+def _stale(blend: BlendDeclaration, root: Path) -> dict[str, str]:
+    """Stale artifacts with their reasons."""
+    return {one.name: one.reason for one in stale(blend_specs(blend), LocalArtifacts(root))}
+
+
 def test_nothing_is_stale_after_a_run_and_each_loss_is_noticed(tmp_path: Path) -> None:
-    blend = pretraining(small_sources(tmp_path / "s"))
-    directory, _, _ = finished(blend, tmp_path / "out")
-    store = LocalArtifacts(tmp_path / "out")
-    assert list(stale(blend, store)) == []
+    blend, root = pretraining(small_sources(tmp_path / "s")), tmp_path / "out"
+    directory, _, _ = finished(blend, root)
+    store = LocalArtifacts(root)
+    run = f"small_blend/runs/{directory.name}"
+    assert _stale(blend, root) == {}
     (directory / "blend.json").unlink()
-    assert list(stale(blend, store)) == [f"small_blend/runs/{directory.name}"]
+    assert _stale(blend, root) == {run: "damaged: blend.json: missing"}
     shard = store.directory(blend.artifact("indexed_bins", "code-00000"))
     (shard / "tokens.idx").write_bytes(b"")
-    assert list(stale(blend, store)) == ["small_blend/indexed_bins/code-00000"]
+    assert list(_stale(blend, root)) == ["small_blend/indexed_bins/code-00000", run]
     write_rows(tmp_path / "s" / "web" / "train-00000.parquet", texts("web", 9))
-    assert list(stale(blend, store)) == ["small_blend/blend_plan"]
-    shutil.rmtree(tmp_path / "out" / "small_blend" / "blend_plan")
-    assert list(stale(blend, store)) == ["small_blend/blend_plan"]
+    found = _stale(blend, root)
+    assert found.pop("small_blend/blend_plan") == "its source changed: web"
+    assert next(iter(found.items())) == ("small_blend/blend_preview", "its input small_blend/blend_plan is stale")
+    assert set(found.values()) >= {"its input small_blend/blend_preview is stale"}
+    shutil.rmtree(root / "small_blend" / "blend_plan")
+    assert next(iter(_stale(blend, root).items())) == ("small_blend/blend_plan", "absent")
 
 
 def _lines_read(manifest: dict[str, Any]) -> dict[str, int]:
@@ -244,7 +255,7 @@ def test_a_blend_is_made_of_google_buckets(tmp_path: Path, monkeypatch: pytest.M
             tmp_path / "s", (1.0, 1.0), blend={"train": entries}, sources={"object_cache": tmp_path / "objects"}
         )
         directory, _, _ = finished(blend, tmp_path / "out")
-        assert list(stale(blend, LocalArtifacts(tmp_path / "out"))) == []
+        assert list(stale(blend_specs(blend), LocalArtifacts(tmp_path / "out"))) == []
     of_folders, _, _ = finished(local, tmp_path / "of folders")
     made, wanted = (
         sorted((path.relative_to(place).parts[1], path.name, path.read_bytes()) for path in place.rglob("*.jsonl"))

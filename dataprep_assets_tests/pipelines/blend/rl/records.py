@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.rl.shard import RlShard
+from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import rl_shards
+from dataprep_assets.pipelines.blend.rl.shard import RlShard
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, write_rows
 
 

@@ -23,6 +23,7 @@ from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle, chat_certificate
 
 WORDS = ("the", "a", "of", "to", "and", "is", "in", "it", "you", "that", "was", "for", "Köln", "12", "x = 3", "日本")
+END = "<|im_end|>"
 TOOL = {"type": "function", "function": {"name": "look_up", "description": "Finds a word.", "parameters": {}}}
 
 
@@ -166,4 +167,23 @@ def trained_texts(rows: Iterable[dict[str, list[int]]], bundle: TokenizerBundle 
             elif run:
                 texts.append((bundle or chat_bundle()).decode(run))
                 run = []
+    return texts
+
+
+def answers(row: dict[str, Any]) -> list[str]:
+    """What the assistant says in a row, as nano3 writes it behind its generation prompt."""
+    texts = []
+    for message in row["messages"]:
+        if message["role"] == "assistant":
+            reasoning = message.get("reasoning_content", "").strip()
+            calls = "".join(
+                f"\n<tool_call>\n<function={call['function']['name']}>\n"
+                + "".join(
+                    f"<parameter={k}>\n{v}\n</parameter>\n"
+                    for k, v in json.loads(call["function"]["arguments"]).items()
+                )
+                + "</function>\n</tool_call>"
+                for call in message.get("tool_calls", [])
+            )
+            texts.append((f"{reasoning}\n</think>\n" if reasoning else "") + message["content"] + calls + END)
     return texts

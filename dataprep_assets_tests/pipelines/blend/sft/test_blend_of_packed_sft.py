@@ -8,21 +8,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.formats import blend_json
+from dataprep_assets.graph.status import stale, sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
-from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.blend_preview import build_blend_preview
+from dataprep_assets.pipelines.blend.blend_sample import blend_engine
 from dataprep_assets.pipelines.blend.blend_snapshot import build_blend_snapshot
+from dataprep_assets.pipelines.blend.component import blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested
 from dataprep_assets.pipelines.blend.run_proofs import run_intact, shards_complete, splits_disjoint
 from dataprep_assets.pipelines.blend.runs import build_blend_run
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, sft_shards
-from dataprep_assets.pipelines.blend.status import stale, sweep_blend
-from dataprep_assets.pipelines.blend.stream import build_blend_certificate
 from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard
+from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, text_of, write_rows
 
 TEMPLATE = (
@@ -60,7 +62,7 @@ def _run(blend: BlendDeclaration, root: Path) -> tuple[Receipt, Path]:
     build_blend_preview(blend, store, plan)
     for partition in plan.partitions:
         build_blend_snapshot(blend, store, plan, partition)
-    build_blend_certificate(blend, store, plan)
+    ensure_certificate(blend_engine(blend), store)
     shards = sft_shards(blend, store, plan, plan.partitions)
     results = list(build_packed_sft(shards, workers=1))
     assert not [result.error for result in results if result.error]
@@ -117,8 +119,8 @@ def test_its_run_passes_the_proofs_and_nothing_is_stale(tmp_path: Path) -> None:
         shards_complete(store, plan, shards),
     ):
         assert finding.passed, finding.summary
-    assert list(stale(blend, store)) == []
-    sweep_blend(blend, store)
+    assert list(stale(blend_specs(blend), store)) == []
+    sweep(blend_specs(blend), store)
     next((directory / "splits" / "train").iterdir()).unlink()
     assert not entry_lists_every_shard(blend, directory, receipt).passed
 

@@ -18,6 +18,8 @@ from dataprep_assets.sources.rows import RowRange, split_rows
 from dataprep_assets.tokenization.chat.messages import ConversationFields
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.pipelines.blend.sft.conversations import (
+    END,
+    answers,
     build,
     build_rows,
     consumed,
@@ -30,32 +32,12 @@ from dataprep_assets_tests.pipelines.blend.sft.conversations import (
 )
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
-END = "<|im_end|>"
 ROWS = [conversation(seed) for seed in range(120)]
 USER = {"role": "user", "content": "Why?"}
 
 
 def said(*contents: str) -> dict[str, Any]:
     return {"messages": [{"role": ("user", "assistant")[i % 2], "content": c} for i, c in enumerate(contents)]}
-
-
-def answers(row: dict[str, Any]) -> list[str]:
-    """What the assistant says in a row, as nano3 writes it behind its generation prompt."""
-    texts = []
-    for message in row["messages"]:
-        if message["role"] == "assistant":
-            reasoning = message.get("reasoning_content", "").strip()
-            calls = "".join(
-                f"\n<tool_call>\n<function={call['function']['name']}>\n"
-                + "".join(
-                    f"<parameter={k}>\n{v}\n</parameter>\n"
-                    for k, v in json.loads(call["function"]["arguments"]).items()
-                )
-                + "</function>\n</tool_call>"
-                for call in message.get("tool_calls", [])
-            )
-            texts.append((f"{reasoning}\n</think>\n" if reasoning else "") + message["content"] + calls + END)
-    return texts
 
 
 @pytest.mark.parametrize("algorithm", ["first_fit_shuffle", "first_fit_decreasing", "concatenative", "best_fit"])
