@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend import blend_preview
+from dataprep_assets.pipelines.blend import preview
 from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
 from dataprep_assets.pipelines.blend.planner import plan_blend
 from dataprep_assets.pipelines.blend.preview import preview_blend
@@ -40,7 +40,7 @@ def test_small_sources_are_counted_exactly(tmp_path: Path) -> None:
 def test_large_sources_are_estimated_from_their_first_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(blend_preview, "ROWS_PER_FILE", 50)
+    monkeypatch.setattr(preview, "ROWS_PER_FILE", 50)
     from dataprep_assets.sources import blocks
 
     monkeypatch.setattr(blocks, "_BLOCK", 1 << 20)
