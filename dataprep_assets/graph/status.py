@@ -68,9 +68,7 @@ def _of_spec(
     if not spec.kept:
         # it has no files of its own: what it reports is as fresh as what it is made of
         if (cause := _upstream(spec, None, found, unplanned)) is not None:
-            unplanned[spec] = Stale(
-                name="/".join(spec.path), kind="input changed", reason=f"its input {cause} is stale"
-            )
+            unplanned[spec] = Stale(name="/".join(spec.path), kind=cause.kind, reason=cause.reason)
             yield unplanned[spec]
         return
     fresh: list[str | None] = []
@@ -80,9 +78,7 @@ def _of_spec(
         if cause is None:
             fresh.append(slot)
             continue
-        change = _own(store, artifacts[slot], spec) or Change(
-            kind="input changed", reason=f"its input {cause} is stale"
-        )
+        change = _own(store, artifacts[slot], spec) or cause
         late[slot] = Stale(name=str(artifacts[slot]), kind=change.kind, reason=change.reason)
     compared = _compared(spec, store, fresh, artifacts)
     for slot in slots:

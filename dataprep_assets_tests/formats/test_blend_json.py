@@ -36,7 +36,10 @@ def test_megatron_takes_every_split_of_it(tmp_path: Path) -> None:
 
 
 def test_megatron_refuses_what_we_refuse_to_write() -> None:
-    """The forms of FORMATS D.10: an empty list, and the nested one that the original's documentation shows."""
+    """An empty list, and the nested one that the original's documentation shows.
+
+    See docs/formats/blend-json.md#forms-that-megatron-takes.
+    """
     theirs = _their_reader()
     with pytest.raises(ValueError, match=""):
         theirs([])

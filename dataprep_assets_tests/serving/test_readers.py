@@ -92,7 +92,7 @@ def test_there_is_no_sample_beyond_the_ends(tmp_path: Path, k: int) -> None:
 
 
 def test_a_short_ids_file_is_refused_where_the_original_drops_samples(tmp_path: Path) -> None:
-    """FORMATS C.4: 10 samples silently become 8."""
+    """docs/formats/sample-ids.md#short-file: 10 samples silently become 8."""
     pytest.importorskip("torch")
     shard = shard_in(tmp_path, samples=10)
     shard.ids_path.write_bytes(shard.ids_path.read_bytes()[:64])
@@ -102,7 +102,10 @@ def test_a_short_ids_file_is_refused_where_the_original_drops_samples(tmp_path: 
 
 
 def test_ids_with_a_header_are_refused_where_the_original_reads_empty_samples(tmp_path: Path) -> None:
-    """FORMATS C.3, row 2: 10 samples become 26 ids, the first of which is the magic of the header."""
+    """10 samples become 26 ids, the first of which is the magic of the header.
+
+    See docs/formats/sample-ids.md#saved-with-a-header.
+    """
     pytest.importorskip("torch")
     shard = shard_in(tmp_path, samples=10)
     with open(shard.ids_path, "wb") as file:

@@ -12,6 +12,7 @@ from dataprep_assets.errors import BadRecordError, CorruptSourceError, Integrity
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, damage, read_receipt
 from dataprep_assets.pipelines.corpus import token_stream
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus

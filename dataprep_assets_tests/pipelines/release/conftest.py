@@ -1,5 +1,6 @@
 """The sample corpus as token bins, built once a session; releases of it are made by each test."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.token_bins import ENDS, TOKENS
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.npy_shards import ReleaseLayout, build_npy_shard, release_layout
+from dataprep_assets.pipelines.release.layout import ReleaseLayout, release_layout
+from dataprep_assets.pipelines.release.npy_shards import build_npy_shard
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
 LENGTH = 64
@@ -29,6 +31,10 @@ class Bins:
     def store(self) -> LocalArtifacts:
         """Where they are."""
         return LocalArtifacts(self.root)
+
+    def copied(self, target: Path) -> "Bins":
+        """A copy of them below `target`, for a test to change."""
+        return Bins(Path(shutil.copytree(self.root, target / "root")))
 
     def declare(self, **release: Any) -> ReleaseDeclaration:
         """A release of them."""

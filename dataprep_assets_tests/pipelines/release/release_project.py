@@ -13,7 +13,7 @@ from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.npy_shards import ReleaseLayout, release_layout
+from dataprep_assets.pipelines.release.layout import ReleaseLayout, release_layout
 from dataprep_assets.serving.release import Place, locate
 from dataprep_assets.stores.connect import S3Place
 from dataprep_assets_tests.fakes.places import Places
@@ -136,3 +136,10 @@ def new_target(servers: Places, kind: str, environment: pytest.MonkeyPatch) -> s
         environment.setenv("R2_DATASET_WRITE_ACCESS_KEY_ID", place.access_key_id)
         environment.setenv("R2_DATASET_WRITE_SECRET_ACCESS_KEY", place.secret_access_key)
     return place.url
+
+
+def poke(path: Path, byte: int, value: int = 1) -> None:
+    """Change one byte of a file."""
+    data = bytearray(path.read_bytes())
+    data[byte] ^= value
+    path.write_bytes(data)

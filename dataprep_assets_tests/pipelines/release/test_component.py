@@ -5,9 +5,9 @@ import socket
 from pathlib import Path
 from typing import Any
 
-import dagster as dagster_api
 import pytest
 import yaml
+from dagster import AssetKey
 
 from dataprep_assets.definitions import PROJECT_ROOT, defs
 from dataprep_assets.errors import ConfigError
@@ -90,7 +90,7 @@ def test_the_graph_runs_from_token_bins_to_the_publication() -> None:
     graph = defs().resolve_asset_graph()
 
     def parents(name: str) -> set[str]:
-        key = dagster_api.AssetKey(f"sample_release/{name}".split("/"))
+        key = AssetKey(f"sample_release/{name}".split("/"))
         return {parent.to_user_string() for parent in graph.get(key).parent_keys}
 
     assert parents("release_plan") == {f"sample_release/{split}/token_bins" for split in ("train", "val")}
@@ -99,7 +99,7 @@ def test_the_graph_runs_from_token_bins_to_the_publication() -> None:
 
 
 def test_dclm_2t_has_the_published_dimensions(tmp_path: Path) -> None:
-    """FORMATS C.1."""
+    """2,048 tokens a sample and 100 Gi tokens a shard, as the published shards have."""
     path = SHIPPED / "dclm_2t" / "defs.yaml"
     release = declared(ReleaseDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
     options = release.release

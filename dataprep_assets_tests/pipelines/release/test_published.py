@@ -97,7 +97,7 @@ def test_the_manifest_comes_last_and_a_rerun_sends_the_rest(own: Bins, tmp_path:
 
 
 def test_bytes_that_arrive_wrong_fail_the_publication(tmp_path: Path) -> None:
-    """PAINS 16: the writer reports success after a failed upload."""
+    """The original writer reports success after a failed upload."""
     release = make_release(tmp_path / "built")
     store = Counted(tmp_path / "store")
     store.spoil = "train_000001.npy"
@@ -123,9 +123,7 @@ def test_missing_and_stale_shards_are_named(own: Bins, tmp_path: Path) -> None:
     declared = own.declare(tokens_per_shard=512 * 64)
     layout = own.layout(declared)
     shutil.rmtree(own.store.directory(shard_artifact(declared, "train_000001")))
-    with pytest.raises(
-        MissingArtifactError, match="1 shards of the release are not there or out of date: train_000001"
-    ):
+    with pytest.raises(MissingArtifactError, match="1 shards of the release are missing or out of date: train_000001"):
         release_manifest(declared, own.store, layout)
     other = own.declare(tokens_per_shard=512 * 64, shuffle_seed=8)
     with pytest.raises(MissingArtifactError, match="train_000000, train_000001"):

@@ -15,7 +15,7 @@ import pytest
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats import sample_ids
 from dataprep_assets.integrity.verify import verify
-from dataprep_assets.pipelines.release import published_shards_asset as published_shards
+from dataprep_assets.pipelines.release import published_shards_asset
 from dataprep_assets.pipelines.release.published import consumer_code, consumer_environment
 from dataprep_assets.serving import ShardWindow
 from dataprep_assets.serving.release import MANIFEST, read_release
@@ -149,7 +149,7 @@ def test_a_second_run_builds_and_sends_nothing(copied: ReleaseProject) -> None:
 def test_a_long_upload_says_in_the_log_how_far_it_is(
     servers: Places, copied: ReleaseProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(published_shards, "LOG_SECONDS", 0.0)
+    monkeypatch.setattr(published_shards_asset, "LOG_SECONDS", 0.0)
     declared_otherwise(copied, publish=new_target(servers, "moto", monkeypatch))
     outcome = copied.publish()
     assert outcome.success

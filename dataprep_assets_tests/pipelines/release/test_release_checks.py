@@ -61,7 +61,7 @@ def flip_shard(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
 
 
 def wider_ids(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
-    """FORMATS C.8: a shard of another dtype in the run."""
+    """A shard of another dtype among those of the run."""
     np.save(made.npy(SHARD), np.load(made.npy(SHARD)).astype("<u2"))
 
 

@@ -10,18 +10,17 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dataprep_assets.orchestration.dataset import partition_range
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.orchestration.component import declared
+from dataprep_assets.orchestration.dataset import partition_range
 from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets.pipelines.tasks.contract import shipped_contracts
-from dataprep_assets.pipelines.tasks.declaration import ARTIFACT, TaskMigrationDeclaration
-from dataprep_assets.pipelines.tasks.work import partitions
-from dataprep_assets_tests.pipelines.tasks.trees import TASKS, edit, put, small
-from dataprep_assets_tests.pipelines.tasks.trees import project as trees
-from dataprep_assets_tests.project import failure_of
+from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.routes import partitions
+from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
+from dataprep_assets_tests.pipelines.tasks.trees import TASKS, edit, project, put, small
 from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED, LAYOUT, VERSIONS
 from resources import StorageResource, resources_of
 
@@ -42,7 +41,7 @@ class Migration:
 
     @property
     def key(self) -> dg.AssetKey:
-        return self.component.assets.key(ARTIFACT)
+        return self.component.assets.key(TASK_FOLDER)
 
     @property
     def store(self) -> LocalArtifacts:
@@ -131,7 +130,7 @@ ALL: dict[str, dict[str, str]] = {task: {} for task in TASKS}
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Migration]:
     """All six tasks, laid out as the seed shows; of Copa every version, CB by symlink."""
     home = tmp_path_factory.mktemp("tasks")
-    trees(home)
+    project(home)
     (home / "old" / LAYOUT / "Copa" / "copa_train_all.jsonl").write_text("{}\n")
     with migration(home, {**ALL, "Copa": {"version": "all"}, "CB": {"mode": "symlink"}}) as made:
         outcome = made.run()
@@ -194,7 +193,7 @@ def test_the_page_of_the_asset_says_what_is_wanted(finished: Migration) -> None:
 
 def test_files_that_the_trainer_never_reads_are_named(tmp_path: Path) -> None:
     home = tmp_path
-    trees(home, ["Copa"])
+    project(home, ["Copa"])
     (home / "old" / LAYOUT / "Copa" / "copa_train_all.jsonl").write_text("{}\n")
     with migration(home, {"Copa": {}}) as made:
         assert made.run().success
@@ -251,7 +250,7 @@ def test_all_verifies_offline_and_a_flipped_byte_is_named(copied: Migration) -> 
     verdicts = list(verify(copied.home / "artifacts"))
     assert len(verdicts) == len(copied.partitions)
     assert [v for v in verdicts if v.defects] == []
-    record = copied.declaration.artifact(ARTIFACT, "RTE").directory(copied.home / "artifacts") / "migration.json"
+    record = copied.declaration.artifact(TASK_FOLDER, "RTE").directory(copied.home / "artifacts") / "migration.json"
     data = record.read_bytes()
     record.write_bytes(data.replace(b'"copied"', b'"linked"', 1))
     (bad,) = (v for v in verify(copied.home / "artifacts") if v.defects)
@@ -270,7 +269,7 @@ def test_the_summary_has_the_line_for_every_training_script(finished: Migration)
 
 
 def test_one_broken_task_is_red_and_named_and_the_others_are_materialized(tmp_path: Path) -> None:
-    trees(tmp_path, ["Copa", "CB", "RTE"])
+    project(tmp_path, ["Copa", "CB", "RTE"])
     theirs = tmp_path / "new" / LAYOUT / "CB" / "cb_train.jsonl"
     theirs.parent.mkdir(parents=True)
     theirs.write_text("somebody's own file\n")
@@ -289,13 +288,13 @@ def test_one_broken_task_is_red_and_named_and_the_others_are_materialized(tmp_pa
         assert made.run().success
         shown = made.metadata("CB")
         assert shown["files_replaced"] == 1
-        kept = made.declaration.artifact(ARTIFACT, "CB").directory(tmp_path / "artifacts") / "replaced"
+        kept = made.declaration.artifact(TASK_FOLDER, "CB").directory(tmp_path / "artifacts") / "replaced"
         assert [p.read_text() for p in kept.iterdir()] == ["somebody's own file\n"]
         assert made.metadata("RTE")["up_to_date"]
 
 
 def test_a_task_whose_versions_are_not_there_is_one_red_partition(tmp_path: Path) -> None:
-    trees(tmp_path, ["Copa", "CB"])
+    project(tmp_path, ["Copa", "CB"])
     with migration(tmp_path, {"CB": {"version": "all"}, "Copa": {"version": "latest"}}) as made:
         assert made.partitions == ["CB", "Copa"]
         outcome = made.run()

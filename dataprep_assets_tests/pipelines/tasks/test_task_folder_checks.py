@@ -12,9 +12,10 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.pipelines.tasks.contract import shipped_contracts
-from dataprep_assets.pipelines.tasks.declaration import ARTIFACT
+from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER
 from dataprep_assets.pipelines.tasks.task_folder_checks import REPORTS
 from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS, proofs_for
+from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
 from dataprep_assets_tests.pipelines.tasks.test_task_folder_asset import (
     ALL,
     Migration,
@@ -23,9 +24,7 @@ from dataprep_assets_tests.pipelines.tasks.test_task_folder_asset import (
     migration,
     rows,
 )
-from dataprep_assets_tests.pipelines.tasks.trees import drop, edit, put
-from dataprep_assets_tests.pipelines.tasks.trees import project as trees
-from dataprep_assets_tests.project import failure_of
+from dataprep_assets_tests.pipelines.tasks.trees import drop, edit, project, put
 from dataprep_assets_tests.sample.make_sample_tasks import LAYOUT
 
 Change = Callable[[Path], object]
@@ -36,7 +35,7 @@ Change = Callable[[Path], object]
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both projects, every task migrated."""
     home = tmp_path_factory.mktemp("pristine")
-    trees(home)
+    project(home)
     with migration(home, ALL) as made:
         outcome = made.run()
         assert outcome.success, failure_of(outcome)
@@ -171,7 +170,7 @@ def test_a_migration_that_was_never_made_fails_every_check(pristine: Path, tmp_p
 
 
 def test_a_folder_that_a_person_copied_is_judged_and_told_that_it_has_no_record(made: Migration) -> None:
-    shutil.rmtree(made.declaration.artifact(ARTIFACT, "RTE").directory(made.home / "artifacts"))
+    shutil.rmtree(made.declaration.artifact(TASK_FOLDER, "RTE").directory(made.home / "artifacts"))
     found = made.check()
     assert failed(found) == {"as_migrated"}
     assert "RTE: there is no record of a migration. Migrate this task first" in str(found["as_migrated"].description)
@@ -196,7 +195,7 @@ def test_a_run_about_one_task_does_not_fail_for_those_that_wait(pristine: Path, 
 
 
 def test_a_damaged_receipt_fails_the_checks_for_its_task_alone(made: Migration) -> None:
-    path = made.declaration.artifact(ARTIFACT, "CB").directory(made.home / "artifacts") / "receipt.json"
+    path = made.declaration.artifact(TASK_FOLDER, "CB").directory(made.home / "artifacts") / "receipt.json"
     path.write_text(path.read_text().replace('"CB"', '"BC"'))
     found = made.check()
     assert "the receipt was altered" in str(found["schema"].description)

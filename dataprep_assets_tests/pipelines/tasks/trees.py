@@ -10,12 +10,15 @@ from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.tasks.contract import Split, shipped_contracts
 from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.migration import Migrated, migrate_task
-from dataprep_assets.pipelines.tasks.task_folder_proofs import TaskFolder, prove_task_folder
-from dataprep_assets.pipelines.tasks.work import partitions, work_of
+from dataprep_assets.pipelines.tasks.routes import partitions, route_of
+from dataprep_assets.pipelines.tasks.task_folder_proofs import prove_task_folder
 from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED, LAYOUT, VERSIONS, jsonl, write_tree
 
 TASKS = tuple(shipped_contracts())
+TRAIN = "copa_train.jsonl"
+"""Copa's train file, which most tests of a migration look at."""
 COUNTS: Mapping[Split, int] = {"train": 12, "validation": 6, "test": 5}
 
 
@@ -64,7 +67,7 @@ class Project:
 
     def folder(self, declaration: TaskMigrationDeclaration, done: Migrated) -> TaskFolder:
         """A migrated folder, to be proven."""
-        return TaskFolder.of(work_of(declaration, done.partition), done.record)
+        return TaskFolder.of(route_of(declaration, done.partition), done.record)
 
 
 def project(home: Path, tasks: Sequence[str] = TASKS) -> Project:
@@ -72,6 +75,14 @@ def project(home: Path, tasks: Sequence[str] = TASKS) -> Project:
     counts = {task: {split: COUNTS[split] for split in shipped_contracts()[task].splits} for task in tasks}
     write_tree(home, counts, {"Copa": (*VERSIONS, DISCARDED)})
     return Project(home)
+
+
+def foreign(tree: Project, data: bytes = b'{"mine": 1}\n') -> Path:
+    """A file of a person's in the new project, in the place of Copa's train file."""
+    path = tree.new / "Copa" / TRAIN
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
 
 
 def snapshot(folder: Path) -> dict[str, tuple[str, bytes | str, int]]:

@@ -1,10 +1,10 @@
-"""The work of a migration: its partitions, and for each where the files come from and where they go.
+"""The routes of a migration: its partitions, and for each where its files come from and where they go.
 
 A partition is a task (`Copa`), or a task and a version (`Copa.version_4-1`) where all versions are wanted. The trainer
 takes the task from the last component of the path, so each version of `all` goes to `versions/<version>/<Task>/`; a
 folder `<Task>/<version>/` would be taken for a task of the version's name.
 
-Entry points: `partitions`, `work_of`, `task_value`, `task_line`.
+Entry points: `partitions`, `route_of`, `task_value`, `task_line`.
 """
 
 import os
@@ -18,15 +18,19 @@ from dataprep_assets.pipelines.tasks.contract import TaskContract
 from dataprep_assets.pipelines.tasks.declaration import InheritedSplit, Mode, TaskMigrationDeclaration
 from dataprep_assets.planning.task_versions import BASE, Choice, Unordered, choose
 
-__all__ = ["Reference", "TaskWork", "partitions", "task_line", "task_value", "work_of"]
+__all__ = ["Reference", "TaskRoute", "partitions", "route_of", "task_line", "task_value"]
 
 Reference = Literal["original", "base"]
 """What rows are compared with: the declared original, or the old project's base where there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskWork:
-    """One task folder to have: where its files come from, and where they go."""
+class TaskRoute:
+    """Where the files of one task folder come from, and where they go.
+
+    `source` is the version's folder and `base` the task's own, both in the old project; `target` is the folder in the
+    new one. `unordered` are folders beside the versions that `latest` and `all` skip.
+    """
 
     partition: str
     task: str
@@ -64,28 +68,28 @@ def partitions(declaration: TaskMigrationDeclaration) -> list[str]:
     return found
 
 
-def work_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskWork:
-    """The work of one partition. Lists folders and reads no file.
+def route_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute:
+    """The route of one partition. Lists folders; reads no file.
 
     Raises ConfigError or SourceError when the declared version cannot be found.
     """
     task, _, version = partition.partition(".")
     if task not in declaration.tasks:
-        raise ConfigError(f"{partition}: there is no such task, only {', '.join(declaration.tasks)}")
+        raise ConfigError(f"{partition}: no such task; the declared tasks are {', '.join(declaration.tasks)}")
     declared = declaration.tasks[task]
     choice = _choice(declaration, task)
     every = declared.version == "all"
     if every and version not in choice.chosen:
         raise ConfigError(
-            f"{partition}: of {task} there are {', '.join(choice.chosen)}. Load the definitions again: a partition is "
-            "a version"
+            f"{partition}: the versions of {task} are now {', '.join(choice.chosen)}. Reload the definitions: "
+            "each version is a partition"
         )
     version = version if every else choice.chosen[0]
     base = _base(declaration, task)
     source = base if version == BASE else base / declared.versions_in / version
     place = declaration.new_tasks / "versions" / version if every else declaration.new_tasks
     reference, name = _reference(declaration, task, base, source)
-    return TaskWork(
+    return TaskRoute(
         partition=partition,
         task=task,
         version=version,
@@ -103,14 +107,14 @@ def work_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskWork:
     )
 
 
-def task_value(work: TaskWork) -> str:
+def task_value(route: TaskRoute) -> str:
     """What a training script's `TASK` has to be: the folder, its last component the task, without a trailing slash."""
-    return str(work.target)
+    return str(route.target)
 
 
-def task_line(work: TaskWork) -> str:
+def task_line(route: TaskRoute) -> str:
     """The line of a training script, quoted for a shell where that is needed."""
-    return f"TASK={shlex.quote(task_value(work))}"
+    return f"TASK={shlex.quote(task_value(route))}"
 
 
 def _base(declaration: TaskMigrationDeclaration, task: str) -> Path:
