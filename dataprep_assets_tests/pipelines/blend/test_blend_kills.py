@@ -22,10 +22,9 @@ from dataprep_assets.sources.rows import read_rows
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests.faults.armed import armed, passed
 from dataprep_assets_tests.pipelines.blend.blend_project import STAGES, sample_blend
-from dataprep_assets_tests.pipelines.blend.sft.conversations import consumed, trained_texts
-from dataprep_assets_tests.pipelines.blend.sft.test_packed_sft import answers
-from dataprep_assets_tests.pipelines.blend.test_blend_assets import blend
-from dataprep_assets_tests.pipelines.blend.test_megatron import _TRAIN, _prefixes, _theirs
+from dataprep_assets_tests.pipelines.blend.dagster_blend import blend
+from dataprep_assets_tests.pipelines.blend.megatron_reader import TRAIN, megatron_datasets, prefixes
+from dataprep_assets_tests.pipelines.blend.sft.conversations import answers, consumed, trained_texts
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
 from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.sample.make_sample_blends import sample_rows
@@ -120,12 +119,12 @@ def rooted(found: dict[str, dict[str, Any]], root: Path) -> Any:
 
 
 def test_megatron_trains_on_the_blend_json_of_the_run(undisturbed: dict[str, tuple[Path, Run]], tmp_path: Path) -> None:
-    theirs = _theirs()
+    theirs = megatron_datasets()
     directory = run_directory("pretrain", undisturbed["pretrain"][0])
     bundle = TokenizerBundle.load(DEFS / "sample_corpus" / "tokenizer")
     eos = bundle.token("<|endoftext|>", key="separator").id
     stored = Counter()
-    for prefix in _prefixes(directory):
+    for prefix in prefixes(directory):
         dataset = theirs.IndexedDataset(prefix)
         for at in range(len(dataset)):
             ids = dataset[at].tolist()
@@ -138,7 +137,7 @@ def test_megatron_trains_on_the_blend_json_of_the_run(undisturbed: dict[str, tup
         for row in rows
     )
     assert stored == texts
-    command = [sys.executable, "-c", _TRAIN, str(directory), str(eos), str(tmp_path / "cache"), str(free_port())]
+    command = [sys.executable, "-c", TRAIN, str(directory), str(eos), str(tmp_path / "cache"), str(free_port())]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
