@@ -1,5 +1,6 @@
 """On a real Ray cluster: the same bytes as on processes, and a lost worker is retried or named, never passed over."""
 
+import importlib.util
 import json
 import os
 import signal
@@ -31,7 +32,9 @@ GUARD_SECONDS = 900
 
 @pytest.fixture(scope="module")
 def needs_ray() -> None:
-    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    # not imported: Ray is for the processes that these tests start
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("the extra `ray` is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +173,7 @@ def test_a_ray_worker_killed_half_way_is_retried_to_the_same_bytes_and_the_finis
 
 @pytest.mark.slow
 def test_a_dataset_on_ray_says_which_extra_is_missing(corpus: Path, tmp_path: Path) -> None:
-    code = "import sys; sys.modules['ray'] = None; from dataprep_assets_tests.builds.engines import ray_run; "
+    code = "import sys; sys.modules['ray'] = None; from dataprep_assets_tests.execution import ray_run; "
     ended = subprocess.run(
         [sys.executable, "-c", f"{code}sys.exit(ray_run.main(sys.argv[1:]))", corpus, tmp_path, str(SHARDS), "ray"],
         capture_output=True,

@@ -79,8 +79,6 @@ MOSAICML = Family(
 DATATROVE = Family(
     name="datatrove", needs=("torch", "datatrove"), install="the extra `readers`", modules=_TORCH | {"datatrove"}
 )
-DATASETS = Family(
-    name="datasets", needs=("datasets",), install="the extra `readers`", modules=frozenset({"datasets"})
-)
+DATASETS = Family(name="datasets", needs=("datasets",), install="the extra `readers`", modules=frozenset({"datasets"}))
 NONE = Family(name="none", needs=(), install="nothing", modules=frozenset())
 """No library at all: for the tests of the processes themselves."""

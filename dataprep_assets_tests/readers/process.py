@@ -78,7 +78,7 @@ class ReaderProcess:
         # None until a call needs the process, and after it ended
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection[Any, Any]
-        self._output = tempfile.TemporaryFile()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process may write
 
     def call(self, module: str, function: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function there.

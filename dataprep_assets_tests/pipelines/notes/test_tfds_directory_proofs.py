@@ -23,6 +23,7 @@ from dataprep_assets.pipelines.notes.tfds_directory_proofs import (
 )
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
+from dataprep_assets_tests.readers.families import TENSORFLOW
 
 SPLITS = {"train": 0.7, "val": 0.3}
 NOTES = declaration(splits=SPLITS)
@@ -137,7 +138,8 @@ def test_patients_in_two_cohorts_are_a_fact_where_that_is_declared(tmp_path: Pat
 
 
 def test_tfds_reads_every_row_and_does_not_notice_a_wrong_length_with_a_right_sum(root: Path) -> None:
-    pytest.importorskip("tensorflow_datasets", reason="TFDS is the reader: install the extra tfds")
+    if TENSORFLOW.missing:
+        pytest.skip(TENSORFLOW.missing)
     finding = prove(root)["tfds_reads"]
     assert finding.passed, finding.summary
     assert (
