@@ -11,7 +11,7 @@ import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets_tests.servers import end, free_port
-from dataprep_assets_tests.ui.test_ui import BIN, Browser, Site, answers, wait_until
+from dataprep_assets_tests.ui.browser import BIN, Browser, Site, answers, wait_until
 
 pytestmark = pytest.mark.slow
 PICTURES = "[...document.querySelectorAll('img')].filter(i => i.src.startsWith('data:image/svg+xml'))"

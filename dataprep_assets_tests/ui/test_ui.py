@@ -3,49 +3,19 @@
 `DATAPREP_PICTURES=folder` keeps the screenshots; the README's pictures are made that way.
 """
 
-import base64
-import contextlib
-import json
 import os
-import shutil
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from websockets.sync.client import connect
 
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets_tests.servers import end, free_port
+from dataprep_assets_tests.ui.browser import BIN, Browser, Site, answers, wait_until
 
 pytestmark = pytest.mark.slow
-BIN = Path(sys.executable).parent
-
-
-@dataclass
-class Site:
-    """A running webserver and daemon over a finished sample corpus."""
-
-    url: str
-    root: Path
-    pictures: Path
-
-    def query(self, text: str, **variables: Any) -> Any:
-        """The data of a GraphQL query or mutation, as the UI sends them."""
-        request = urllib.request.Request(
-            f"{self.url}/graphql",
-            json.dumps({"query": text, "variables": variables}).encode(),
-            {"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=60) as response:
-            value = json.load(response)
-        assert "errors" not in value, value["errors"]
-        return value["data"]
 
 
 @pytest.fixture(scope="module")
@@ -81,94 +51,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             yield made
         finally:
             end(server)
-
-
-def answers(made: Site) -> bool:
-    try:
-        nodes = made.query("{ assetNodes { assetKey { path } } }")["assetNodes"]
-    except OSError:
-        return False
-    return bool(nodes)
-
-
-def wait_until(condition: Any, seconds: float) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "timed out"
-        time.sleep(1)
-
-
-class Browser:
-    """A headless Chromium, driven through its DevTools protocol."""
-
-    def __init__(self, folder: Path) -> None:
-        chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-        if chromium is None:
-            pytest.skip("no Chromium on this machine: apt-get install chromium")
-        port = free_port()
-        flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-        flags += "--disable-component-update --disable-sync --hide-scrollbars --window-size=1600,1200"
-        self.process = subprocess.Popen(
-            [chromium, *flags.split(), f"--remote-debugging-port={port}", f"--user-data-dir={folder}", "about:blank"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        pages: list[dict[str, Any]] = []
-
-        def listed() -> bool:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=5) as response:
-                    pages[:] = [page for page in json.load(response) if page["type"] == "page"]
-            except OSError:
-                return False
-            return bool(pages)
-
-        wait_until(listed, 180)
-        self._open = contextlib.ExitStack()
-        page = pages[0]["webSocketDebuggerUrl"]
-        self._socket = self._open.enter_context(connect(page, max_size=None, open_timeout=120, ping_interval=None))
-        self._calls = 0
-
-    def close(self) -> None:
-        """End the browser."""
-        self._open.close()
-        end(self.process)
-
-    def call(self, method: str, **parameters: Any) -> Any:
-        """One DevTools command and its result."""
-        self._calls += 1
-        self._socket.send(json.dumps({"id": self._calls, "method": method, "params": parameters}))
-        while True:
-            message = json.loads(self._socket.recv(timeout=180))
-            if message.get("id") == self._calls:
-                return message["result"]
-
-    def evaluate(self, script: str) -> Any:
-        """The value of a JavaScript expression on the page."""
-        return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
-
-    def open(self, url: str, *texts: str) -> None:
-        """Open a page and wait until it shows all the texts."""
-        self.call("Page.navigate", url=url)
-        self.wait_for(*texts)
-
-    def wait_for(self, *texts: str) -> None:
-        """Wait until the page shows all the texts; fails naming the ones that it does not."""
-        limit = time.monotonic() + 180
-        while missing := [t for t in texts if t not in (self.evaluate("document.body.innerText") or "")]:
-            assert time.monotonic() < limit, f"the page does not show {missing}"
-            time.sleep(0.5)
-
-    def click(self, text: str) -> None:
-        """Click the innermost element with exactly this text."""
-        found = f"[...document.querySelectorAll('*')].filter(e => e.textContent.trim() === {json.dumps(text)}).pop()"
-        assert self.evaluate(f"{found} ? ({found}.click(), true) : false"), f"nothing on the page reads {text!r}"
-
-    def picture(self, path: Path) -> None:
-        """Keep a screenshot."""
-        time.sleep(1)  # the graph moves into place
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
-        assert path.stat().st_size > 10_000
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from dataprep_assets.orchestration.dynamic_partitions import register_in_order
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
 from dataprep_assets_tests.pipelines.blend.test_blend_assets import Blend, blend, chats, failed, tasks
-from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
+from dataprep_assets_tests.project import failure_of
 
 Fault = Callable[[Blend], object]
 

@@ -27,7 +27,7 @@ from dataprep_assets_tests.pipelines.blend.sft.conversations import consumed, tr
 from dataprep_assets_tests.pipelines.blend.sft.test_packed_sft import answers
 from dataprep_assets_tests.pipelines.blend.test_blend_assets import blend
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
-from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
+from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.readers.megatron import drawn_from_blend, indexed_documents
 from dataprep_assets_tests.sample.make_sample_blends import sample_rows
 

@@ -11,7 +11,7 @@ import pytest
 
 from dataprep_assets.pipelines.blend.declaration import WandbDeclaration
 from dataprep_assets_tests.pipelines.blend.test_blend_assets import Blend, blend, rows, tasks
-from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
+from dataprep_assets_tests.project import failure_of
 
 OFFLINE = WandbDeclaration(project="blends", entity="team", mode="offline")
 

@@ -1,7 +1,5 @@
 """The YAML that users write: what loads, and what a mistake is told."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from dataprep_assets.definitions import PROJECT_ROOT, defs
 from dataprep_assets.errors import ConfigError, TokenizerError
 from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets_tests.dg_command import dg
 from dataprep_assets_tests.project import sample_attributes
 
 
@@ -103,26 +102,6 @@ def test_workspace_and_dg_name_the_same_code_location() -> None:
     assert location["python_module"]["module_name"] == project["code_location_target_module"]
 
 
-def dg(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The real `dg` on a project folder; `-P` and PYTHONPATH make it import that folder's code."""
-    import os
-
-    command = [str(Path(sys.executable).parent / "dg"), *arguments]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(folder),
-        "DAGSTER_HOME": "",
-        "COLUMNS": "200",
-        "DAGSTER_DISABLE_TELEMETRY": "yes",
-        "DATAPREP_ROOT": str(folder / "artifacts"),
-        "VIRTUAL_ENV": str(Path(sys.executable).parent.parent),
-    }
-    environment.pop("DAGSTER_HOME")
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
-
-
 @pytest.mark.slow
 def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) -> None:
     made = dg(cloned, "scaffold", "defs", "dataprep_assets.components.TokenizedCorpus", "my_corpus")
@@ -175,7 +154,7 @@ def test_real_text_declared_in_yaml_alone_goes_through_dg_launch_and_passes_ever
     from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
     from tokenizers import Tokenizer
 
-    from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import source_texts
+    from dataprep_assets_tests.pipelines.corpus.source_texts import source_texts
 
     home = cloned / "home"
     home.mkdir()

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import dagster as dg
 import numpy as np
 import pytest
 import zstandard
@@ -17,7 +16,8 @@ from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.pipelines.corpus.status import stale
-from dataprep_assets_tests.project import SAMPLE, Project, project, sample_attributes
+from dataprep_assets_tests.pipelines.corpus.source_texts import source_texts
+from dataprep_assets_tests.project import SAMPLE, Project, failure_of, project, sample_attributes
 from dataprep_assets_tests.readers.transformers import token_ids, tokenizer_facts
 
 
@@ -26,17 +26,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     with project(sample_attributes(), tmp_path_factory.mktemp("project")) as made:
         made.run_all()
         yield made
-
-
-def source_texts(folder: Path) -> list[str]:
-    """Texts of a split in natural order of its files, by the plainest reader there is."""
-    from dataprep_assets.planning.manifest import natural_key
-
-    texts = []
-    for path in sorted(folder.rglob("*.jsonl.zst"), key=lambda p: natural_key(p.relative_to(folder).as_posix())):
-        raw = zstandard.ZstdDecompressor().stream_reader(path.read_bytes(), read_across_frames=True).read()
-        texts += [json.loads(line)["text"] for line in raw.split(b"\n") if line]
-    return texts
 
 
 @pytest.mark.parametrize(("split", "folder"), [("train", "train"), ("val", "validation"), ("test", "test")])
@@ -151,15 +140,6 @@ def test_a_missing_shard_is_refused_by_name(copied: Project) -> None:
     assert not outcome.success
     assert victim in failure_of(outcome)
     assert (copied.directory("combined_bins", "train") / "receipt.json").read_bytes() == old
-
-
-def failure_of(outcome: dg.ExecuteInProcessResult) -> str:
-    texts = []
-    for event in outcome.all_events:
-        if event.is_step_failure:
-            data = event.step_failure_data
-            texts.append(str(data.error) + str(data.user_failure_data))
-    return " ".join(texts)
 
 
 @pytest.fixture

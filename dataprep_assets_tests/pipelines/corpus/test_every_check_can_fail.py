@@ -11,8 +11,8 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from dataprep_assets.integrity.receipt import _own_digest
 from dataprep_assets.pipelines.corpus.corpus_checks import corpus_checks
+from dataprep_assets_tests.pipelines.corpus.damage import edit_receipt, flip_byte
 from dataprep_assets_tests.project import SAMPLE, Project, project, sample_attributes
 
 Fault = Callable[[Project, pytest.MonkeyPatch], None]
@@ -51,14 +51,6 @@ def edit_json(path: Path, change: Callable[[dict[str, object]], None]) -> None:
     path.write_text(json.dumps(value))
 
 
-def edit_receipt(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Alter a receipt and sign it again, as a bug would: the lie is in the numbers, not in the file."""
-    value = json.loads(path.read_bytes())
-    change(value)
-    value["digest"] = _own_digest(value)
-    path.write_text(json.dumps(value))
-
-
 def edit_ids(path: Path, change: Callable[[np.ndarray], None]) -> None:
     ids = np.fromfile(path, "<u2")
     change(ids)
@@ -79,13 +71,6 @@ def combined(made: Project, name: str) -> Path:
 
 def source_file(made: Project) -> Path:
     return made.root.parent / "source" / "validation" / "chunk1" / "example_holdout_0.jsonl.zst"
-
-
-def flip_byte(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.unlink()
-    path.write_bytes(data)
 
 
 def add_source_file(made: Project, _: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets_tests.fakes.hub_server import HubServer
-from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
-from dataprep_assets_tests.project import SAMPLE, Project, project, sample_attributes
+from dataprep_assets_tests.project import SAMPLE, Project, failure_of, project, sample_attributes
 
 
 def tree() -> dict[str, bytes]:

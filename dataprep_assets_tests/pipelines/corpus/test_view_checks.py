@@ -8,8 +8,7 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.pipelines.corpus.views_checks import CHECKS
-from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
-from dataprep_assets_tests.project import SAMPLE, Project, project, sample_attributes
+from dataprep_assets_tests.project import SAMPLE, Project, failure_of, project, sample_attributes
 
 VIEWS = ("mds_bins", "hf_parquet_bins")
 

@@ -16,7 +16,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration, ReleaseOptions
-from dataprep_assets_tests.pipelines.corpus.test_component import dg
+from dataprep_assets_tests.dg_command import dg
 from dataprep_assets_tests.pipelines.release.release_project import release_attributes
 
 SHIPPED = PROJECT_ROOT / "dataprep_assets" / "defs"

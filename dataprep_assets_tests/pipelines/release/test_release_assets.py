@@ -22,7 +22,6 @@ from dataprep_assets.serving.release import MANIFEST, read_release
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets.stores.store import ObjectInfo, Progress
 from dataprep_assets_tests.fakes.places import Places, places
-from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
 from dataprep_assets_tests.pipelines.release.release_project import (
     LENGTH,
     ReleaseProject,
@@ -30,7 +29,7 @@ from dataprep_assets_tests.pipelines.release.release_project import (
     release_attributes,
     release_project,
 )
-from dataprep_assets_tests.project import SAMPLE
+from dataprep_assets_tests.project import SAMPLE, failure_of
 
 KINDS = ("folder", "swift")
 

@@ -13,7 +13,7 @@ from dataprep_assets.pipelines.release import order
 from dataprep_assets.pipelines.release.npy_shards_checks import npy_shards_checks
 from dataprep_assets.pipelines.release.published_shards_checks import published_shards_checks
 from dataprep_assets.serving.release import locate
-from dataprep_assets_tests.pipelines.corpus.test_every_check_can_fail import edit_receipt, flip_byte
+from dataprep_assets_tests.pipelines.corpus.damage import edit_receipt, flip_byte
 from dataprep_assets_tests.pipelines.release.release_project import (
     LENGTH,
     ReleaseProject,

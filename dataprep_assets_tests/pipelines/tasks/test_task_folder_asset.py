@@ -19,9 +19,9 @@ from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets.pipelines.tasks.contract import shipped_contracts
 from dataprep_assets.pipelines.tasks.declaration import ARTIFACT, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.work import partitions
-from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
 from dataprep_assets_tests.pipelines.tasks.trees import TASKS, edit, put, small
 from dataprep_assets_tests.pipelines.tasks.trees import project as trees
+from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED, LAYOUT, VERSIONS
 from resources import StorageResource, resources_of
 

@@ -15,7 +15,6 @@ from dataprep_assets.pipelines.tasks.contract import shipped_contracts
 from dataprep_assets.pipelines.tasks.declaration import ARTIFACT
 from dataprep_assets.pipelines.tasks.task_folder_checks import REPORTS
 from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS, proofs_for
-from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
 from dataprep_assets_tests.pipelines.tasks.test_task_folder_asset import (
     ALL,
     Migration,
@@ -26,6 +25,7 @@ from dataprep_assets_tests.pipelines.tasks.test_task_folder_asset import (
 )
 from dataprep_assets_tests.pipelines.tasks.trees import drop, edit, put
 from dataprep_assets_tests.pipelines.tasks.trees import project as trees
+from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.sample.make_sample_tasks import LAYOUT
 
 Change = Callable[[Path], object]
