@@ -28,7 +28,6 @@ from dataprep_assets_tests.pipelines.blend.sft.conversations import answers, con
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
 from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.sample.make_sample_blends import sample_rows
-from dataprep_assets_tests.servers import free_port
 
 pytestmark = pytest.mark.slow
 

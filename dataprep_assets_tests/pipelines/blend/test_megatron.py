@@ -1,17 +1,14 @@
 """A blend's run as Megatron-Core reads it: builder, `IndexedDataset`, `GPTDataset`, `BlendedDataset`."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dataprep_assets_tests.pipelines.blend.megatron_reader import TRAIN, megatron_datasets, prefixes
 from dataprep_assets_tests.pipelines.blend.pipeline import SEPARATOR, finished, pretraining, small_sources, text_of
 from dataprep_assets_tests.pipelines.corpus.shards import bundle, reference_ids
-from dataprep_assets_tests.servers import free_port
+from dataprep_assets_tests.readers.families import MEGATRON
+from dataprep_assets_tests.readers.megatron import drawn_from_blend, indexed_documents, rewrite
 
 
 @pytest.fixture(scope="module")
