@@ -157,13 +157,3 @@ def project(
     with new_instance(home) as instance:
         root = folder / "artifacts"
         yield Project(corpus, instance, root, storage or StorageResource(root=str(root)))
-
-
-def failure_of(outcome: dg.ExecuteInProcessResult) -> str:
-    """All that a run says of the steps that failed in it."""
-    texts = []
-    for event in outcome.all_events:
-        if event.is_step_failure:
-            data = event.step_failure_data
-            texts.append(str(data.error) + str(data.user_failure_data))
-    return " ".join(texts)

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from dataprep_assets.cli.estimate import estimate
 
 from dataprep_assets.cli import _component
-from dataprep_assets.cli.estimate import estimate
 from dataprep_assets.components import TrainingBlend
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts

@@ -13,7 +13,7 @@ from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.formats import array_record, example, tfds
 from dataprep_assets.formats.tfds import DatasetInfo, Split
 from dataprep_assets.formats.tfrecord import ShardCount
-from dataprep_assets_tests.formats import packed, shard_reader
+from dataprep_assets_tests.formats import shard_reader
 from dataprep_assets_tests.formats.packed import assert_same, columns_of, packed_rows
 from dataprep_assets_tests.readers.tfds import read_at, read_rows, read_source
 

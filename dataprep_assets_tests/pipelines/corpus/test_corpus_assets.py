@@ -18,6 +18,7 @@ from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets_tests.pipelines.corpus.corpus_source import source_texts
 from dataprep_assets_tests.project import SAMPLE, Project, failure_of, project, sample_attributes
+from dataprep_assets_tests.readers.transformers import token_ids, tokenizer_facts
 
 
 @pytest.fixture(scope="module")
