@@ -32,7 +32,7 @@ def write_mixture(
     weights = [s.weight if s.weight is not None else rows[s.dataset] for s in replay.sources]
     mixture = {
         dataset: {"path": f"{location}/{dataset}-{replay.splits[0]}.array_record-*", "weight": weight / sum(weights)}
-        for (dataset, place), weight in zip(locations.items(), weights, strict=True)
+        for (dataset, location), weight in zip(locations.items(), weights, strict=True)
     }
     _write_json(staged / GRAIN_MIXTURE, mixture)
 
