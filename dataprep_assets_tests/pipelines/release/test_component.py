@@ -40,7 +40,7 @@ SHIPPED = PROJECT_ROOT / "dataprep_assets" / "defs"
         ({"publish": "ftp://host/shards"}, "release.publish", "s3://bucket/prefix, gs://bucket/prefix"),
         ({"publish": "s3://"}, "release.publish", "'s3://' is not a storage address"),
         ({"shards_per_run": 3}, "release.shards_per_run", "Extra inputs are not permitted"),
-        ({"views": ["tfds"]}, "views.0", "'nanogpt', 'megatron', 'datatrove', 'olmo', 'mds' or 'hf_parquet'"),
+        ({"views": ["tfds"]}, "views.0", "'datatrove', 'hf_parquet', 'mds', 'megatron', 'nanogpt' or 'olmo'"),
     ],
 )
 def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
