@@ -24,7 +24,8 @@ __all__ = ["Job", "Outcome", "TaskJob", "run_fetches", "run_jobs", "run_tasks"]
 class Outcome:
     """What became of a partition: its receipt (`reused` when nothing had to be done), or the error that failed it.
 
-    An artifact without files has `content`, a digest of what it says, and `metadata` in place of a receipt.
+    An artifact without files has `content`, a digest of what it says, and `metadata` in place of a receipt. Beside a
+    receipt, `metadata` is what only this build knows: where it was logged, say.
     """
 
     partition: str

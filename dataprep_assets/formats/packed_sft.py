@@ -1,4 +1,5 @@
-"""Packed chat data as the trainer reads it: Parquet, one row a bin (FORMATS D.8; Nemotron, `packing/writers.py`).
+"""Packed chat data as the trainer reads it: Parquet, one row a bin (docs/formats/packed-sft.md#parquet; Nemotron,
+`packing/writers.py`).
 
 Three list columns: `input_ids` int32, `loss_mask` uint8 (aligned to labels), `seq_start_id` int32 (where each
 sequence of the row begins; the first is 0). No padding. Row groups hold a fixed number of bins. The consumer is

@@ -97,11 +97,11 @@ def _single(
         raise outcome.error
     for partitions in spec.plans:
         register_in_order(context.instance, partitions.dynamic or "", partitions.keys(store))
+    shown = {name: rendered(value) for name, value in outcome.metadata.items()}
     if outcome.receipt is None:
-        shown = {name: rendered(value) for name, value in outcome.metadata.items()}
         return dg.MaterializeResult(metadata=shown, data_version=dg.DataVersion(outcome.content[:32]))
     return dg.MaterializeResult(
-        metadata=_metadata(spec, store, outcome.receipt, outcome.reused),
+        metadata={**_metadata(spec, store, outcome.receipt, outcome.reused), **shown},
         data_version=dg.DataVersion(outcome.receipt.content[:32]),
     )
 

@@ -1,4 +1,6 @@
-"""Row defects: packed rows held against the invariants of their format (FORMATS A.9), without a look at the bins.
+"""Row defects: packed rows held against the invariants of their format, without a look at the bins.
+
+The invariants are those of docs/formats/packed-rows.md#invariants.
 
 Each invariant gives at most one defect, its first place in row order. A defect names row, column and position and never
 a token, so it may be shown for rows of protected text.

@@ -1,7 +1,7 @@
 """Packed rows: the integer columns that a trainer reads, laid out from tokens and bins.
 
-A row of length L holds the documents of one bin, one after another, then padding (FORMATS A.2; the trainer's names are
-those of MaxText, ``utils/maxtext_utils.py``, ``get_shaped_batch``):
+A row of length L holds the documents of one bin, one after another, then padding (docs/formats/packed-rows.md#row; the
+trainer's names are those of MaxText, ``utils/maxtext_utils.py``, ``get_shaped_batch``):
 
 =====================  =======================================================================================
 column                 value at a position

@@ -1,8 +1,8 @@
 """The manifest: every source file, once, in an order that no file system or server decides.
 
-`manifest.jsonl` has one line a file, `manifest_summary.json` the totals per split (FORMATS B.3). Both depend only on
-what the source holds: paths are relative to the source or URLs pinned to a commit, order is the natural order of
-the paths (`chunk2` before `chunk10`), so every listing order and every machine give the same bytes.
+`manifest.jsonl` has one line a file, `manifest_summary.json` the totals per split (docs/formats/manifest.md#lines).
+Both depend only on what the source holds: paths are relative to the source or URLs pinned to a commit, order is the
+natural order of the paths (`chunk2` before `chunk10`), so every listing order and every machine give the same bytes.
 """
 
 import json
@@ -35,7 +35,7 @@ class SourceFile:
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestEntry:
-    """One line of `manifest.jsonl`; see FORMATS B.3 for the seed's fields.
+    """One line of `manifest.jsonl`; docs/formats/manifest.md#lines has the original's fields.
 
     `ordinal` counts over the whole manifest, `file_index` within the split (it is not the number in the name);
     `path` is `relpath` for local sources and a URL pinned to `commit` for remote ones. Fields are plain values, so

@@ -45,10 +45,12 @@ class PretrainComparison(Comparison):
 def _prepared(scratch: Path, name: str, spec: Spec) -> Path:
     """A blend of the files of a spec, planned, with its snapshots and certificate: `blend.json` and `artifacts`."""
     from dataprep_assets.integrity.artifacts import LocalArtifacts
+    from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
+    from dataprep_assets.pipelines.blend.blend_sample import blend_engine
+    from dataprep_assets.pipelines.blend.blend_snapshot import build_blend_snapshot
     from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-    from dataprep_assets.pipelines.blend.plan import build_blend_plan, load_blend_plan
-    from dataprep_assets.pipelines.blend.snapshot import build_blend_snapshot
-    from dataprep_assets.pipelines.blend.stream import build_blend_certificate
+    from dataprep_assets.pipelines.blend.plan import load_blend_plan
+    from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
 
     folder = Path(tempfile.mkdtemp(prefix=f"prepared-{name}-", dir=scratch))
     data = folder / "data"
@@ -78,7 +80,7 @@ def _prepared(scratch: Path, name: str, spec: Spec) -> Path:
     if kept.exists():  # of the same tokenizer: it would take as long again
         shutil.copytree(kept, certificate)
     else:
-        build_blend_certificate(blend, store, plan)
+        ensure_certificate(blend_engine(blend), store)
         shutil.copytree(certificate, kept)
     return folder
 

@@ -26,8 +26,10 @@ from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED, PackPlan, SftWork, pack_shard
-from dataprep_assets.pipelines.blend.sft.spool import ChatSource, chat_plan, spool_source
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource, chat_plan
+from dataprep_assets.pipelines.blend.sft.packing import pack_shard
+from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackPlan, SftShard
+from dataprep_assets.pipelines.blend.sft.spool import spool_source
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import certify
 from dataprep_assets.tokenization.chat.template import ChatTemplate
@@ -154,7 +156,7 @@ class Ours:
             ordinal=0,
             size=source.stat().st_size,
         )
-        work = SftWork(
+        work = SftShard(
             artifact=Artifact(dataset="bench", name="packed_sft", partition="chat-00000"),
             store=LocalArtifacts(target.with_suffix(".artifacts")),
             sources=(described,),

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
+from dataprep_assets.cli.estimate import estimate
 
 from dataprep_assets.cli import _component
-from dataprep_assets.cli.estimate import estimate
 from dataprep_assets.components import TrainingBlend
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.plan import build_blend_plan, load_blend_plan
+from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan, load_blend_plan
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 

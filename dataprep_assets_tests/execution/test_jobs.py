@@ -57,13 +57,13 @@ def test_a_job_without_pieces_is_known_at_its_turn() -> None:
 
 def test_a_dead_worker_ends_the_loop_and_names_partition_and_step() -> None:
     jobs = [NotedJob("train-00000", []), NotedJob("train-00001", [], looks=0.5, pieces=1, dies=True)]
-    known = []
-    with (
-        WorkerPool(1) as pool,
-        pytest.raises(WorkerDiedError, match=r"train-00001 \(encode 0\): .*killed by signal 9"),
-    ):
-        for outcome in run_jobs(pool, jobs, Progress()):
-            known.append(outcome.partition)
+    known: list[str] = []
+
+    def listen(pool: WorkerPool) -> None:
+        known.extend(outcome.partition for outcome in run_jobs(pool, jobs, Progress()))
+
+    with WorkerPool(1) as pool, pytest.raises(WorkerDiedError, match=r"train-00001 \(encode 0\): .*killed by signal 9"):
+        listen(pool)
     assert known == ["train-00000"], "what was finished before was told"
 
 

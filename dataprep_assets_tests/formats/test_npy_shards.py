@@ -79,7 +79,10 @@ def test_other_versions_and_spoilt_headers_are_refused() -> None:
 
 
 def test_a_cut_and_a_longer_file_are_refused(tmp_path: Path) -> None:
-    """FORMATS C.5: a move across file systems that a crash cut leaves a short file, which passes an existence test."""
+    """A move across file systems that a crash cut leaves a short file, which passes an existence test.
+
+    See docs/formats/shard-window.md#move.
+    """
     path = saved(tmp_path / "train_000000.npy", np.zeros(64, "<u4"))
     whole = path.read_bytes()
     for data, said in ((whole[:-1], "It is cut"), (whole + b"\0", "It is longer")):
@@ -101,7 +104,7 @@ def test_a_uint16_shard_in_a_uint32_run_and_another_length_are_refused(tmp_path:
 
 
 def test_keys_of_prefixes_do_not_collide_and_are_parsed_back() -> None:
-    """FORMATS C.1: in the original, train and val share `sample_ids_000000.bin`."""
+    """docs/formats/npy-shards.md#names: in the original, train and val share `sample_ids_000000.bin`."""
     keys = [f(prefix, 3) for prefix in ("train", "val", "eval") for f in (npy_shards.token_key, npy_shards.ids_key)]
     assert keys[:2] == ["train_000003.npy", "sample_ids_000003.bin"]
     assert keys[2:4] == ["val/val_000003.npy", "val/sample_ids_000003.bin"]

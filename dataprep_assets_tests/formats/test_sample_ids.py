@@ -64,7 +64,10 @@ def test_half_a_sample_is_refused() -> None:
 
 
 def test_ids_come_from_the_array_not_from_the_file(tmp_path: Path) -> None:
-    """FORMATS C.3, row 1: the original hashes the 128-byte header as 32 tokens, so every window is shifted."""
+    """The original hashes the 128-byte header as 32 tokens, so every window is shifted.
+
+    See docs/formats/sample-ids.md#header-hashed.
+    """
     tokens = np.arange(256, dtype="<u4")
     np.save(tmp_path / "t.npy", tokens)
     raw = np.memmap(tmp_path / "t.npy", dtype="<u4", mode="r")
@@ -85,7 +88,10 @@ def test_ids_written_are_headerless_and_read_back(tmp_path: Path) -> None:
 
 
 def test_ids_that_np_save_wrote_are_refused(tmp_path: Path) -> None:
-    """FORMATS C.3, row 2: the original saves with a header that its reader takes for 16 ids."""
+    """The original saves with a header that its reader takes for 16 ids.
+
+    See docs/formats/sample-ids.md#saved-with-a-header.
+    """
     with open(tmp_path / "sample_ids_000000.bin", "wb") as file:
         np.save(file, np.arange(10, dtype="<u8"))
     with pytest.raises(FormatError, match=r"has a \.npy header, so every id would be read 16 places too late"):
@@ -97,7 +103,7 @@ def test_ids_that_np_save_wrote_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [64, 79, 88])
 def test_a_short_or_long_ids_file_is_refused(tmp_path: Path, size: int) -> None:
-    """FORMATS C.4: a short ids file silently drops samples in the original (10 become 8)."""
+    """docs/formats/sample-ids.md#short-file: a short ids file silently drops samples in the original (10 become 8)."""
     (tmp_path / "sample_ids_000000.bin").write_bytes(b"\1" * size)
     with pytest.raises(FormatError, match="the shard has 10 samples"):
         sample_ids.open_sample_ids(tmp_path / "sample_ids_000000.bin", 10)

@@ -2,7 +2,6 @@
 
 import io
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,11 @@ from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.handle import ArtifactHandle, RemoteTokens
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
-from dataprep_assets_tests.fakes.places import Places, places
+from dataprep_assets_tests.fakes.places import Places
 
 ARTIFACT = Artifact(dataset="ds", name="bins")
 IDS = np.random.default_rng(7).integers(0, 60_000, 300_000).astype("<u2")
 TABLE = pa.table({"number": list(range(5000)), "text": [f"row {n}" for n in range(5000)]})
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    with places(tmp_path_factory.mktemp("servers")) as found:
-        yield found
 
 
 def published(store: ArtifactStore, ids: np.ndarray[Any, Any] = IDS) -> ArtifactStore:

@@ -26,7 +26,7 @@ def offsets_of(lengths: list[int]) -> NDArray[np.int64]:
 
 
 def row_by_hand(documents: list[list[int]], length: int, pad: int) -> dict[str, list[int]]:
-    """One row, token by token, as FORMATS A.2 says it."""
+    """One row, token by token, as docs/formats/packed-rows.md#row says it."""
     inputs, segmentation, position = [], [], []
     for number, document in enumerate(documents, 1):
         for place, token in enumerate(document):

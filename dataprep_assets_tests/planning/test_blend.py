@@ -41,7 +41,7 @@ def test_every_file_is_in_exactly_one_shard_and_no_listing_order_matters(sizes: 
 
 
 def test_the_skew_that_crashed_the_original_has_an_answer() -> None:
-    """Sizes 1000, 1, 1 over 4 shards: an IndexError there (FORMATS D.3)."""
+    """Sizes 1000, 1, 1 over 4 shards: an IndexError there (docs/formats/shard-plan.md#skewed-sizes)."""
     assert blend.shares_by_size([("a", 1000), ("b", 1), ("c", 1)], 4) == [2, 1, 1]
 
 

@@ -7,9 +7,10 @@ import pytest
 import dataprep_assets
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.migration import migrate_task
-from dataprep_assets.pipelines.tasks.task_folder_proofs import TaskFolder, prove_task_folder
-from dataprep_assets.pipelines.tasks.work import partitions, work_of
+from dataprep_assets.pipelines.tasks.routes import partitions, route_of
+from dataprep_assets.pipelines.tasks.task_folder_proofs import prove_task_folder
 from dataprep_assets_tests.sample.make_sample_tasks import COUNTS, LAYOUT, MOST, VERSIONS, task_rows, write_sample
 
 COMMITTED = Path(dataprep_assets.__file__).parent / "defs" / "sample_tasks" / "data"
@@ -43,7 +44,7 @@ def test_the_sample_migrates_and_passes_every_proof(tmp_path: Path, version: str
     store = LocalArtifacts(tmp_path / "store")
     for partition in partitions(declaration):
         done = migrate_task(declaration, store, partition)
-        found = prove_task_folder(TaskFolder.of(work_of(declaration, partition), done.record))
+        found = prove_task_folder(TaskFolder.of(route_of(declaration, partition), done.record))
         assert {name: f.summary for name, f in found.items() if not f.passed} == {}
 
 

@@ -1,4 +1,4 @@
-"""Small published releases, and the original's reader and manager as FORMATS C describes them, to hold ours against."""
+"""Small published releases, and the original reader and manager (docs/formats/shard-window.md) to hold ours to."""
 
 from collections.abc import Sequence
 from pathlib import Path

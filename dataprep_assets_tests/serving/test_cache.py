@@ -58,7 +58,7 @@ def test_a_limit_is_never_exceeded(tmp_path: Path, keep: Any) -> None:
 
 
 def test_a_limit_smaller_than_two_shards_is_an_error_at_construction(tmp_path: Path) -> None:
-    """PAINS 20."""
+    """docs/known-failures.md#eviction: two shards lie on the disk at a time."""
     place = published(tmp_path)
     size = read_release(place).of("train")[0].bytes
     for keep in (1, KeepBytes(2 * size - 1)):
@@ -70,7 +70,7 @@ def test_a_limit_smaller_than_two_shards_is_an_error_at_construction(tmp_path: P
 
 
 def test_a_shard_that_only_this_machine_has_is_not_evicted(tmp_path: Path) -> None:
-    """PAINS 20: eviction deletes the only copy."""
+    """docs/known-failures.md#eviction: it deletes the only copy."""
     place, store = watched(tmp_path, (8, 8, 8, 8))
     events: list[WindowEvent] = []
     with ShardWindow(place, tmp_path / "cache", 1, keep=2, retry=QUICK, on_event=events.append) as window:
@@ -102,7 +102,10 @@ def test_a_release_used_where_it_lies_is_neither_copied_nor_evicted(tmp_path: Pa
 
 
 def test_a_swap_leaves_open_readers_alone(tmp_path: Path) -> None:
-    """PAINS 20: swap with an open reader. What is still read is held; when the reader ends, it goes."""
+    """A swap with an open reader. What is still read is held; when the reader ends, it goes.
+
+    See docs/known-failures.md#eviction.
+    """
     place, _ = watched(tmp_path, (8,) * 4)
     with ShardWindow(place, tmp_path / "cache", 1, keep=2, retry=QUICK) as window:
         reader = window.swap(0)
@@ -133,7 +136,7 @@ def test_strangers_files_in_the_cache_are_never_touched(tmp_path: Path) -> None:
     "kind", ["short", "long", "flipped", "foreign", "empty", "ids short", "ids header", "ids foreign"]
 )
 def test_a_wrong_file_under_the_right_name_is_fetched_again(tmp_path: Path, kind: str) -> None:
-    """FORMATS C.4 and C.5: the original's completeness test is `os.path.exists`."""
+    """docs/formats/shard-window.md#existence: the original's completeness test is `os.path.exists`."""
     place, store = watched(tmp_path)
     cache = tmp_path / "cache"
     shutil.copytree(tmp_path / "built", cache)
@@ -190,7 +193,10 @@ def test_an_object_replaced_in_the_store_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["ids of another shard", "another dtype"])
 def test_a_release_published_damaged_is_refused_though_its_digests_are_right(tmp_path: Path, kind: str) -> None:
-    """FORMATS C.8: ids are recomputed from the tokens, the header is read, before a shard is used."""
+    """Ids are recomputed from the tokens, the header is read, before a shard is used.
+
+    See docs/formats/npy-shards.md#invariants.
+    """
     from dataclasses import replace
 
     from dataprep_assets.integrity.digest import sha256_file

@@ -112,7 +112,10 @@ def expected(steps: int, steps_per_shard: int) -> list[list[Any]]:
 def test_four_ranks_over_three_epochs_with_kills_see_every_sample_in_order(
     server: str, bucket: tuple[str, Release], tmp_path: Path, keep: Any
 ) -> None:
-    """FORMATS C.4: in the original, ranks wait in a barrier for the download, and a killed one loses its place."""
+    """In the original, ranks wait in a barrier for the download, and a killed one loses its place.
+
+    See docs/formats/shard-window.md#barrier.
+    """
     steps = 3 * 3 * 2
     cache = tmp_path / "cache"
     ranks = Ranks(
@@ -137,7 +140,7 @@ def test_four_ranks_over_three_epochs_with_kills_see_every_sample_in_order(
 def test_when_the_downloader_is_killed_the_next_rank_takes_over_its_finished_ranges(
     server: str, bucket: tuple[str, Release], tmp_path: Path
 ) -> None:
-    """FORMATS C.5: resume is unreachable in the original, whose temporary name is a fresh UUID."""
+    """docs/formats/shard-window.md#resume: it is unreachable in the original, whose temporary name is a fresh UUID."""
     with FaultProxy(server) as proxy:
         url = proxy.url
         plan = {
@@ -200,7 +203,10 @@ def test_one_process_downloads_for_all(server: str, bucket: tuple[str, Release],
 def test_a_server_that_fails_during_a_prefetch_is_survived(
     server: str, bucket: tuple[str, Release], tmp_path: Path
 ) -> None:
-    """FORMATS C.5: in the original the first exhausted chunk fails the file, and nothing is tried again."""
+    """In the original the first exhausted chunk fails the file, and nothing is tried again.
+
+    See docs/formats/shard-window.md#retries.
+    """
     with FaultProxy(server) as proxy:
         place = place_of(proxy.url, bucket[0])
         events: list[WindowEvent] = []
@@ -220,7 +226,10 @@ def test_a_server_that_fails_during_a_prefetch_is_survived(
 
 
 def test_a_refused_request_is_said_as_what_it_is(server: str, bucket: tuple[str, Release], tmp_path: Path) -> None:
-    """FORMATS C.5, last row: in the original a non-404 client error ends as a generic error and `None`."""
+    """In the original a non-404 client error ends as a generic error and `None`.
+
+    See docs/formats/shard-window.md#client-errors.
+    """
     with FaultProxy(server) as proxy:
         events: list[WindowEvent] = []
         with ShardWindow(
@@ -240,7 +249,10 @@ def test_a_refused_request_is_said_as_what_it_is(server: str, bucket: tuple[str,
 def test_nothing_is_written_outside_the_cache(
     server: str, bucket: tuple[str, Release], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FORMATS C.5: the original downloads to the system's temporary folder, and its move across file systems is cut."""
+    """The original downloads to the system's temporary folder, and its move across file systems is cut.
+
+    See docs/formats/shard-window.md#move.
+    """
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
     monkeypatch.chdir(tmp_path / "built")
     before = data_files(tmp_path)

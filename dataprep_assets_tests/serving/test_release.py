@@ -45,7 +45,7 @@ def test_an_altered_manifest_is_refused(tmp_path: Path) -> None:
 
 
 def test_gaps_wrong_sizes_and_partial_sequences_are_refused(tmp_path: Path) -> None:
-    """FORMATS C.2 and C.8: shards contiguous from 0, sizes by formula, whole sequences."""
+    """docs/formats/npy-shards.md#invariants: shards contiguous from 0, sizes by formula, whole sequences."""
     release = make_release(tmp_path)
     first, second, third = release.of("train")
     with pytest.raises(FormatError, match="shard 1 of train is missing: number 2"):
@@ -80,7 +80,10 @@ def test_places_are_found_by_path_url_store_and_manifest(tmp_path: Path) -> None
 
 
 def test_the_consumers_variables_give_the_client_and_are_never_shown() -> None:
-    """FORMATS C.4, last row: R2_DATASET_BUCKET_LIST replaces the original's credentials; here it changes nothing."""
+    """R2_DATASET_BUCKET_LIST replaces the original's credentials; here it changes nothing.
+
+    See docs/formats/shard-window.md#bucket-list.
+    """
     full = {
         "R2_DATASET_ACCOUNT_ID": "acc",
         "R2_DATASET_READ_ACCESS_KEY_ID": "hidden-id",

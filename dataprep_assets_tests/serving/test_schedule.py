@@ -21,14 +21,20 @@ def test_every_step_has_one_shard_and_the_swap_step_the_next(shards: int, steps:
 
 
 def test_restart_at_shard_4_goes_on_to_5() -> None:
-    """FORMATS C.4, row 1: the original's counter is not set at a start, so its next swap activates shard 1."""
+    """The original's counter is not set at a start, so its next swap activates shard 1.
+
+    See docs/formats/shard-window.md#restart.
+    """
     schedule = Schedule(shards=10, steps_per_shard=455)
     assert schedule.shard(4 * 455 + 3) == 4
     assert schedule.next_shard(4 * 455 + 3) == 5
 
 
 def test_a_start_beyond_the_last_shard_wraps() -> None:
-    """FORMATS C.4, row 2: the original does not reduce the start index, and requests a shard that does not exist."""
+    """The original does not reduce the start index, and requests a shard that does not exist.
+
+    See docs/formats/shard-window.md#start-beyond-the-last.
+    """
     assert Schedule(shards=10, steps_per_shard=455).shard(10 * 455) == 0
 
 

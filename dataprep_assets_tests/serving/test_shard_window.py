@@ -26,7 +26,10 @@ from dataprep_assets_tests.serving.watched import QUICK, Chunked, assert_is, unt
 @pytest.mark.parametrize("shards", [1, 2, 3, 5])
 @pytest.mark.parametrize("keep", ["all", 2])
 def test_every_step_has_its_shard_for_any_number_of_shards(tmp_path: Path, shards: int, keep: Any) -> None:
-    """FORMATS C.4: with 2 shards the original deletes what it prefetched, with 1 the active files; n is fixed at 10."""
+    """With 2 shards the original deletes what it prefetched, with 1 the active files; n is fixed at 10.
+
+    See docs/formats/shard-window.md#few-shards.
+    """
     place, store = watched(tmp_path, (8,) * shards)
     with ShardWindow(place, tmp_path / "cache", 3, keep=keep, retry=QUICK) as window:
         for step in range(3 * shards * 3):
@@ -41,7 +44,10 @@ def test_every_step_has_its_shard_for_any_number_of_shards(tmp_path: Path, shard
 
 
 def test_a_restart_at_any_step_activates_the_shard_of_that_step(tmp_path: Path) -> None:
-    """FORMATS C.4, rows 1 and 2: after a restart at shard 4 the original goes on with 1; beyond the last it fails."""
+    """After a restart at shard 4 the original goes on with 1; beyond the last it fails.
+
+    See docs/formats/shard-window.md#restart.
+    """
     place, _ = watched(tmp_path, (8,) * 6)
     for step in (8, 11, 12, 25):
         with ShardWindow(place, tmp_path / "cache", 2, keep=2, retry=QUICK) as window:
@@ -66,7 +72,7 @@ def test_another_sequence_length_is_refused_with_the_reason(tmp_path: Path) -> N
 
 
 def test_prefixes_share_a_cache_without_colliding(tmp_path: Path) -> None:
-    """FORMATS C.1: in the original, train and val share their ids file."""
+    """docs/formats/npy-shards.md#names: in the original, train and val share their ids file."""
     place = published(tmp_path, (8, 8), val=2)
     with (
         ShardWindow(place, tmp_path / "cache", 1, keep=2) as train,
@@ -79,7 +85,10 @@ def test_prefixes_share_a_cache_without_colliding(tmp_path: Path) -> None:
 
 
 def test_a_failed_prefetch_is_reported_when_it_fails_and_heals_before_the_swap(tmp_path: Path) -> None:
-    """FORMATS C.4: a failed ids download returns None in the original, and is noticed only at the swap."""
+    """A failed ids download returns None in the original, and is noticed only at the swap.
+
+    See docs/formats/shard-window.md#failed-ids.
+    """
     place, store = watched(tmp_path)
     broken = threading.Event()
     broken.set()
@@ -135,7 +144,7 @@ def test_a_missing_object_and_a_missing_manifest_are_said(tmp_path: Path) -> Non
 
 
 def test_twenty_starts_and_stops_leave_no_debris(tmp_path: Path) -> None:
-    """PAINS 21."""
+    """docs/known-failures.md#debris."""
     place = published(tmp_path, (8,) * 4)
     for run in range(20):
         window = ShardWindow(place, tmp_path / "cache", 1, keep=2, retry=QUICK)

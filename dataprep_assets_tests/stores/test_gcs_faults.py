@@ -17,7 +17,8 @@ from google.cloud import storage
 from dataprep_assets.errors import CorruptSourceError, DataprepError, SourceError, TransferError
 from dataprep_assets.stores.gcs import GcsStore
 from dataprep_assets.stores.retry import RetryPolicy
-from dataprep_assets_tests.fakes.gcs_server import GcsServer, Kind, Stored
+from dataprep_assets_tests.fakes.gcs_server import GcsServer
+from dataprep_assets_tests.fakes.gcs_state import Kind, Stored
 from dataprep_assets_tests.fakes.nobody import nobody_there
 from dataprep_assets_tests.stores.contract import content, sha256
 

@@ -1,140 +1,101 @@
 """`dataprep_assets.components.TrainingBlend`: a blend of datasets for pretraining, SFT or RL, from one YAML."""
 
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import ClassVar
 
-import dagster as dg
 from dagster.components.scaffold.scaffold import scaffold_with
 
+from dataprep_assets.graph.estimate import Estimate
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
+from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import DatasetComponent
-from dataprep_assets.orchestration.dataset import Step, partition_range, worker_count
-from dataprep_assets.orchestration.scaffold import TrainingBlendScaffolder
-from dataprep_assets.pipelines.blend.blend_asset import NAME, blend_asset, trainer_lines
-from dataprep_assets.pipelines.blend.blend_certificate_checks import blend_certificate_checks
-from dataprep_assets.pipelines.blend.blend_checks import blend_checks
-from dataprep_assets.pipelines.blend.blend_plan_asset import SHARDS, BlendAssets, blend_plan_asset
-from dataprep_assets.pipelines.blend.blend_plan_checks import blend_plan_checks
-from dataprep_assets.pipelines.blend.blend_preview_asset import blend_preview_asset
-from dataprep_assets.pipelines.blend.blend_preview_checks import blend_preview_checks
-from dataprep_assets.pipelines.blend.blend_snapshot_asset import blend_snapshot_asset
-from dataprep_assets.pipelines.blend.blend_snapshot_checks import blend_snapshot_checks
+from dataprep_assets.orchestration.scaffold import scaffolder
+from dataprep_assets.pipelines.blend.blend import blend_run, blend_spec, run_lines
+from dataprep_assets.pipelines.blend.blend_plan import blend_plan_spec
+from dataprep_assets.pipelines.blend.blend_preview import blend_preview_spec
+from dataprep_assets.pipelines.blend.blend_sample import blend_engine
+from dataprep_assets.pipelines.blend.blend_snapshot import blend_snapshot_spec
+from dataprep_assets.pipelines.blend.cost import blend_cost
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.finalize import ARTIFACT as RUNS
-from dataprep_assets.pipelines.blend.indexed_bins_asset import indexed_bins_asset
-from dataprep_assets.pipelines.blend.indexed_bins_checks import indexed_bins_checks
-from dataprep_assets.pipelines.blend.plan import has_blend_plan
-from dataprep_assets.pipelines.blend.rl.rl_jsonl_asset import rl_jsonl_asset
-from dataprep_assets.pipelines.blend.rl.rl_jsonl_checks import rl_jsonl_checks
-from dataprep_assets.pipelines.blend.sft.packed_sft_asset import packed_sft_asset
-from dataprep_assets.pipelines.blend.sft.packed_sft_checks import packed_sft_checks
-from dataprep_assets.pipelines.blend.snapshot import launches
-from dataprep_assets.pipelines.blend.status import stale, sweep_blend
-from dataprep_assets.pipelines.blend.stream import build_blend_certificate, load_blend_certificate
-from dataprep_assets.pipelines.corpus.engine_certificate_asset import engine_certificate_asset
+from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_spec
+from dataprep_assets.pipelines.blend.launches import launches, streamed_shards
+from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.rl.rl_jsonl import rl_jsonl_spec
+from dataprep_assets.pipelines.blend.runs import RunFacts
+from dataprep_assets.pipelines.blend.sft.packed_sft import packed_sft_spec
+from dataprep_assets.pipelines.blend.stage_shards import SHARDS
+from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
+from dataprep_assets.planning.cost import Machine
 
-_SHARDS = {
-    "pretrain": (indexed_bins_asset, indexed_bins_checks),
-    "sft": (packed_sft_asset, packed_sft_checks),
-    "rl": (rl_jsonl_asset, rl_jsonl_checks),
-}
+_SHARDS_SPEC = {"pretrain": indexed_bins_spec, "sft": packed_sft_spec, "rl": rl_jsonl_spec}
 
 
-STREAMED_RUNS = 64
-"""Runs of a blend that streams, at most: each looks at what is known of every shard."""
-
-
-def streamed_shards(blend: BlendDeclaration, total: int) -> int:
-    """Shards of each run of a blend that streams: enough to keep the workers busy until its end."""
-    return max(4 * worker_count(blend.workers), -(-total // STREAMED_RUNS))
-
-
-@scaffold_with(TrainingBlendScaffolder)
+@scaffold_with(scaffolder(Path(__file__).with_name("training_blend.scaffold.yaml")))
 class TrainingBlend(DatasetComponent):
     """Datasets and weights to what a trainer reads: bin/idx, packed Parquet with a loss mask, or JSON lines."""
 
-    model = BlendDeclaration
+    model: ClassVar[type[BlendDeclaration]] = BlendDeclaration
     declaration: BlendDeclaration
 
-    def __init__(self, declaration: BlendDeclaration) -> None:
-        super().__init__(declaration)
-        self._run_hash: str | None = None
-
     @cached_property
-    def assets(self) -> BlendAssets:
-        return BlendAssets(self.declaration)
+    def specs(self) -> Sequence[ArtifactSpec]:
+        return blend_specs(self.declaration)
 
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        dataset, blend = self.assets, self.declaration
-        shards_asset, shards_checks = _SHARDS[blend.stage]
-        assets = [
-            blend_plan_asset(dataset),
-            blend_preview_asset(dataset),
-            blend_snapshot_asset(dataset),
-            shards_asset(dataset),
-            blend_asset(dataset),
-        ]
-        checks = [
-            blend_plan_checks(dataset),
-            blend_preview_checks(dataset),
-            blend_snapshot_checks(dataset),
-            shards_checks(dataset),
-            blend_checks(dataset),
-        ]
-        if blend.stage != "rl":
-            certificate = engine_certificate_asset(
-                dataset,
-                lambda store: build_blend_certificate(blend, store, dataset.plan(store)),
-                lambda store: load_blend_certificate(blend, store),
-                deps=[dataset.key("blend_preview")],
-            )
-            assets.append(certificate)
-            checks.append(blend_certificate_checks(dataset))
-        return dg.Definitions(assets=assets, asset_checks=checks)
+    def product(self, store: ArtifactStore) -> Artifact:
+        return blend_run(self.declaration, store)
 
-    def steps(self, store: ArtifactStore) -> Iterator[Step]:
-        """Plan and preview, the certificate, the shards in one range or, streaming, several, then the run."""
-        key = self.assets.key
-        yield Step("plan and preview", [key("blend_plan"), key("blend_preview")])
-        if self.declaration.stage != "rl":
-            yield Step("engine certificate", [key("engine_certificate")])
-        plan = self.assets.plan(store)
-        self._run_hash = plan.run_hash
-        done, total = 0, len(plan.partitions)
-        ranges = launches(self.declaration, plan, streamed_shards(self.declaration, total))
-        for shards in ranges:
-            title = f"{total} shards of {len(plan.units)} datasets"
-            if len(ranges) > 1:
-                title = f"shards {done + 1} to {done + len(shards)} of {title}"
-            yield Step(title, [key("blend_snapshot"), self.assets.shards], partition_range(shards))
-            done += len(shards)
-        yield Step("blend", [key(NAME)])
-
-    def stale(self, store: ArtifactStore) -> Iterator[str]:
-        behind = list(stale(self.declaration, store))
-        if has_blend_plan(self.declaration, store):
-            self._run_hash = self.assets.plan(store).run_hash
-        return iter(behind)
-
-    def sweep(self, store: ArtifactStore) -> None:
-        sweep_blend(self.declaration, store)
-
-    @property
-    def product(self) -> tuple[str, str | None]:
-        """The run of the plan that `steps` or `stale` saw last; before them it has no name, and the plan is meant."""
-        return ("blend_plan", None) if self._run_hash is None else (RUNS, self._run_hash)
+    def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
+        if self.declaration.stage != "pretrain":
+            return super().cost(store, machine)
+        return blend_cost(self.declaration, store, machine)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         blend = self.declaration
-        plan = self.assets.plan(store)
-        receipt = store.require(blend.artifact(RUNS, plan.run_hash))
+        plan = load_blend_plan(blend, store)
+        receipt = store.require(blend_run(blend, store))
+        facts = RunFacts.of(receipt)
         lines = [f"{'dataset':<28}{'split':<8}{'shards':>8}{'rows':>12}{'tokens':>16}{'requested':>11}{'realised':>10}"]
-        for row in receipt.facts["realised"]:
+        for row in facts.realised:
             lines.append(
-                f"{row['name']:<28}{row['split']:<8}{row['shards']:>8,}{row['rows']:>12,}{row['tokens']:>16,}"
-                f"{row['requested']:>11.4f}{row['realised']:>10.4f}"
+                f"{row.name:<28}{row.split:<8}{row.shards:>8,}{row.rows:>12,}{row.tokens:>16,}"
+                f"{row.requested:>11.4f}{row.realised:>10.4f}"
             )
-        empty = receipt.facts["empty"]
-        shards = f"{len(plan.partitions):,} {SHARDS[blend.stage]}, {len(empty):,} of them empty"
+        shards = f"{len(plan.partitions):,} {SHARDS[blend.stage]}, {len(facts.empty):,} of them empty"
         lines.append(f"{shards}; run {plan.run_hash}")
-        return [*lines, *(f"for the trainer: {line}" for line in trainer_lines(blend, receipt))]
+        return [*lines, *(f"for the trainer: {line}" for line in run_lines(receipt))]
+
+
+def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
+    """The graph of a blend: plan → preview → snapshots and certificate → shards → run."""
+    partitions = Partitions(
+        dynamic=f"{blend.dataset}_shards",
+        keys=lambda store: load_blend_plan(blend, store).partitions,
+        ranges=partial(_ranges, blend),
+    )
+    begin, work = RunStep.called("plan and preview"), RunStep(title=partial(_title, blend))
+    plan = blend_plan_spec(blend, plans=partitions, step=begin)
+    preview = blend_preview_spec(blend, plan=plan, step=begin)
+    snapshot = blend_snapshot_spec(blend, partitions=partitions, preview=preview, step=work)
+    certificates = []
+    if blend.stage != "rl":  # records are not tokenized
+        step = RunStep.called("engine certificate")
+        certificates = [engine_certificate_spec(blend_engine(blend), inputs=(preview,), step=step)]
+    shards = _SHARDS_SPEC[blend.stage](blend, partitions=partitions, inputs=(snapshot, *certificates), step=work)
+    run = blend_spec(blend, shards=shards, step=RunStep.called("blend"))
+    return [plan, preview, *certificates, snapshot, shards, run]
+
+
+def _ranges(blend: BlendDeclaration, store: ArtifactStore) -> Sequence[Sequence[str]]:
+    plan = load_blend_plan(blend, store)
+    return launches(blend, plan, streamed_shards(blend, len(plan.partitions)))
+
+
+def _title(blend: BlendDeclaration, store: ArtifactStore, every: Sequence[str], chosen: Sequence[str]) -> str:
+    title = f"{len(every)} shards of {len(load_blend_plan(blend, store).units)} datasets"
+    if len(chosen) == len(every):
+        return title
+    first = every.index(chosen[0]) + 1
+    return f"shards {first} to {first + len(chosen) - 1} of {title}"

@@ -3,7 +3,7 @@
 Entry points: `INDEXED_BINS_PROOFS`, `prove_indexed_bins`, and the proofs one by one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.formats import document_ends, flat_bins, megatron
-from dataprep_assets.graph.finding import Finding, fact, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.ledgers import unbalanced, wrong_drops, wrong_quarantine, wrong_sums
+from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus import token_bins_proofs as token_bins
-from dataprep_assets.pipelines.corpus.token_bins import ENDS, MEGATRON_INDEX, QUARANTINE, TOKENS, ShardWork
+from dataprep_assets.pipelines.corpus.round_trip_proofs import certificate_valid
+from dataprep_assets.pipelines.corpus.token_bins_proofs import ids_in_vocabulary
+from dataprep_assets.pipelines.corpus.token_shard import (
+    ENDS,
+    MEGATRON_INDEX,
+    QUARANTINE,
+    TOKENS,
+    TokenBinsFacts,
+    TokenShard,
+)
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
 from dataprep_assets.sources.records import read_records
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -33,38 +42,37 @@ __all__ = [
     "round_trip",
 ]
 
-INDEXED_BINS_PROOFS: Mapping[str, str] = {
-    "files_intact": "Every file has the size and digest of the receipt, and no file is unlisted.",
-    "ledger_balances": "Rows in = documents + rows dropped by reason, in total and for each source file.",
-    "index_matches_stream": "The idx describes the bin: sizes, pointers, lengths of 1 and more, indices 0 to S.",
-    "ids_in_vocabulary": "Every id is below len(tokenizer), recomputed from the file.",
-    "documents_end_right": "Every document begins and ends with the configured tokens, none of them doubled.",
-    "certificate_valid": "The engine that encoded the shard was certified for it.",
-    "round_trip": "Sampled documents, re-read from source and re-encoded by the reference, are the stored ids.",
-}
-"""Name of each proof of a shard, and what it proves."""
+INDEXED_BINS_PROOFS = (
+    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
+    Proof("ledger_balances", "Rows in = documents + rows dropped by reason, in total and for each source file."),
+    Proof("index_matches_stream", "The idx describes the bin: sizes, pointers, lengths of 1 and more, indices 0 to S."),
+    Proof("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file."),
+    Proof("documents_end_right", "Every document begins and ends with the configured tokens, none of them doubled."),
+    Proof("certificate_valid", "The engine that encoded the shard was certified for it."),
+    Proof("round_trip", "Sampled documents, re-read from source and re-encoded by the reference, are the stored ids."),
+)
 
 _REBUILD = "Materialize this partition of indexed_bins again"
 _READ = 2000
 """Documents of a source file among which the round trip chooses."""
 
 
-def prove_indexed_bins(work: ShardWork) -> dict[str, Finding]:
+def prove_indexed_bins(shard: TokenShard) -> dict[str, Finding]:
     """Every proof of one shard; a missing shard fails them all."""
 
     def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
-        bundle = TokenizerBundle.load(work.plan.tokenizer)
+        bundle = TokenizerBundle.load(shard.plan.tokenizer)
         return {
             "files_intact": files_intact(directory, receipt),
             "ledger_balances": ledger_balances(directory, receipt),
             "index_matches_stream": index_matches_stream(directory, receipt),
-            "ids_in_vocabulary": token_bins.ids_in_vocabulary(directory, receipt, bundle.vocab_size),
+            "ids_in_vocabulary": ids_in_vocabulary(directory, receipt, bundle.vocab_size),
             "documents_end_right": documents_end_right(directory, receipt),
-            "certificate_valid": token_bins.certificate_valid(receipt, bundle, work.plan.special_tokens),
-            "round_trip": round_trip(directory, receipt, work, bundle),
+            "certificate_valid": certificate_valid(receipt, bundle, shard.plan.special_tokens),
+            "round_trip": round_trip(directory, receipt, shard, bundle),
         }
 
-    return proven(work.artifact, work.store, INDEXED_BINS_PROOFS, prove)
+    return proven(shard.artifact, shard.store, INDEXED_BINS_PROOFS, prove)
 
 
 @judged
@@ -90,7 +98,7 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
 def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
     ledger, name = ledger_of(receipt), name_of(receipt)
     yield from unbalanced(receipt)
-    separated = ledger.documents if fact(receipt, "separator_id") is not None else 0
+    separated = ledger.documents if TokenBinsFacts.of(receipt).separator_id is not None else 0
     if ledger.separators != separated:
         yield f"{name}: the ledger has {ledger.separators} separators, {separated} were to be written"
     for line in receipt.sources:
@@ -118,8 +126,9 @@ def index_matches_stream(directory: Path, receipt: Receipt) -> Finding:
 
 def _index_defects(directory: Path, receipt: Receipt, index: megatron.MegatronIndex) -> Iterator[str]:
     name, ledger = name_of(receipt), ledger_of(receipt)
-    if index.dtype != fact(receipt, "dtype"):
-        yield f"{name}: the idx says {index.dtype}, the receipt {fact(receipt, 'dtype')}"
+    dtype = TokenBinsFacts.of(receipt).dtype
+    if index.dtype != dtype:
+        yield f"{name}: the idx says {index.dtype}, the receipt {dtype}"
     if len(index.lengths) != ledger.documents:
         yield f"{name}: the idx has {len(index.lengths)} sequences, the ledger {ledger.documents} documents"
     if (tokens := int(index.lengths.sum(dtype=np.int64))) != ledger.tokens:
@@ -135,9 +144,9 @@ def _index_defects(directory: Path, receipt: Receipt, index: megatron.MegatronIn
 def documents_end_right(directory: Path, receipt: Receipt) -> Finding:
     """Each document begins with the BOS and ends with the separator that the receipt names, if it names one.
 
-    Neither stands next to itself, but for a document that is empty or holds it as text (which the ledger counts).
+    Neither stands next to itself, except where a document is empty or holds it as text, which the ledger counts.
     """
-    tokens = flat_bins.open_tokens(directory / TOKENS, fact(receipt, "dtype"))
+    tokens = flat_bins.open_tokens(directory / TOKENS, TokenBinsFacts.of(receipt).dtype)
     ends = document_ends.open_ends(directory / ENDS)
     document_ends.validate(directory / ENDS, len(tokens))
     return verdict(
@@ -150,7 +159,8 @@ def documents_end_right(directory: Path, receipt: Receipt) -> Finding:
 
 def _boundary_defects(receipt: Receipt, tokens: NDArray[Any], ends: NDArray[np.uint64]) -> Iterator[str]:
     name, ledger = name_of(receipt), ledger_of(receipt)
-    separator, bos = fact(receipt, "separator_id"), fact(receipt, "bos_id")
+    facts = TokenBinsFacts.of(receipt)
+    separator, bos = facts.separator_id, facts.bos_id
     for start in range(0, len(ends), document_ends.BLOCK):
         block = np.asarray(ends[start : start + document_ends.BLOCK]).astype(np.int64)
         before = int(ends[start - 1]) if start else 0
@@ -179,7 +189,7 @@ def _boundary_defects(receipt: Receipt, tokens: NDArray[Any], ends: NDArray[np.u
 
 @judged
 def round_trip(
-    directory: Path, receipt: Receipt, work: ShardWork, bundle: TokenizerBundle, *, samples: int = 16
+    directory: Path, receipt: Receipt, shard: TokenShard, bundle: TokenizerBundle, *, samples: int = 16
 ) -> Finding:
     """Sampled documents, read again from their source rows and encoded by the reference, are the stored ids.
 
@@ -187,7 +197,7 @@ def round_trip(
     Messages name file, row and document, and show neither text nor ids.
     """
     ends = document_ends.open_ends(directory / ENDS)
-    tokens = flat_bins.open_tokens(directory / TOKENS, fact(receipt, "dtype"))
+    tokens = flat_bins.open_tokens(directory / TOKENS, TokenBinsFacts.of(receipt).dtype)
     document_ends.validate(directory / ENDS, len(tokens))
     rng = np.random.default_rng(int(digest_value(receipt.key)[:16], 16))
     filled = [i for i, line in enumerate(receipt.sources) if line["documents"]]
@@ -197,9 +207,9 @@ def round_trip(
     for position in chosen:
         first = sum(line["documents"] for line in receipt.sources[:position])
         held = receipt.sources[position]["documents"]
-        documents = list(islice(_documents(work.files[position], work.plan, bundle), _READ))
+        documents = list(islice(_documents(shard.files[position], shard.plan, bundle), _READ))
         if len(documents) != min(held, _READ):
-            defects.append(f"{work.files[position].label}: {len(documents)} documents read, {held} stored")
+            defects.append(f"{shard.files[position].label}: {len(documents)} documents read, {held} stored")
         count = min(len(documents), samples, held)
         for at in sorted(rng.choice(min(len(documents), held), count, replace=False).tolist()):
             row, expected = documents[at]
@@ -207,7 +217,7 @@ def round_trip(
             start = int(ends[first + at - 1]) if first + at else 0
             if not np.array_equal(tokens[start : int(ends[first + at])], expected):
                 defects.append(
-                    f"{work.files[position].label}: row {row}: document {first + at} is not what the reference gives"
+                    f"{shard.files[position].label}: row {row}: document {first + at} is not what the reference gives"
                 )
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in defects),

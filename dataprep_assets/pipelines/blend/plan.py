@@ -1,40 +1,37 @@
-"""Builds the plan of a blend: which files, or rows of files, make each shard of each dataset, frozen as `plan.json`.
+"""What the plan of a blend is: each dataset with its files, its shards and the shards that were chosen; and its JSON.
 
-Two hashes name it, both of content alone: `plan_hash` of a dataset (its sources' digests, the bytes of the tokenizer,
-the text of the template, the options that decide a byte) and `run_hash` of the whole blend (every plan hash, weights,
-sample, held-out shards). No time, no path of this machine, no number of workers, no version of a library enters them.
-
-Files stay whole while there are as many as shards. Fewer files are cut into consecutive rows, for which they are
-counted once (a Parquet file by its footer); these must be present, so mirrored ones are fetched here.
+`planner.py` makes it, `blend_plan.py` commits it. Two hashes name it, both of content alone: `plan_hash` of a dataset
+(its sources' digests, the bytes of the tokenizer, the text of the template, the options that decide a byte) and
+`run_hash` of the whole blend (every plan hash, weights, sample, held-out shards). No time, no path of this machine, no
+number of workers, no version of a library enters them.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from dataprep_assets.errors import ConfigError, FormatError, IntegrityError
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.errors import FormatError, IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.declaration import BlendDataset, BlendDeclaration, DataBlend, Unit
-from dataprep_assets.pipelines.blend.discovery import RL_SPLITS, Discovered, discover, discover_splits, open_place
-from dataprep_assets.pipelines.blend.rl.transforms import fingerprint
-from dataprep_assets.pipelines.corpus.engine_certificate import load_bundle
-from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
+from dataprep_assets.pipelines.blend.declaration import BlendDataset, BlendDeclaration
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.access import SourceAccess
-from dataprep_assets.sources.rows import RowRange, count_rows, split_rows
-from dataprep_assets.tokenization.chat.template import ChatTemplate
+from dataprep_assets.sources.rows import RowRange
+
+__all__ = [
+    "BlendPlan",
+    "PlannedPart",
+    "PlannedShard",
+    "PlannedUnit",
+    "has_blend_plan",
+    "load_blend_plan",
+    "partition_key",
+    "plan_from_json",
+    "plan_key",
+]
 
 VERSION = 1
+BLEND_PLAN = "blend_plan"
 PLAN = "plan.json"
-CONFIG = "config.json"
-TARGET_BYTES = 256 << 20
-MAX_SHARDS = 4000
-"""Shards of one dataset: beyond this many partitions an asset is slow to look at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +44,7 @@ class PlannedPart:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedShard:
-    """A shard of a dataset. `total_bytes` is what it has of the source, a share of the size where a file is cut."""
+    """A shard of a dataset. `total_bytes` is its part of the source: a share of the file's size where one is cut."""
 
     index: int
     parts: tuple[PlannedPart, ...]
@@ -169,198 +166,14 @@ def _unit_from_json(value: dict[str, Any]) -> PlannedUnit:
     )
 
 
-def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
-    """What decides the bytes of every shard beside its source: options, tokenizer bytes, template text, transforms."""
-    identity: dict[str, Any] = {
-        "stage": blend.stage,
-        "bad_records": blend.bad_records.model_dump(),
-        "max_rows": blend.max_rows,
-        "force": blend.force,
-    }
-    if blend.stage == "pretrain":
-        identity["options"] = blend.pretrain_options.model_dump(exclude={"sample_rate", "sequence_length"})
-    elif blend.stage == "sft":
-        identity["options"] = blend.sft_options.model_dump(mode="json", exclude={"chat_template", "sample_rate"})
-        identity["template"] = ChatTemplate.load(blend.sft_options.chat_template).digest
-    else:
-        identity["options"] = blend.rl_options.model_dump(exclude={"transforms"})
-        identity["transforms"] = fingerprint(blend.rl_options.transforms, blend.sources)
-    if blend.tokenizer is not None:
-        identity["tokenizer"] = load_bundle(blend.tokenizer).digest
-    return identity
-
-
-def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, relist: bool = False) -> BlendPlan:
-    """List every source and plan its shards, writing nothing but what has to be fetched to count rows.
-
-    With a `frozen` plan, files that have not changed are not counted again, and unless `relist`, mirrored datasets that
-    are declared as they were are not listed again: their revision stays pinned to what was frozen.
-    """
-    identity = stage_identity(blend)
-    before = {unit.name: unit for unit in frozen.units} if frozen else {}
-    units = [
-        _plan_unit(found, blend, identity, before.get(found.unit.name))
-        for found in _discovered(blend, {} if relist else before)
-    ]
-    names = [unit.name for unit in units]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(f"blend: two datasets would be called {twice[0]}; rename one")
-    return BlendPlan(run_hash=_run_hash(blend, units), units=tuple(units))
-
-
-def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list[Discovered]:
-    found: list[Discovered] = []
-    data: DataBlend = blend.data_blend()
-    for unit in data.units():
-        by_rl_split = blend.stage == "rl" and unit.split is None
-        kept = [b for b in before.values() if b.dataset == unit.dataset and (b.name == unit.name or by_rl_split)]
-        if kept and open_place(unit.dataset, blend.sources).access.mirrored:
-            found += [_refound(b) for b in kept]
-        elif by_rl_split and unit.dataset.split is None:
-            found += discover_splits(unit, blend.sources).values()
-        elif by_rl_split:
-            split = next((s for s, names in RL_SPLITS.items() if unit.dataset.split in names), unit.dataset.split)
-            found.append(discover(Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split), blend.sources))
-        else:
-            found.append(discover(unit, blend.sources))
-    return found
-
-
-def _refound(unit: PlannedUnit) -> Discovered:
-    return Discovered(
-        unit=Unit(name=unit.name, dataset=unit.dataset, split=unit.split), entries=unit.entries, commit=unit.commit
-    )
-
-
-def _plan_unit(
-    found: Discovered, blend: BlendDeclaration, identity: dict[str, Any], before: PlannedUnit | None
-) -> PlannedUnit:
-    total = sum(entry.size_bytes for entry in found.entries)
-    count = blend.num_shards or max(1, min(MAX_SHARDS, -(-total // TARGET_BYTES)))
-    dataset = found.unit.dataset
-    fields = {"text_field": dataset.text_field, "messages": dataset.messages_field, "tools": dataset.tools_field}
-    plan_hash = digest_value(
-        ["blend_plan", VERSION, found.unit.name, count, found.identities, fields, identity],
-    )[:16]
-    if before is not None and before.plan_hash == plan_hash and before.entries == found.entries:
-        shards = before.shards
-    else:
-        access = open_place(dataset, blend.sources).access
-        shards = _limited(_cut(found.entries, count, access), blend.max_rows, access)
-    sample = blend.sample
-    chosen = sampled_shards(
-        count,
-        dataset=found.unit.name,
-        count=sample.count if sample else None,
-        percent=sample.percent if sample else None,
-        seed=sample.seed if sample else 42,
-    )
-    return PlannedUnit(
-        name=found.unit.name,
-        dataset=dataset,
-        split=found.unit.split,
-        plan_hash=plan_hash,
-        commit=found.commit,
-        entries=found.entries,
-        shards=shards,
-        chosen=tuple(chosen),
-    )
-
-
-def _cut(entries: Sequence[ManifestEntry], count: int, access: SourceAccess) -> tuple[PlannedShard, ...]:
-    sizes = [(entry.relpath, entry.size_bytes) for entry in entries]
-    if count <= len(entries):
-        groups = [[PlannedPart(entry=entries[i]) for i in group] for group in assign_by_size(sizes, count)]
-        weights = [sum(p.entry.size_bytes for p in group) for group in groups]
-    else:
-        groups, weights = [], []
-        for entry, shares in zip(entries, shares_by_size(sizes, count), strict=True):
-            ranges = [None] if shares == 1 else split_rows(_rows(entry, access), shares)
-            groups += [[PlannedPart(entry=entry, rows=rows)] for rows in ranges]
-            weights += [entry.size_bytes * (i + 1) // shares - entry.size_bytes * i // shares for i in range(shares)]
-    return tuple(
-        PlannedShard(index=index, parts=tuple(group), total_bytes=size)
-        for index, (group, size) in enumerate(zip(groups, weights, strict=True))
-    )
-
-
-def _limited(shards: tuple[PlannedShard, ...], max_rows: int | None, access: SourceAccess) -> tuple[PlannedShard, ...]:
-    return shards if max_rows is None else tuple(_first_rows(shard, max_rows, access) for shard in shards)
-
-
-def _first_rows(shard: PlannedShard, limit: int, access: SourceAccess) -> PlannedShard:
-    """The shard with no more rows than the limit. Its size stays what is read of the source to have them."""
-    kept: list[PlannedPart] = []
-    for part in shard.parts:
-        if limit <= 0:
-            break
-        first = part.rows.first if part.rows else 1
-        stop = part.rows.stop if part.rows and part.rows.stop is not None else _rows(part.entry, access) + 1
-        kept.append(part if stop - first <= limit else replace(part, rows=RowRange(first, first + limit)))
-        limit -= stop - first
-    return replace(shard, parts=tuple(kept))
-
-
-def _rows(entry: ManifestEntry, access: SourceAccess) -> int:
-    access.fetch([entry])
-    return count_rows(access.path(entry), format=entry.format, compression=entry.compression, label=entry.relpath)
-
-
-def _run_hash(blend: BlendDeclaration, units: Sequence[PlannedUnit]) -> str:
-    return digest_value(
-        [
-            "blend_run",
-            VERSION,
-            [[u.name, u.split, u.dataset.weight, u.plan_hash, list(u.chosen)] for u in units],
-            blend.held_out.model_dump() if blend.held_out else None,
-        ]
-    )[:16]
-
-
-def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
-    """List every source, plan, and commit `plan.json` and `config.json`.
-
-    Returns the receipt, and whether the plan that was there already says the same.
-    """
-    before = load_blend_plan(blend, store) if has_blend_plan(blend, store) else None
-    fresh = plan_blend(blend, before, relist=True)
-    value = fresh.to_json()
-
-    def write(staged: Path) -> Written:
-        (staged / PLAN).write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
-        config = {"run_hash": fresh.run_hash, **stage_identity(blend)}
-        (staged / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
-        return Written(
-            inputs={unit.name: digest_value(_refound(unit).identities) for unit in fresh.units},
-            facts={
-                "run_hash": fresh.run_hash,
-                "stage": blend.stage,
-                "datasets": {
-                    unit.name: {
-                        "plan_hash": unit.plan_hash,
-                        "commit": unit.commit,
-                        "files": len(unit.entries),
-                        "source_bytes": unit.size_bytes,
-                        "shards": len(unit.shards),
-                        "chosen": len(unit.chosen),
-                        "weight": unit.dataset.weight,
-                    }
-                    for unit in fresh.units
-                },
-            },
-        )
-
-    return ensure(blend.artifact("blend_plan"), store, plan_key(fresh), write)
-
-
 def plan_key(plan: BlendPlan) -> str:
     """The key of a plan's artifact."""
     return digest_value(["blend_plan", VERSION, plan.to_json()])
 
 
 def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
-    """The committed plan; MissingArtifactError when it is not there."""
-    path = store.local(blend.artifact("blend_plan")) / PLAN
+    """The committed plan; MissingArtifactError when there is none."""
+    path = store.local(blend.artifact(BLEND_PLAN)) / PLAN
     try:
         return plan_from_json(json.loads(path.read_bytes()), str(path))
     except ValueError as error:
@@ -368,5 +181,5 @@ def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
 
 
 def has_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> bool:
-    """Whether a whole plan is there; a damaged one is to be built again."""
-    return store.intact(blend.artifact("blend_plan")) is not None
+    """Whether an intact plan is committed; a damaged one must be built again."""
+    return store.intact(blend.artifact(BLEND_PLAN)) is not None

@@ -1,43 +1,36 @@
-"""Builds the preview of a blend: what it will be, before anything is tokenized.
+"""Estimates what a blend will be, before anything is tokenized.
 
 Rows and tokens are estimates from a sample of each dataset: its first, middle and last file where files are here, its
 smallest one where they have to be fetched. A file that is read to its end is counted, not estimated.
 """
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 from dataprep_assets.formats.flat_bins import token_dtype
-from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.blend_sample import row_texts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import open_place
-from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, plan_key
-from dataprep_assets.pipelines.blend.stream import blend_dtype, row_texts
-from dataprep_assets.pipelines.corpus.engine_certificate import load_bundle
+from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
+from dataprep_assets.pipelines.blend.stream import blend_dtype
+from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.planning.blend import outlook, record_repeats, record_shares, requested_shares
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.rows import count_rows, read_rows
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
-VERSION = 2
-PREVIEW = "preview.json"
 FILES = 3
 ROWS_PER_FILE = 2000
-"""Rows of a file that are looked at, a second or so each."""
+"""Rows of a file that are read, a second or so for each file."""
 DOCUMENTS_PER_FILE = 100
-"""Rows of them that are tokenized."""
+"""The first of these rows are tokenized."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourcePreview:
-    """What is to be expected of one dataset. Counts are estimates; `samples` are training samples of its share."""
+    """The estimate of one dataset. All counts are estimates; `samples` are the training samples of its share."""
 
     split: str
     name: str
@@ -57,7 +50,7 @@ class SourcePreview:
 
     @property
     def rounds_to_zero(self) -> bool:
-        """Whether its share of the training is less than one sample, or there is nothing to have it of."""
+        """Whether its share of the training is less than one sample, or it has no data."""
         return self.samples < 1
 
 
@@ -101,7 +94,7 @@ def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePrevie
 
 @dataclass(frozen=True, kw_only=True)
 class _Prospect:
-    """What is asked of a dataset, and what it can be."""
+    """The requested share of a dataset, and the share that its data allows."""
 
     requested: float
     realisable: float
@@ -123,7 +116,7 @@ def _token_prospects(
             requested=look.requested,
             realisable=look.realisable,
             epochs=look.epochs if look.tokens else 0.0,
-            samples=int(look.wanted_tokens // _sample_size(blend)) if look.tokens else 0,
+            samples=int(look.wanted_tokens // sample_size(blend)) if look.tokens else 0,
         )
         for look in looks
     ]
@@ -146,7 +139,7 @@ def _record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amoun
     ]
 
 
-def _sample_size(blend: BlendDeclaration) -> int:
+def sample_size(blend: BlendDeclaration) -> int:
     """Tokens of a training sample; for RL a sample is a record."""
     sizes = {"pretrain": blend.pretrain_options.sequence_length, "sft": blend.sft_options.pack_size, "rl": 1}
     return sizes[blend.stage]
@@ -163,10 +156,10 @@ def _estimate(blend: BlendDeclaration, unit: PlannedUnit) -> _Amount:
     access = open_place(unit.dataset, blend.sources).access
     entries = _sampled_files(unit, access)
     access.fetch(entries)
-    looked = [_look(blend, unit, entry, access) for entry in entries]
+    estimates = [_estimate_file(blend, unit, entry, access) for entry in entries]
     sampled = sum(entry.size_bytes for entry in entries)
     scale = unit.size_bytes / sampled if sampled else 0.0
-    return _Amount(rows=scale * sum(a.rows for a in looked), tokens=scale * sum(a.tokens for a in looked))
+    return _Amount(rows=scale * sum(a.rows for a in estimates), tokens=scale * sum(a.tokens for a in estimates))
 
 
 def _sampled_files(unit: PlannedUnit, access: SourceAccess) -> list[ManifestEntry]:
@@ -176,7 +169,7 @@ def _sampled_files(unit: PlannedUnit, access: SourceAccess) -> list[ManifestEntr
     return [unit.entries[i] for i in sorted({0, last // 2, last})][:FILES]
 
 
-def _look(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry, access: SourceAccess) -> _Amount:
+def _estimate_file(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry, access: SourceAccess) -> _Amount:
     """Rows and tokens of one file, from its first rows."""
     path = access.path(entry)
     reader = read_rows(path, format=entry.format, compression=entry.compression, label=entry.relpath)
@@ -204,37 +197,3 @@ def _tokens_a_row(blend: BlendDeclaration, texts: list[str]) -> float:
     options = blend.pretrain_options
     added = options.add_bos + options.add_eos if blend.stage == "pretrain" else 0
     return len(ids) / len(texts) + added
-
-
-def preview_key(blend: BlendDeclaration, plan: BlendPlan) -> str:
-    """The key of a preview."""
-    settings = [blend.train_tokens, blend.max_epochs, _sample_size(blend)]
-    return digest_value(["blend_preview", VERSION, plan_key(plan), settings])
-
-
-def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> tuple[Receipt, bool]:
-    """Look at a sample of every dataset and commit `preview.json`; its rows are the fact `sources`.
-
-    Returns the receipt, and whether the preview that was there is of the same plan. Which datasets round to zero is the
-    fact `rounds_to_zero`; a proof refuses them.
-    """
-
-    def write(staged: Path) -> Written:
-        found = preview_blend(blend, plan)
-        rows = [asdict(source) for source in found]
-        (staged / PREVIEW).write_text(json.dumps(rows, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
-        return Written(
-            inputs={unit.name: unit.plan_hash for unit in plan.units},
-            facts={
-                "run_hash": plan.run_hash,
-                "sources": rows,
-                "rounds_to_zero": [source.name for source in found if source.rounds_to_zero],
-                "rows": sum(source.rows for source in found),
-                "tokens": sum(source.tokens for source in found),
-                "shards": sum(source.shards for source in found),
-                "bytes_to_fetch": sum(source.bytes_to_fetch for source in found),
-                "disk_bytes": sum(source.disk_bytes for source in found),
-            },
-        )
-
-    return ensure(blend.artifact("blend_preview"), store, preview_key(blend, plan), write)

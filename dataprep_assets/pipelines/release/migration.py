@@ -1,9 +1,9 @@
-"""Copies a published release from one store to another: self-hosting. `dataprep sync` does this for a release.
+"""Copies a published release from one store to another, for those who host it themselves: `dataprep sync` uses it.
 
-Inventory and plan first (that is the dry run), then object by object through a scratch folder: the source's bytes are
-fetched with resume and verified by SHA-256, sent with it, compared in the target; the manifest comes last. A killed
-copy goes on where it was. Buckets of the same store type are no special case: the interface copies within one store
-only, and a release crosses accounts.
+The inventory and the plan come first (they are the dry run). Then each object passes through a scratch folder: its
+bytes are fetched with resume, verified by SHA-256, sent with that digest and compared in the target; the manifest comes
+last. A killed copy continues where it stopped. Buckets of one store type are not a special case: the interface copies
+only within one store, and a release crosses accounts.
 
 Entry points: `plan_migration`, `migrate`.
 """
@@ -20,7 +20,7 @@ from dataprep_assets.stores.store import Progress
 
 @dataclass(frozen=True, kw_only=True)
 class MigrationPlan:
-    """What a copy would do. `scratch_bytes` is what the scratch folder needs: the largest file."""
+    """What a copy would do. `source` and `target` compare each place with the release."""
 
     release: Release
     source: Inventory
@@ -33,12 +33,12 @@ class MigrationPlan:
 
     @property
     def bytes(self) -> int:
-        """How many bytes are fetched, and sent."""
+        """Bytes to fetch and to send."""
         return sum(file.bytes for file in self.todo)
 
     @property
     def scratch_bytes(self) -> int:
-        """See the class."""
+        """Bytes that the scratch folder needs: those of the largest file."""
         return max((file.bytes for file in self.todo), default=0)
 
     @property
@@ -61,9 +61,14 @@ def plan_migration(source: Place, target: Place) -> MigrationPlan:
 
 
 def migrate(plan: MigrationPlan, source: Place, target: Place, scratch: Path, progress: Progress | None = None) -> bool:
-    """Carry out a plan; whether anything was sent. Refuses a source that is not whole (IntegrityError)."""
+    """Carry out a plan of `plan_migration` between the same places. Returns whether anything was sent.
+
+    `source` and `target` are the places of `plan`. Files are fetched into `scratch` one at a time; a file that a killed
+    copy left there is resumed. `progress` gets the bytes that are sent. Raises IntegrityError when the source lacks a
+    file of its release.
+    """
     if not plan.source.complete:
-        raise IntegrityError(f"{source}: not the whole release: {'; '.join(plan.lines[1:4])}. Publish it again")
+        raise IntegrityError(f"{source}: the release is incomplete: {'; '.join(plan.lines[1:4])}. Publish it again")
     scratch.mkdir(parents=True, exist_ok=True)
     held: list[Path] = []
 
@@ -80,6 +85,6 @@ def migrate(plan: MigrationPlan, source: Place, target: Place, scratch: Path, pr
 
     sent, _ = send_release(target, plan.release, find, progress)
     for file in plan.release.files:
-        # Also what an earlier, killed copy had fetched, and sent, without coming to remove it.
+        # A killed copy may have left a file that it had already sent.
         (scratch / file.sha256).unlink(missing_ok=True)
     return sent

@@ -1,359 +1,165 @@
-"""Builds npy shards: the token stream of each split, ordered, cut into equal shards, with the ids of their samples.
+"""The artifact `<dataset>/npy_shards`, a partition a shard: `<split>_<iiiiii>.npy` and its sample ids.
 
-Shard `i` of a split is tokens `[i * tokens_per_shard, (i + 1) * tokens_per_shard)` of its stream; documents run on
-across samples and shards. What is left after the last whole sequence is dropped or padded, as declared, and counted in
-the facts of the last shard: `stream_tokens = Σ tokens - padding_tokens + tail_dropped_tokens` for each split.
-
-One pass over the stream writes the ids, digests both files and hashes the samples; memory is a few blocks of tokens and
-the document lengths of one group (see `order`).
+Each shard is written from the token bins, in parallel over shards: no text is tokenized again.
 """
 
-import hashlib
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dataprep_assets.errors import ConfigError, IntegrityError
-from dataprep_assets.execution.processes import Meter, report
-from dataprep_assets.execution.shards import run_shards
-from dataprep_assets.formats import npy_shards, sample_ids
-from dataprep_assets.formats.flat_bins import create, token_dtype
-from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.execution.jobs import Outcome, run_tasks
+from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.execution.progress import Progress
+from dataprep_assets.formats.npy_shards import ids_key
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
+from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all, summarized
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
-from dataprep_assets.pipelines.corpus.engine_certificate import meta_of
-from dataprep_assets.pipelines.corpus.manifest import Manifest
-from dataprep_assets.pipelines.corpus.token_bins import ShardResult
+from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.order import SourceShard, StreamOrder
+from dataprep_assets.pipelines.release.layout import ReleaseLayout, partition_key, release_layout
+from dataprep_assets.pipelines.release.npy_shard import (
+    NPY_SHARDS,
+    PlannedShard,
+    build_planned,
+    shard_artifact,
+    shard_recipe,
+)
+from dataprep_assets.pipelines.release.npy_shards_proofs import (
+    SHARD_PROOFS,
+    SPLIT_PROOFS,
+    order_shuffled,
+    prove_shard,
+    sample_ids_repeat,
+    tokens_accounted,
+)
 
-VERSION = 1
-NAME = "npy_shards"
+__all__ = ["build_npy_shards", "npy_shards_spec", "planned_shards", "shard_partitions"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cut:
-    """One shard of a split: tokens `[start, stop)` of the stream, then `padding` separators.
+def shard_partitions(release: ReleaseDeclaration) -> Partitions:
+    """The shards of a release (`train_000000`), which its plan fixes."""
+    return Partitions(
+        dynamic=f"{release.dataset}_npy_shards",
+        keys=lambda store: release_layout(release, store).partitions,
+    )
 
-    `dropped` is the number of tokens of the stream after it that no shard has; 0 for all but a split's last.
+
+def npy_shards_spec(release: ReleaseDeclaration, *, partitions: Partitions, plan: ArtifactSpec) -> ArtifactSpec:
+    """The npy shards.
+
+    Args:
+        release: The dataset.
+        partitions: The shards.
+        plan: The artifact that fixes them.
     """
-
-    index: int
-    start: int
-    stop: int
-    padding: int = 0
-    dropped: int = 0
-
-    @property
-    def tokens(self) -> int:
-        """Length of the shard's array."""
-        return self.stop - self.start + self.padding
-
-
-def cut_stream(
-    tokens: int, *, sequence_length: int, tokens_per_shard: int, tail: Literal["drop", "pad"]
-) -> tuple[Cut, ...]:
-    """The shards of a stream of so many tokens; none when it has no whole sequence and the tail is dropped."""
-    rest = tokens % sequence_length
-    padding = sequence_length - rest if rest and tail == "pad" else 0
-    dropped = rest if tail == "drop" else 0
-    end = tokens - dropped
-    starts = range(0, end, tokens_per_shard)
-    cuts = [Cut(index=i, start=start, stop=min(start + tokens_per_shard, end)) for i, start in enumerate(starts)]
-    if cuts:
-        last = cuts[-1]
-        cuts[-1] = Cut(index=last.index, start=last.start, stop=last.stop, padding=padding, dropped=dropped)
-    return tuple(cuts)
+    return ArtifactSpec(
+        declaration=release,
+        name=NPY_SHARDS,
+        description="Shards of whole samples with a NumPy header, and the id of every sample.",
+        kinds={"numpy"},
+        inputs=(plan,),
+        partitions=partitions,
+        step=RunStep(title=lambda _, every, __: f"{len(every)} npy shards"),
+        pool="cpu",
+        recipes=partial(_recipes, release),
+        build=partial(_build, release),
+        proofs=Proofs(proofs=SHARD_PROOFS + SPLIT_PROOFS, examine=partial(_examine, release)),
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SplitLayout:
-    """A split of a release: the order of its stream, and its shards."""
-
-    split: str
-    order: StreamOrder
-    cuts: tuple[Cut, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReleaseLayout:
-    """Which shards a release has. `meta` is what `meta_of` says of the tokenizer."""
-
-    splits: Mapping[str, SplitLayout]
-    separator_id: int
-    meta: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def partitions(self) -> list[str]:
-        """Partition keys of all shards, split by split: `train_000000`."""
-        return [partition_key(name, cut.index) for name, split in self.splits.items() for cut in split.cuts]
-
-    def find(self, partition: str) -> tuple[SplitLayout, Cut]:
-        """The split and the cut of a partition key; ConfigError for one that the release does not have."""
-        name, _, number = partition.rpartition("_")
-        split = self.splits.get(name)
-        if split is None or not number.isdecimal() or int(number) >= len(split.cuts):
-            raise ConfigError(f"{partition!r} is no shard of this release; it has {_shown(self.partitions)}")
-        return split, split.cuts[int(number)]
-
-
-def partition_key(split: str, index: int) -> str:
-    """The partition key of a shard: the name of its file without the suffix."""
-    return f"{split}_{index:06d}"
-
-
-def release_layout(release: ReleaseDeclaration, store: ArtifactStore, manifest: Manifest) -> ReleaseLayout:
-    """How the finished token bins of every split are ordered and cut.
-
-    Raises MissingArtifactError naming the token bins that are not there, ConfigError for a split that is shorter than
-    one sequence.
-    """
-    options, splits = release.release, {}
-    separators = set()
-    for name in release.splits:
-        shards = []
-        for artifact, receipt in shard_receipts(release, store, manifest, name):
-            separators.add(int(receipt.facts["separator_id"]))
-            shards.append(SourceShard.of(artifact, receipt))
-        order = StreamOrder.of(shards, seed=options.shuffle_seed, mix=options.mix)
-        cuts = cut_stream(
-            order.tokens,
-            sequence_length=options.sequence_length,
-            tokens_per_shard=options.tokens_per_shard,
-            tail=options.tail,
-        )
-        if not cuts:
-            raise ConfigError(
-                f"{release.dataset}: split {name!r} has {order.tokens} tokens, not one sequence of "
-                f"{options.sequence_length}. Use `tail: pad`, a shorter sequence, or leave the split out"
-            )
-        splits[name] = SplitLayout(split=name, order=order, cuts=cuts)
-    if len(separators) != 1:
-        raise IntegrityError(f"{release.dataset}: separators {sorted(separators)} in one release. Rebuild token_bins")
-    return ReleaseLayout(splits=splits, separator_id=separators.pop(), meta=meta_of(release))
-
-
-def shard_artifact(release: ReleaseDeclaration, partition: str) -> Artifact:
-    """The artifact of one shard."""
-    return release.artifact(NAME, partition)
-
-
-def shard_key(release: ReleaseDeclaration, layout: ReleaseLayout, partition: str) -> str:
-    """Digest of all that decides a shard's bytes: another source shard is of no concern unless it moves this one."""
-    split, cut = layout.find(partition)
-    stretch = [
-        [[[shard.partition, shard.content] for shard in group], low, high]
-        for group, low, high in split.order.stretch(cut.start, cut.stop)
-    ]
-    padding = [cut.padding, layout.separator_id if cut.padding else None, cut.dropped]
-    options = [release.release.sequence_length, split.order.seed, layout.meta["dtype"]]
-    place = [split.split, cut.index, cut.start]
-    return digest_value([NAME, VERSION, options, place, stretch, padding, dict(layout.meta)])
-
-
-@dataclass(frozen=True, kw_only=True)
-class NpyShardWork:
-    """One shard to have or to prove. `threads` hash its samples. Of the layout it has its own split."""
-
-    release: ReleaseDeclaration
-    store: ArtifactStore
-    layout: ReleaseLayout
-    partition: str
-    threads: int
-
-    @property
-    def artifact(self) -> Artifact:
-        """The shard's artifact."""
-        return shard_artifact(self.release, self.partition)
-
-    @property
-    def source_bytes(self) -> int:
-        """Bytes of its stretch of the token bins."""
-        split, cut = self.layout.find(self.partition)
-        return (cut.stop - cut.start) * token_dtype(split.order.groups[0][0].dtype).itemsize
-
-
-def npy_shard_works(
+def planned_shards(
     release: ReleaseDeclaration,
     store: ArtifactStore,
     layout: ReleaseLayout,
     partitions: Sequence[str],
     *,
     workers: int,
-) -> list[NpyShardWork]:
-    """The work of the given shards, for so many worker processes, which share the cores."""
+) -> list[PlannedShard]:
+    """Shards to be built or proven.
+
+    Args:
+        release: The dataset.
+        store: Where its artifacts are.
+        layout: Of the whole release; each shard gets that of its own split.
+        partitions: The shards.
+        workers: Processes that will share the cores.
+    """
     threads = max(1, len(os.sched_getaffinity(0)) // max(1, min(workers, len(partitions))))
-    works = []
+    planned = []
     for partition in partitions:
         split, _ = layout.find(partition)
         own = replace(layout, splits={split.split: split})
-        works.append(NpyShardWork(release=release, store=store, layout=own, partition=partition, threads=threads))
-    return works
+        planned.append(PlannedShard(release=release, store=store, layout=own, partition=partition, threads=threads))
+    return planned
 
 
 def build_npy_shards(
-    works: Sequence[NpyShardWork],
-    *,
-    workers: int,
-    on_progress: Callable[[Meter, int], None] | None = None,
-) -> Iterator[ShardResult]:
-    """Have all shards, a worker process each: yields each as soon as it is verified, built or failed.
+    planned: Sequence[PlannedShard], *, workers: int, progress: Progress | None = None
+) -> Iterator[Outcome]:
+    """Build the shards that are not current, on processes of this machine.
 
-    A failed shard does not stop the others. A worker that dies does (WorkerDiedError): what is finished is committed.
+    Args:
+        planned: What to make.
+        workers: Processes.
+        progress: Counts and shows; None counts for nobody.
+
+    Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
+    worker that dies does (WorkerDiedError): what is finished is committed.
     """
-    return run_shards(works, build_work, workers=workers, on_progress=on_progress)
+    return run_tasks(planned, build_planned, workers=workers, progress=progress)
 
 
-def build_work(work: NpyShardWork) -> tuple[Receipt, bool]:
-    """A worker's task: `build_npy_shard`."""
-    return build_npy_shard(work.release, work.store, work.layout, work.partition, threads=work.threads)
+def _recipes(release: ReleaseDeclaration, store: ArtifactStore, chosen: Sequence[str | None]) -> Iterator[Recipe]:
+    layout = release_layout(release, store)
+    for partition in chosen:
+        yield shard_recipe(release, layout, partition or "")
 
 
-def build_npy_shard(
-    release: ReleaseDeclaration,
-    store: ArtifactStore,
-    layout: ReleaseLayout,
-    partition: str,
-    *,
-    threads: int | None = None,
-) -> tuple[Receipt, bool]:
-    """Have one shard: `<split>_<iiiiii>.npy` and `sample_ids_<iiiiii>.bin`.
+def _build(release: ReleaseDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    layout = release_layout(release, request.store)
+    planned = planned_shards(release, request.store, layout, request.partitions, workers=request.workers)
+    yield from build_npy_shards(planned, workers=request.workers, progress=request.progress)
 
-    Returns its receipt, and whether the shard that was there is current. IntegrityError naming the shard of token bins
-    whose bytes are not those of its receipt.
-    """
-    split, cut = layout.find(partition)
-    options, dtype = release.release, str(layout.meta["dtype"])
 
-    def write(staged: Path) -> Written:
-        blocks = _padded(split.order.read(store, cut.start, cut.stop), cut.padding, layout.separator_id, dtype)
-        shard = _ShardWriter(
-            token_path=staged / Path(npy_shards.token_key(split.split, cut.index)).name,
-            ids_path=staged / Path(npy_shards.ids_key(split.split, cut.index)).name,
-            tokens=cut.tokens,
-            dtype=dtype,
-            sequence_length=options.sequence_length,
-            separator_id=layout.separator_id,
-            threads=threads,
+def _examine(
+    release: ReleaseDeclaration, store: ArtifactStore, examined: Sequence[str]
+) -> Iterator[tuple[str, Finding]]:
+    layout = release_layout(release, store)
+
+    def prove(partitions: Sequence[str]) -> Verdicts:
+        workers = worker_count(release.workers)
+        return prove_all(planned_shards(release, store, layout, partitions, workers=workers), prove_shard, workers)
+
+    yield from of_all_partitions(
+        store, SHARD_PROOFS, layout.partitions, examined, artifact=partial(shard_artifact, release), prove=prove
+    )
+    yield from _of_splits(release, store, layout)
+
+
+def _of_splits(
+    release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout
+) -> Iterator[tuple[str, Finding]]:
+    """What only all shards of a split together can show; a split of which shards are still to come has no verdict."""
+    manifest = load_manifest(release, store)
+    found: dict[str, dict[str, Finding]] = {proof.name: {} for proof in SPLIT_PROOFS}
+    for name, split in layout.splits.items():
+        artifacts = [shard_artifact(release, partition_key(name, cut.index)) for cut in split.cuts]
+        receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
+        if len(receipts) < len(artifacts):
+            continue
+        bins = [r for _, r in shard_receipts(release, store, manifest, name)]
+        source_tokens = sum(r.ledger.tokens for r in bins if r.ledger)
+        found["tokens_accounted"][name] = tokens_accounted(receipts, source_tokens=source_tokens)
+        ids = [Path(ids_key(name, cut.index)).name for cut in split.cuts]
+        folders = [store.local(artifact, [file]) for artifact, file in zip(artifacts, ids, strict=True)]
+        found["sample_ids_repeat"][name] = sample_ids_repeat(
+            list(zip(folders, receipts, strict=True)), expected_share=release.release.expected_repeats
         )
-        digests = shard.write(blocks)
-        return Written(
-            inputs={
-                source.partition: source.content
-                for group, _, _ in split.order.stretch(cut.start, cut.stop)
-                for source in group
-            },
-            facts={
-                **layout.meta,
-                "separator_id": layout.separator_id,
-                "prefix": split.split,
-                "index": cut.index,
-                "sequence_length": options.sequence_length,
-                "tokens": cut.tokens,
-                "samples": cut.tokens // options.sequence_length,
-                "stream_start": cut.start,
-                "stream_stop": cut.stop,
-                "stream_tokens": split.order.tokens,
-                "padding_tokens": cut.padding,
-                "tail_dropped_tokens": cut.dropped,
-                "shuffle_seed": options.shuffle_seed,
-                "mix": options.mix,
-            },
-            ledger=shard.ledger,
-            digests=digests,
-        )
-
-    artifact = shard_artifact(release, partition)
-    return ensure(artifact, store, shard_key(release, layout, partition), write, release.verify)
-
-
-def _padded(blocks: Iterable[NDArray[Any]], padding: int, separator_id: int, dtype: str) -> Iterator[NDArray[Any]]:
-    yield from blocks
-    if padding:
-        yield np.full(padding, separator_id, dtype=token_dtype(dtype))
-
-
-@dataclass(kw_only=True)
-class _ShardWriter:
-    """Writes one shard in one pass, and knows its ledger afterwards."""
-
-    token_path: Path
-    ids_path: Path
-    tokens: int
-    dtype: str
-    sequence_length: int
-    separator_id: int
-    threads: int | None
-    ledger: Ledger = field(default_factory=Ledger)
-
-    def write(self, blocks: Iterable[NDArray[Any]]) -> dict[str, str]:
-        """Both files from the blocks of the stream; the SHA-256 of each by name."""
-        digest = hashlib.sha256()
-        ids = []
-        reported_ms = _cpu_ms()
-        header = npy_shards.header(self.tokens, self.dtype)
-        with create(self.token_path) as file:
-            file.write(header)
-            digest.update(header)
-            for block in self._whole_sequences(blocks):
-                data = np.ascontiguousarray(block, dtype=token_dtype(self.dtype))
-                file.write(data.data)
-                digest.update(data.data)
-                ids.append(sample_ids.sample_ids(data, self.sequence_length, threads=self.threads))
-                before, self.ledger = self.ledger, self.ledger + self._counted(data)
-                cpu_ms = _cpu_ms()
-                report(
-                    tokens=len(data),
-                    documents=self.ledger.separators - before.separators,
-                    source_bytes=block.nbytes,
-                    cpu_ms=cpu_ms - reported_ms,
-                )
-                reported_ms = cpu_ms
-        if self.ledger.tokens != self.tokens:
-            raise IntegrityError(
-                f"{self.token_path.name}: the stream gave {self.ledger.tokens} tokens, {self.tokens} were planned. "
-                "Materialize token_bins again"
-            )
-        sample_ids.write(self.ids_path, ids)
-        return {self.token_path.name: digest.hexdigest()}
-
-    def _whole_sequences(self, blocks: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
-        """The same tokens in blocks of whole sequences; what would be left over shows in the ledger."""
-        rest: NDArray[Any] | None = None
-        for block in blocks:
-            joined = block if rest is None else np.concatenate((rest, block))
-            whole = len(joined) // self.sequence_length * self.sequence_length
-            if whole:
-                yield joined[:whole]
-            rest = joined[whole:] if whole < len(joined) else None
-
-    def _counted(self, block: NDArray[Any]) -> Ledger:
-        separators = int(np.count_nonzero(block == self.separator_id))
-        return Ledger(tokens=len(block), separators=separators, min_id=int(block.min()), max_id=int(block.max()))
-
-
-def _cpu_ms() -> int:
-    """Of this process, all threads."""
-    return time.process_time_ns() // 1_000_000
-
-
-def stale_shards(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout) -> Iterator[str]:
-    """Names of shards that are missing, damaged or out of date, in order."""
-    for partition in layout.partitions:
-        artifact = shard_artifact(release, partition)
-        if store.current(artifact, shard_key(release, layout, partition), release.verify) is None:
-            yield str(artifact)
-
-
-def _shown(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (f" to {names[-1]}" if len(names) > 4 else "")
+        found["order_shuffled"][name] = order_shuffled(store, split)
+    for check, of_split in found.items():
+        yield check, summarized(of_split, list(of_split), len(layout.splits) - len(of_split), noun="split")

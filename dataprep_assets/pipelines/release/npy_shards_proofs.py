@@ -7,7 +7,7 @@ From cheap to dear: `tokens_accounted`, `format_valid`, `order_shuffled`, `sampl
 `sample_ids_recompute`, `equals_stream`. `prove_shard` runs all of a shard.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,19 @@ from numpy.typing import NDArray
 
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import dtype_for_vocab, token_dtype
-from dataprep_assets.graph.finding import SHOWN, Finding, Row, fact, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.finding import SHOWN, Finding, Row, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.token_bins import ENDS
-from dataprep_assets.pipelines.release.npy_shards import Cut, NpyShardWork, SplitLayout
+from dataprep_assets.pipelines.corpus.token_shard import ENDS
+from dataprep_assets.pipelines.release.layout import Cut, SplitLayout
+from dataprep_assets.pipelines.release.npy_shard import NpyShardFacts, PlannedShard
 from dataprep_assets.pipelines.release.order import shuffled
 
 __all__ = [
     "SHARD_PROOFS",
+    "SPLIT_PROOFS",
     "equals_stream",
     "format_valid",
     "ids_in_vocabulary",
@@ -47,49 +50,60 @@ Shards = Sequence[tuple[Path, Receipt]]
 
 
 def _paths(directory: Path, receipt: Receipt) -> tuple[Path, Path]:
-    prefix, index = str(fact(receipt, "prefix")), int(fact(receipt, "index"))
-    token_name, ids_name = npy_shards.token_key(prefix, index), npy_shards.ids_key(prefix, index)
+    facts = NpyShardFacts.of(receipt)
+    token_name = npy_shards.token_key(facts.prefix, facts.index)
+    ids_name = npy_shards.ids_key(facts.prefix, facts.index)
     return directory / Path(token_name).name, directory / Path(ids_name).name
 
 
 def _open(directory: Path, receipt: Receipt) -> tuple[NDArray[Any], NDArray[np.uint64]]:
     token_path, ids_path = _paths(directory, receipt)
-    length = int(fact(receipt, "sequence_length"))
+    length = NpyShardFacts.of(receipt).sequence_length
     tokens = npy_shards.open_shard(token_path, sequence_length=length)
     return tokens, sample_ids.open_sample_ids(ids_path, len(tokens) // length)
 
 
-SHARD_PROOFS: Mapping[str, str] = {
-    "files_intact": "Both files have the sizes and digests of the receipt, and no file is unlisted.",
-    "format_valid": "A NumPy 1.0 header, one dimension, the declared dtype, whole sequences; as many headerless ids.",
-    "sample_ids_recompute": "Every sample id is the BLAKE2b of its sample's tokens.",
-    "ids_in_vocabulary": "Every token id is below the vocabulary's size.",
-    "equals_stream": "The shard is its stretch of the token bins in the seeded order, token for token.",
-}
-"""Name of each proof of a shard, and what it proves."""
+SHARD_PROOFS = (
+    Proof("files_intact", "Both files have the sizes and digests of the receipt, and no file is unlisted."),
+    Proof(
+        "format_valid",
+        "A NumPy 1.0 header, one dimension, the declared dtype, whole sequences; as many headerless ids.",
+    ),
+    Proof("sample_ids_recompute", "Every sample id is the BLAKE2b of its sample's tokens."),
+    Proof("ids_in_vocabulary", "Every token id is below the vocabulary's size."),
+    Proof("equals_stream", "The shard is its stretch of the token bins in the seeded order, token for token."),
+)
+"""The proofs of one shard."""
+SPLIT_PROOFS = (
+    Proof("tokens_accounted", "The shards follow one another and are the whole stream but for the counted tail."),
+    Proof("sample_ids_repeat", "Few samples are copies of another: equal ids are repeated text.", blocking=False),
+    Proof("order_shuffled", "Documents are far from the neighbours that they have in the source.", blocking=False),
+)
+"""What only all shards of a split together can show."""
 
 
-def prove_shard(work: NpyShardWork) -> dict[str, Finding]:
-    """Every proof of one shard, for `verdicts.prove_all`; a missing shard fails them all."""
-    split, cut = work.layout.find(work.partition)
+def prove_shard(shard: PlannedShard) -> dict[str, Finding]:
+    """Every proof of one shard, for `prove_all`; a missing shard fails them all."""
+    split, cut = shard.layout.find(shard.partition)
 
     def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
         return {
             "files_intact": files_intact(directory, receipt),
             "format_valid": format_valid(directory, receipt),
-            "sample_ids_recompute": sample_ids_recompute(directory, receipt, threads=work.threads),
+            "sample_ids_recompute": sample_ids_recompute(directory, receipt, threads=shard.threads),
             "ids_in_vocabulary": ids_in_vocabulary(directory, receipt),
-            "equals_stream": equals_stream(directory, receipt, work.store, split, cut),
+            "equals_stream": equals_stream(directory, receipt, shard.store, split, cut),
         }
 
-    return proven(work.artifact, work.store, SHARD_PROOFS, prove)
+    return proven(shard.artifact, shard.store, SHARD_PROOFS, prove)
 
 
 @judged
 def format_valid(directory: Path, receipt: Receipt) -> Finding:
     """A NumPy 1.0 header of 128 bytes, one dimension, the declared dtype, whole sequences; ids headerless, as many."""
     token_path, ids_path = _paths(directory, receipt)
-    dtype, tokens, length = (fact(receipt, name) for name in ("dtype", "tokens", "sequence_length"))
+    facts = NpyShardFacts.of(receipt)
+    dtype, tokens, length = facts.dtype, facts.tokens, facts.sequence_length
     npy_shards.validate(token_path, dtype=dtype, tokens=tokens, sequence_length=length)
     ids = sample_ids.open_sample_ids(ids_path, tokens // length)
     return Finding(
@@ -103,12 +117,13 @@ def format_valid(directory: Path, receipt: Receipt) -> Finding:
 def sample_ids_recompute(
     directory: Path, receipt: Receipt, *, sample: int | None = None, threads: int | None = None
 ) -> Finding:
-    """Every id (or those of `sample` samples, evenly spread) is the hash of its sample's tokens.
+    """Every id is the hash of its sample's tokens.
 
-    `threads` as in `sample_ids`.
+    `directory` and `receipt` are the shard's. With `sample`, only so many samples are hashed, evenly spread; `threads`
+    hash them, by default one a core.
     """
     tokens, ids = _open(directory, receipt)
-    length = int(fact(receipt, "sequence_length"))
+    length = NpyShardFacts.of(receipt).sequence_length
     wrong = sample_ids.differing(tokens, ids, length, sample=sample, threads=threads)
     looked = len(ids) if sample is None else min(sample, len(ids))
     return verdict(
@@ -123,8 +138,8 @@ def sample_ids_recompute(
 def ids_in_vocabulary(directory: Path, receipt: Receipt) -> Finding:
     """Every token id is below the vocabulary's size, the dtype can hold it, and the ledger has counted right."""
     tokens, _ = _open(directory, receipt)
-    ledger, vocab_size = ledger_of(receipt), int(fact(receipt, "vocab_size"))
-    dtype, separator = str(fact(receipt, "dtype")), int(fact(receipt, "separator_id"))
+    ledger, facts = ledger_of(receipt), NpyShardFacts.of(receipt)
+    dtype, vocab_size, separator = facts.dtype, facts.vocab_size, facts.separator_id
     low, high, separators = None, None, 0
     for start in range(0, len(tokens), BLOCK):
         block = tokens[start : start + BLOCK]
@@ -157,19 +172,20 @@ def tokens_accounted(receipts: Sequence[Receipt], *, source_tokens: int) -> Find
     `source_tokens` is the sum of the token bins' ledgers.
     """
     defects = []
-    position = 0
+    position = dropped = padding = 0
     for number, receipt in enumerate(receipts):
-        start, stop = int(fact(receipt, "stream_start")), int(fact(receipt, "stream_stop"))
-        if int(fact(receipt, "index")) != number or start != position:
+        facts = NpyShardFacts.of(receipt)
+        start, stop = facts.stream_start, facts.stream_stop
+        if facts.index != number or start != position:
             defects.append(
-                f"{name_of(receipt)}: shard {fact(receipt, 'index')} at token {start} stands in the place of shard "
-                f"{number}, which begins at token {position}"
+                f"{name_of(receipt)}: expected shard {number}, which begins at token {position}, found shard "
+                f"{facts.index} at token {start}"
             )
-        if int(fact(receipt, "tokens")) != stop - start + int(fact(receipt, "padding_tokens")):
+        if facts.tokens != stop - start + facts.padding_tokens:
             defects.append(f"{name_of(receipt)}: its length is not that of its stretch and its padding")
         position = stop
-    dropped = sum(int(fact(r, "tail_dropped_tokens")) for r in receipts)
-    padding = sum(int(fact(r, "padding_tokens")) for r in receipts)
+        dropped += facts.tail_dropped_tokens
+        padding += facts.padding_tokens
     if position + dropped != source_tokens:
         defects.append(
             f"{len(receipts)} shards hold {position} tokens of the stream and dropped {dropped}; the token bins have "
@@ -186,9 +202,12 @@ def tokens_accounted(receipts: Sequence[Receipt], *, source_tokens: int) -> Find
 
 @judged
 def equals_stream(directory: Path, receipt: Receipt, store: ArtifactStore, split: SplitLayout, cut: Cut) -> Finding:
-    """The shard is its stretch of the token bins, token for token in the seeded order, then padding."""
+    """The shard is its stretch of the token bins, token for token in the seeded order, then padding.
+
+    `directory` and `receipt` are the shard's, `cut` its place in the stream of `split`; `store` has the token bins.
+    """
     tokens, _ = _open(directory, receipt)
-    separator = int(fact(receipt, "separator_id"))
+    separator = NpyShardFacts.of(receipt).separator_id
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in _differences(tokens, store, split, cut, separator)),
         f"{cut.tokens} tokens are tokens {cut.start} to {cut.stop} of the stream, and {cut.padding} of padding.",
@@ -219,11 +238,11 @@ def _differences(
 def sample_ids_repeat(shards: Shards, *, expected_share: float = 0.001) -> Finding:
     """How many samples of a split are copies of another: equal ids are equal tokens, so repeated text.
 
-    A warning when more than `expected_share` of the samples are. The table lists the most frequent. Only the ids are
-    read: the token files need not be there.
+    Warns when more than `expected_share` of the samples of `shards` are copies. The table lists the most frequent ones.
+    Only the ids are read, so the token files may be absent.
     """
     ids = [
-        sample_ids.open_sample_ids(_paths(directory, receipt)[1], int(fact(receipt, "samples")))
+        sample_ids.open_sample_ids(_paths(directory, receipt)[1], NpyShardFacts.of(receipt).samples)
         for directory, receipt in shards
     ]
     total = sum(len(part) for part in ids)
@@ -252,10 +271,11 @@ def sample_ids_repeat(shards: Shards, *, expected_share: float = 0.001) -> Findi
 
 @judged
 def order_shuffled(store: ArtifactStore, split: SplitLayout, *, groups: int = 4) -> Finding:
-    """How far the order is from the source's: neighbours that were neighbours, and runs of one source shard.
+    """How far the order is from the source's: documents that keep their neighbour, and runs of one source shard.
 
-    Looks at the first `groups` groups. With a seed, about one document in all those of a group keeps its neighbour by
-    chance; many more is a failure. Without one the order is the source's by declaration, which only is reported.
+    Looks at the first `groups` groups of `split`, whose token bins are in `store`. With a seed, about one document of a
+    group keeps its neighbour by chance; many more is a failure. Without a seed the order is the source's, as declared:
+    the finding only says so.
     """
     order = split.order
     if order.seed is None:

@@ -4,9 +4,9 @@ Without a seed the stream is the source's own. With one, the shards of the sourc
 them at a time form a group, and the documents of a group are shuffled together. Only one group's document lengths are
 in memory, tokens are mapped, and any stretch of the stream can be read without what comes before it.
 
-What is read is proven: the first time that a process reads a file of a group, it compares the digest of all its bytes
-with the receipt, through the mapping from which it copies afterwards. A group's files are read once from the disk as
-long as memory holds them in between.
+Everything that is read is verified: the first time that a process reads a file of a group, it compares the digest of
+all its bytes with the receipt, through the mapping from which it copies afterwards. While memory holds a group's files,
+they are read from the disk once.
 
 The order is a sort by hashes of seed, names and positions, not NumPy's generators, whose streams may change with its
 version: the same seed gives the same bytes anywhere.
@@ -30,7 +30,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.integrity.receipt import FileRecord, Receipt
-from dataprep_assets.pipelines.corpus.token_bins import ENDS, TOKENS
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBinsFacts
 
 BLOCK = 1 << 22
 """Tokens yielded at once."""
@@ -50,7 +50,7 @@ class SourceShard:
     @classmethod
     def of(cls, artifact: Artifact, receipt: Receipt) -> Self:
         """The shard as its receipt describes it."""
-        dtype, tokens = str(receipt.facts["dtype"]), receipt.file(TOKENS)
+        dtype, tokens = TokenBinsFacts.of(receipt).dtype, receipt.file(TOKENS)
         return cls(
             artifact=artifact,
             content=receipt.content,
@@ -66,11 +66,11 @@ class SourceShard:
         return self.artifact.partition or ""
 
     def open_tokens(self, folder: Path) -> NDArray[Any]:
-        """Its tokens, memory-mapped and proven; IntegrityError when the bytes are not those of its receipt."""
+        """Its tokens, memory-mapped; IntegrityError when the bytes do not match its receipt."""
         return _proven(self.artifact, folder, self.tokens_file, self.dtype)
 
     def open_ends(self, folder: Path) -> NDArray[Any]:
-        """The ends of its documents, as `open_tokens`."""
+        """The ends of its documents, verified as by `open_tokens`."""
         ends = _proven(self.artifact, folder, self.ends_file, "uint64")
         document_ends.validate(folder / self.ends_file.path, self.tokens)
         return ends
@@ -90,12 +90,12 @@ def _proven(artifact: Artifact, folder: Path, record: FileRecord, dtype: str) ->
 def _mapped(
     artifact: Artifact, path: Path, record: FileRecord, dtype: str, stamp: tuple[int, int, int]
 ) -> NDArray[Any]:
-    """A file that has the digest of its record. Kept, because shards that are cut from one file follow one another."""
+    """A file that has the digest of its record. Cached: several shards in a row are cut from one file."""
     mapped = np.memmap(path, np.uint8, mode="r") if stamp[1] else np.empty(0, np.uint8)
     digest = hashlib.sha256(mapped.data).hexdigest()
     if digest != record.sha256:
         raise IntegrityError(
-            f"{artifact}/{record.path}: its bytes are not those of its receipt (sha256 {digest}, receipt "
+            f"{artifact}/{record.path}: its bytes do not match its receipt (sha256 {digest}, receipt "
             f"{record.sha256}). Materialize {artifact} again: it is rebuilt"
         )
     return mapped.view(np.dtype(dtype).newbyteorder("<"))
@@ -122,7 +122,10 @@ class StreamOrder:
 
     @classmethod
     def of(cls, shards: Sequence[SourceShard], *, seed: int | None, mix: int) -> "StreamOrder":
-        """The order of these shards, which come in manifest order."""
+        """The order of `shards`, which come in manifest order.
+
+        With a `seed`, documents are shuffled within groups of `mix` shards; without one, the order is the source's.
+        """
         if seed is None:
             return cls(tuple((shard,) for shard in shards), None)
         ordered = sorted(shards, key=lambda shard: (_hash(seed, "shard", shard.partition), shard.partition))
@@ -144,7 +147,7 @@ class StreamOrder:
         return found
 
     def read(self, store: ArtifactStore, start: int, stop: int) -> Iterator[NDArray[Any]]:
-        """Tokens `[start, stop)` of the stream, in blocks of about `BLOCK`, in the dtype of the source."""
+        """Tokens `[start, stop)` of the stream, in blocks of about `BLOCK` and the dtype of the bins in `store`."""
         for group, low, high in self.stretch(start, stop):
             folders = [store.local(shard.artifact, [TOKENS, ENDS]) for shard in group]
             tokens = [shard.open_tokens(folder) for shard, folder in zip(group, folders, strict=True)]
@@ -183,7 +186,10 @@ def _gather(tokens: Sequence[NDArray[Any]], documents: Documents, low: int, high
 
 @lru_cache(maxsize=1)
 def shuffled(seed: int, group: tuple[SourceShard, ...], folders: tuple[Path, ...]) -> Documents:
-    """The documents of a group in their seeded order. Kept for the next shard, which often begins in the same group."""
+    """The documents of a `group` in the order of `seed`, read from the `folders` of its shards.
+
+    The last result is kept: the next shard often begins in the same group.
+    """
     lengths, firsts, sources = [], [], []
     for number, (shard, folder) in enumerate(zip(group, folders, strict=True)):
         ends = np.asarray(shard.open_ends(folder)).astype(np.int64)

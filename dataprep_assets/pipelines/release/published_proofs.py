@@ -50,7 +50,7 @@ def remote_equals_local(place: Place, release: Release) -> Finding:
 
 @judged
 def no_orphans(place: Place, release: Release) -> Finding:
-    """No shard lies in the store that the release does not list; a warning, for they only cost money and confuse."""
+    """The store has no shard that the release does not list. A warning: such shards only cost money and confuse."""
     extra = inventory(place, release).extra
     return verdict(
         [f"{place}: {len(extra)} objects of shards that the release does not list: {first_of(extra)}"] if extra else [],

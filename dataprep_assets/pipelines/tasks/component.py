@@ -1,70 +1,47 @@
 """`dataprep_assets.components.TaskMigration`: task folders of an old project, put where a new one's trainer looks."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
 
-import dagster as dg
 from dagster.components.scaffold.scaffold import scaffold_with
 
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import DatasetComponent
-from dataprep_assets.orchestration.dataset import DatasetAssets, Step, partition_range
-from dataprep_assets.orchestration.scaffold import TaskMigrationScaffolder
-from dataprep_assets.pipelines.tasks.declaration import ARTIFACT, TaskMigrationDeclaration
-from dataprep_assets.pipelines.tasks.migration import is_current, partitions, task_line, work_of
-from dataprep_assets.pipelines.tasks.task_folder_asset import task_folder_asset
-from dataprep_assets.pipelines.tasks.task_folder_checks import task_folder_checks
+from dataprep_assets.orchestration.scaffold import scaffolder
+from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts
+from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line
+from dataprep_assets.pipelines.tasks.task_folder import task_folder_spec
 
 
-@scaffold_with(TaskMigrationScaffolder)
+@scaffold_with(scaffolder(Path(__file__).with_name("task_migration.scaffold.yaml")))
 class TaskMigration(DatasetComponent):
     """Versions of synthetic data, migrated into the folders that a trainer reads, under a contract for each task."""
 
-    model = TaskMigrationDeclaration
+    model: ClassVar[type[TaskMigrationDeclaration]] = TaskMigrationDeclaration
     declaration: TaskMigrationDeclaration
 
     @cached_property
-    def assets(self) -> DatasetAssets:
-        return DatasetAssets(self.declaration)
+    def specs(self) -> Sequence[ArtifactSpec]:
+        return [task_folder_spec(self.declaration)]
 
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        return dg.Definitions(
-            assets=[task_folder_asset(self.assets, self.declaration)],
-            asset_checks=[task_folder_checks(self.assets, self.declaration)],
-        )
-
-    def steps(self, store: ArtifactStore) -> Iterator[Step]:
-        """All task folders in one run."""
-        every = partitions(self.declaration)
-        yield Step(f"{len(every)} task folders", [self.assets.key(ARTIFACT)], partition_range(every))
-
-    def stale(self, store: ArtifactStore) -> Iterator[str]:
-        for partition in partitions(self.declaration):
-            try:
-                done = is_current(self.declaration, store, partition)
-            except DataprepError:
-                done = False  # the run says what is wrong with it
-            if not done:
-                yield str(self.declaration.artifact(ARTIFACT, partition))
-
-    def sweep(self, store: ArtifactStore) -> None:
-        store.sweep(self.declaration.artifact(ARTIFACT, partition) for partition in partitions(self.declaration))
-
-    @property
-    def product(self) -> tuple[str, str | None]:
-        return ARTIFACT, partitions(self.declaration)[0]
+    def product(self, store: ArtifactStore) -> Artifact:
+        return self.declaration.artifact(TASK_FOLDER, partitions(self.declaration)[0])
 
     def summary(self, store: ArtifactStore) -> list[str]:
         lines = [f"{'task':<24}{'version':>16}{'files':>8}{'rows':>10}   for the training script"]
         for partition in partitions(self.declaration):
-            receipt = store.receipt(self.declaration.artifact(ARTIFACT, partition))
+            receipt = store.receipt(self.declaration.artifact(TASK_FOLDER, partition))
             if receipt is None:
                 lines.append(f"{partition:<24}  not there")
                 continue
-            rows = receipt.facts["rows"]
+            facts = TaskFolderFacts.of(receipt)
             lines.append(
-                f"{partition:<24}{receipt.facts['version']:>16}{len(rows):>8}{sum(rows.values()):>10,}   "
-                f"{task_line(work_of(self.declaration, partition))}"
+                f"{partition:<24}{facts.version:>16}{len(facts.rows):>8}{sum(facts.rows.values()):>10,}   "
+                f"{task_line(route_of(self.declaration, partition))}"
             )
         return lines

@@ -4,8 +4,8 @@ Contracts are data: one YAML file a task in `contracts/`, so that a new task is 
 its checks from them. A declaration may add contracts of its own; one with `like: Copa` starts from a shipped contract
 and changes what it names.
 
-The shipped contracts follow FORMATS E.1, E.2 and E.5: the loaders are those of Rongite/Synthetic_Data_for_ZO,
-`PromptZO/MeZO/large_models/tasks.py`. The loader takes the task from the last component of the path, in lower case.
+The shipped contracts follow the loaders of Rongite/Synthetic_Data_for_ZO, `PromptZO/MeZO/large_models/tasks.py`, and
+the data that they read. The loader takes the task from the last component of the path, in lower case.
 
 Entry points: `TaskContract`, `shipped_contracts`, `contract_from`.
 """

@@ -4,7 +4,6 @@ This is the schema of `type: dataprep_assets.components.TaskMigration`: its fiel
 Paths are resolved against the folder of the YAML; none of them enters a key.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,9 +14,9 @@ from dataprep_assets.graph.declaration import DatasetDeclaration, Declared, reso
 from dataprep_assets.pipelines.tasks.contract import TaskContract, contract_from, shipped_contracts
 from dataprep_assets.planning.task_versions import BASE
 
-__all__ = ["ARTIFACT", "InheritedSplit", "Mode", "TaskDeclaration", "TaskMigrationDeclaration"]
+__all__ = ["TASK_FOLDER", "InheritedSplit", "Mode", "TaskDeclaration", "TaskMigrationDeclaration"]
 
-ARTIFACT = "task_folder"
+TASK_FOLDER = "task_folder"
 """Name of the artifact, and of the asset, that describes a migrated task folder."""
 Mode = Literal["copy", "symlink"]
 InheritedSplit = Literal["validation", "test"]
@@ -109,11 +108,6 @@ class TaskMigrationDeclaration(DatasetDeclaration):
     def contract(self, task: str) -> TaskContract:
         """The contract of one of the declared tasks."""
         return self._contracts[task]
-
-    @property
-    def contracts_in_use(self) -> Mapping[str, TaskContract]:
-        """Contract of each declared task, in the order of the declaration."""
-        return {name: self._contracts[name] for name in self.tasks}
 
     @property
     def old_tasks(self) -> Path:

@@ -55,7 +55,10 @@ def row_ids(rows: Sequence[TaskRow], contract: TaskContract) -> list[Hashable]:
 
 
 def pairs(original: Sequence[TaskRow], rows: Sequence[TaskRow], contract: TaskContract) -> Iterator[Paired]:
-    """Every row with its original, in the order of the rows. Of original rows with one id the first counts."""
+    """Each of `rows` with the row of `original` that it was rewritten from, in the order of `rows`.
+
+    `contract` says what identifies a row. When several original rows have one id, the first counts.
+    """
     known: dict[Hashable, TaskRow] = {}
     for name, row in zip(row_ids(original, contract), original, strict=True):
         known.setdefault(name, row)
@@ -64,7 +67,7 @@ def pairs(original: Sequence[TaskRow], rows: Sequence[TaskRow], contract: TaskCo
 
 
 def compare(original: Sequence[TaskRow], rows: Sequence[TaskRow], contract: TaskContract) -> RowDifference:
-    """The difference in numbers."""
+    """How `rows` differ from `original`, in numbers. `contract` names the id and the label of a row."""
     ids, original_ids = row_ids(rows, contract), row_ids(original, contract)
     paired = list(pairs(original, rows, contract))
     known = [p for p in paired if p.original is not None]

@@ -3,12 +3,12 @@
 The files go into the new project's own tree (`placing`). The artifact in the storage describes them: a `migration.json`
 with what came from where (`stock`, `record`), and the files that were replaced, under their digests (`kept`).
 
-Order of things, so that a kill loses nothing: everything is read and every refusal made first; what will be replaced
-is kept in the storage; the new files are renamed into place; the receipt is written last. A rerun finds what is done.
-Refused are conflicts in the new project; what the old one lacks is recorded, for the checks to judge.
+The order of the steps makes sure that a kill loses nothing: everything is read and every conflict refused first; then
+the files that will be replaced are copied into the storage; the new files are renamed into place; the receipt is
+written last. A rerun finds what is done. A conflict in the new project is refused; what the old one lacks is recorded,
+for the checks to judge.
 
-Entry points: `migrate_task`, `record_of`, `is_current`, and those of `work`: `partitions`, `work_of`, `task_value`,
-`task_line`.
+Entry points: `migrate_task`, `recipe_now`, `TaskFolderFacts`.
 """
 
 import fcntl
@@ -17,40 +17,45 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataprep_assets.errors import ConfigError, IntegrityError
+from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.recipe import Change, Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.tasks.declaration import ARTIFACT, TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.contract import Split
+from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, Mode, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.kept import Kept
 from dataprep_assets.pipelines.tasks.placing import Placement, Standing, place, standing, sweep
-from dataprep_assets.pipelines.tasks.record import NAME, MigrationRecord, read_record
+from dataprep_assets.pipelines.tasks.record import NAME, MigrationRecord, ReplacedFile
+from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
 from dataprep_assets.pipelines.tasks.stock import record_of_stock, take_stock
-from dataprep_assets.pipelines.tasks.work import TaskWork, partitions, task_line, task_value, work_of
 
-__all__ = [
-    "Migrated",
-    "TaskWork",
-    "is_current",
-    "migrate_task",
-    "partitions",
-    "record_of",
-    "task_line",
-    "task_value",
-    "work_of",
-]
+__all__ = ["Migrated", "TaskFolderFacts", "Undone", "migrate_task", "recipe_now"]
 
 VERSION = 1
 _KEPT = ".kept"
 
 
+class TaskFolderFacts(Facts):
+    """What the receipt of a task folder tells: `rows` are counts by split, `place` is relative to the new project."""
+
+    task: str
+    version: str
+    mode: Mode
+    place: str
+    rows: dict[Split, int]
+    absent: tuple[str, ...]
+    history: tuple[ReplacedFile, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Migrated:
-    """What became of a task folder. `placed` are the files that this run put in place; `reused` says that the artifact
-    was current. Nothing was done when it was and `placed` is empty."""
+    """What became of a task folder. `placed` names the files that this run put in place; `reused` is True when the
+    artifact was current. When it was and `placed` is empty, nothing was done."""
 
     partition: str
     record: MigrationRecord
@@ -59,21 +64,56 @@ class Migrated:
     placed: tuple[str, ...]
 
 
-def _key(record: MigrationRecord) -> str:
-    return digest_value(["task_folder", VERSION, record.model_dump(mode="json")])
+@dataclass(frozen=True, kw_only=True)
+class Undone(Recipe):
+    """The recipe of a task folder whose files are not all in the new project, or cannot be put there.
+
+    `reason` says why, in one sentence, unless the artifact itself is out of date. A migration that would be refused has
+    no recipe: its `key` is empty.
+    """
+
+    reason: str
+
+    def difference(self, receipt: Receipt) -> Change:
+        changed = super().difference(receipt) if self.key else None
+        return changed or Change(kind="damaged" if self.key else "input changed", reason=self.reason)
+
+
+def _recipe(artifact: Artifact, record: MigrationRecord) -> Recipe:
+    """The key digests the record, which has everything that decides the artifact; the names say what of it changed."""
+    value = record.model_dump(mode="json")
+    told = {
+        **{f"{file.name} (absent)": file for file in record.absent},
+        **{f"{split} rows against the {record.compared_with}": d for split, d in record.differences.items()},
+    }
+    # files that the trainer does not read, folders that are no versions, files that a migration replaced
+    lists = {name: value[name] for name in ("ignored_files", "unordered_versions", "history") if value[name]}
+    return Recipe(
+        artifact=artifact,
+        key=digest_value(["task_folder", VERSION, value]),
+        version=VERSION,
+        settings={name: value[name] for name in ("task", "version", "mode", "place", "compared_with")},
+        sources={
+            **{file.source: file.sha256 for file in record.files},
+            **{name: digest_value(part.model_dump(mode="json")) for name, part in told.items()},
+            **{name: digest_value(part) for name, part in lists.items()},
+        },
+    )
 
 
 def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Migrated:
-    """Have one task folder in the new project, and its artifact in the store.
+    """Put one task folder into the new project, and build its artifact unless it is current.
 
-    Raises ConfigError, before anything is changed, for a file that is there and differs (unless the declaration says
-    `overwrite`), for a folder in a file's place, and for a new project that lies in the old one.
+    `declaration` says where the old and the new project are, `store` holds the artifact and the replaced files,
+    `partition` is one of `routes.partitions`. Raises ConfigError, before anything is changed, for an existing file
+    that differs (unless the declaration says `overwrite`), for a folder where a file belongs, and for a new project
+    inside the old one.
     """
-    work = work_of(declaration, partition)
-    _not_into_old_project(work)
-    artifact = declaration.artifact(ARTIFACT, partition)
+    route = route_of(declaration, partition)
+    _not_into_old_project(route)
+    artifact = declaration.artifact(TASK_FOLDER, partition)
     with _locked(store.directory(artifact)):
-        stock = take_stock(work)
+        stock = take_stock(route)
         kept = _kept(store, artifact)
         states = [(p, standing(p)) for p in stock.placements]
         _no_conflict(states, declaration.overwrite)
@@ -85,7 +125,7 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
             kept.keep(placement, state)
             place(placement)
             placed.append(placement.target.name)
-        history = kept.history(work.target)
+        history = kept.history(route.target)
         record = record_of_stock(stock, history)
 
         def write(staged: Path) -> Written:
@@ -93,41 +133,49 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
             kept.copy_into(staged, history)
             return Written(
                 inputs={f.source: f.sha256 for f in record.files},
-                facts={
-                    "task": record.task,
-                    "version": record.version,
-                    "mode": record.mode,
-                    "place": record.place,
-                    "rows": {f.split: f.rows for f in record.files},
-                    "absent": [a.name for a in record.absent],
-                    "history": [h.model_dump(mode="json") for h in history],
-                },
+                facts=TaskFolderFacts(
+                    task=record.task,
+                    version=record.version,
+                    mode=record.mode,
+                    place=record.place,
+                    rows={f.split: f.rows for f in record.files},
+                    absent=tuple(a.name for a in record.absent),
+                    history=tuple(history),
+                ),
             )
 
-        receipt, reused = ensure(artifact, store, _key(record), write, declaration.verify)
+        receipt, reused = ensure(_recipe(artifact, record), store, write, declaration.verify)
         kept.close()
     return Migrated(partition=partition, record=record, receipt=receipt, reused=reused, placed=tuple(placed))
 
 
-def record_of(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> MigrationRecord | None:
-    """The record of a migrated partition; None when it was not migrated. Raises IntegrityError for a damaged one."""
-    artifact = declaration.artifact(ARTIFACT, partition)
-    return read_record(store.local(artifact)) if store.receipt(artifact) is not None else None
+def recipe_now(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Recipe:
+    """How the artifact of a partition is to be made now. Changes nothing.
 
+    The recipe is `Undone` when a file in the new project is not as a migration leaves it, or a migration would be
+    refused.
 
-def is_current(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> bool:
-    """Whether a run would have nothing to do for this partition. Changes nothing; raises like `migrate_task`."""
-    work = work_of(declaration, partition)
-    artifact = declaration.artifact(ARTIFACT, partition)
-    stock = take_stock(work)
-    if any(standing(p) != "done" for p in stock.placements):
-        return False
-    record = record_of_stock(stock, _kept(store, artifact).history(work.target))
-    return store.current(artifact, _key(record), declaration.verify) is not None
+    Args:
+        declaration: The migration.
+        store: Where the artifact and the replaced files are.
+        partition: One of `routes.partitions`.
+    """
+    artifact = declaration.artifact(TASK_FOLDER, partition)
+    try:
+        route = route_of(declaration, partition)
+        stock = take_stock(route)
+        undone = [p.target.name for p in stock.placements if standing(p) != "done"]
+        recipe = _recipe(artifact, record_of_stock(stock, _kept(store, artifact).history(route.target)))
+    except DataprepError as error:
+        return Undone(artifact=artifact, key="", reason=str(error))
+    if undone:
+        reason = f"{', '.join(undone)} in {route.target}: not as the migration left it"
+        return Undone(**{**vars(recipe), "reason": reason})
+    return recipe
 
 
 def _kept(store: ArtifactStore, artifact: Artifact) -> Kept:
-    """What was replaced so far. Of an artifact that is damaged, whatever is left is all there is."""
+    """What was replaced so far; of a damaged artifact, the files that are left."""
     home = store.directory(artifact)
     try:
         directory = store.local(artifact)
@@ -136,11 +184,11 @@ def _kept(store: ArtifactStore, artifact: Artifact) -> Kept:
     return Kept.open(directory, home.parent / _KEPT / home.name)
 
 
-def _not_into_old_project(work: TaskWork) -> None:
-    """A link into the old project as target folder would make a link replace the very file that it points to."""
-    if work.target.resolve().is_relative_to(work.base.parent.resolve()):
+def _not_into_old_project(route: TaskRoute) -> None:
+    """A target folder that is a link into the old project would let a link replace the very file that it points to."""
+    if route.target.resolve().is_relative_to(route.base.parent.resolve()):
         raise ConfigError(
-            f"new_root: {work.target} is a folder of the old project ({work.base.parent}): a migration into it would "
+            f"new_root: {route.target} is a folder of the old project ({route.base.parent}): a migration into it would "
             "replace its sources. Give the new project's own root"
         )
 
@@ -151,9 +199,9 @@ def _no_conflict(states: Sequence[tuple[Placement, Standing]], overwrite: bool) 
         first = differing[0]
         names = ", ".join(p.target.name for p in differing)
         raise ConfigError(
-            f"{names} in {first.target.parent}: there already, with other content (sha256 "
-            f"{sha256_file(first.target)[:12]}…, the version's is {first.sha256[:12]}…). Nothing was changed. Move it "
-            "away, or set `overwrite: true`, which keeps the old file in the artifact"
+            f"{names} in {first.target.parent}: the new project already has other content (sha256 "
+            f"{sha256_file(first.target)[:12]}…, the version's is {first.sha256[:12]}…). Nothing was changed. Move the "
+            "file away, or set `overwrite: true`, which keeps the old file in the artifact"
         )
 
 

@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.tasks.record import (
     ReplacedFile,
     UnorderedVersion,
 )
-from dataprep_assets.pipelines.tasks.work import TaskWork
+from dataprep_assets.pipelines.tasks.routes import TaskRoute
 from dataprep_assets.planning.task_versions import BASE
 
 __all__ = ["Stock", "Taken", "record_of_stock", "take_stock"]
@@ -43,7 +43,7 @@ class Taken:
 class Stock:
     """The files of one task folder in the old project, found and absent."""
 
-    work: TaskWork
+    route: TaskRoute
     found: tuple[Taken, ...]
     absent: tuple[AbsentFile, ...]
 
@@ -51,44 +51,44 @@ class Stock:
     def placements(self) -> list[Placement]:
         """What is wanted in the new project."""
         return [
-            Placement(source=f.path, target=self.work.target / f.file.name, mode=self.work.mode, sha256=f.file.sha256)
+            Placement(source=f.path, target=self.route.target / f.file.name, mode=self.route.mode, sha256=f.file.sha256)
             for f in self.found
         ]
 
 
-def take_stock(work: TaskWork) -> Stock:
+def take_stock(route: TaskRoute) -> Stock:
     """Read the old project's files. Nothing about them is refused: what cannot be taken is absent, with the cause."""
     found: list[Taken] = []
     absent: list[AbsentFile] = []
-    for split in work.contract.splits:
-        inherits = work.source != work.base and split in work.inherit
-        taken = _take(work, split, work.source, inherited=False)
+    for split in route.contract.splits:
+        inherits = route.source != route.base and split in route.inherit
+        taken = _take(route, split, route.source, inherited=False)
         if inherits and isinstance(taken, AbsentFile) and taken.cause == "missing":
-            taken = _take(work, split, work.base, inherited=True)
+            taken = _take(route, split, route.base, inherited=True)
         if isinstance(taken, AbsentFile):
             absent.append(taken)
         else:
             found.append(taken)
-    return Stock(work=work, found=tuple(found), absent=tuple(absent))
+    return Stock(route=route, found=tuple(found), absent=tuple(absent))
 
 
-def _take(work: TaskWork, split: Split, folder: Path, *, inherited: bool) -> Taken | AbsentFile:
-    spec = work.contract.file(split)
+def _take(route: TaskRoute, split: Split, folder: Path, *, inherited: bool) -> Taken | AbsentFile:
+    spec = route.contract.file(split)
     path = folder / spec.name
     try:
-        if (why := _unusable(work, path)) is None:
+        if (why := _unusable(route, path)) is None:
             rows = read_rows(path)
     except OSError as error:
-        why = ("unreadable", f"{_place(work, path)} cannot be read: {error.strerror}")
+        why = ("unreadable", f"{_place(route, path)} cannot be read: {error.strerror}")
     if why is not None:
         return AbsentFile(split=split, name=spec.name, required=spec.required, cause=why[0], detail=why[1])
     file = MigratedFile(
         split=split,
         name=spec.name,
-        source=_place(work, path),
-        version=BASE if inherited else work.version,
+        source=_place(route, path),
+        version=BASE if inherited else route.version,
         inherited=inherited,
-        how="linked" if work.mode == "symlink" else "copied",
+        how="linked" if route.mode == "symlink" else "copied",
         bytes=rows.bytes,
         sha256=rows.sha256,
         rows=len(rows.rows),
@@ -96,13 +96,13 @@ def _take(work: TaskWork, split: Split, folder: Path, *, inherited: bool) -> Tak
     return Taken(file=file, path=path, rows=rows)
 
 
-def _unusable(work: TaskWork, path: Path) -> tuple[AbsenceCause, str] | None:
+def _unusable(route: TaskRoute, path: Path) -> tuple[AbsenceCause, str] | None:
     """Why a file of the old project cannot be taken; None when it can."""
-    where = _place(work, path)
+    where = _place(route, path)
     try:
         names = os.listdir(path.parent)
     except (FileNotFoundError, NotADirectoryError):
-        return "missing", f"the folder {_place(work, path.parent)} is not there"
+        return "missing", f"the folder {_place(route, path.parent)} is not there"
     if path.name not in names:
         if alike := sorted(n for n in names if n.casefold() == path.name.casefold()):
             return "other_case", f"it is named {alike[0]} there; rename it: case counts"
@@ -117,36 +117,36 @@ def _unusable(work: TaskWork, path: Path) -> tuple[AbsenceCause, str] | None:
         return "not_regular", f"{where} is no regular file"
     if not os.access(path, os.R_OK):
         return "unreadable", f"{where} cannot be read: its permissions are {stat.S_IMODE(kind):04o}"
-    if work.mode == "symlink" and not path.resolve().is_relative_to(work.old_root.resolve()):
+    if route.mode == "symlink" and not path.resolve().is_relative_to(route.old_root.resolve()):
         return "outside_old_project", f"{where} is itself a link out of the old project; migrate it by copy"
     return None
 
 
-def _place(work: TaskWork, path: Path) -> str:
-    return path.relative_to(work.old_root).as_posix()
+def _place(route: TaskRoute, path: Path) -> str:
+    return path.relative_to(route.old_root).as_posix()
 
 
 def _differences(stock: Stock) -> dict[Split, RowDifference]:
     """Each split that both have, against what it was rewritten from. What cannot be read there is not compared."""
-    work, made = stock.work, {}
-    for found in stock.found if work.reference else ():
-        assert work.reference is not None
-        path = work.reference / found.file.name
+    route, made = stock.route, {}
+    for found in stock.found if route.reference else ():
+        assert route.reference is not None
+        path = route.reference / found.file.name
         try:
             original = read_rows(path) if path.is_file() else None
         except OSError:
             original = None
         if original is None:
             continue  # the checks that need it say so
-        made[found.file.split] = compare(original.rows, found.rows.rows, work.contract)
+        made[found.file.split] = compare(original.rows, found.rows.rows, route.contract)
     return made
 
 
-def _ignored(work: TaskWork) -> tuple[str, ...]:
+def _ignored(route: TaskRoute) -> tuple[str, ...]:
     """Files in the version's folder that the trainer never reads, so that nobody looks for them in the new project."""
-    known = {f.name for f in work.contract.files.values()}
+    known = {f.name for f in route.contract.files.values()}
     try:
-        with os.scandir(work.source) as entries:
+        with os.scandir(route.source) as entries:
             return tuple(sorted(e.name for e in entries if e.name not in known and e.is_file(follow_symlinks=False)))
     except (FileNotFoundError, NotADirectoryError):
         return ()
@@ -154,17 +154,17 @@ def _ignored(work: TaskWork) -> tuple[str, ...]:
 
 def record_of_stock(stock: Stock, history: Sequence[ReplacedFile]) -> MigrationRecord:
     """The record of a migration of this stock, given what was replaced."""
-    work = stock.work
+    route = stock.route
     return MigrationRecord(
-        task=work.task,
-        version=work.version,
-        mode=work.mode,
-        place=work.target.relative_to(work.new_root.absolute()).as_posix(),
+        task=route.task,
+        version=route.version,
+        mode=route.mode,
+        place=route.target.relative_to(route.new_root.absolute()).as_posix(),
         files=tuple(f.file for f in stock.found),
         absent=stock.absent,
-        ignored_files=_ignored(work),
-        unordered_versions=tuple(UnorderedVersion(name=u.name, reason=u.reason) for u in work.unordered),
-        compared_with=work.reference_name,
+        ignored_files=_ignored(route),
+        unordered_versions=tuple(UnorderedVersion(name=u.name, reason=u.reason) for u in route.unordered),
+        compared_with=route.reference_name,
         differences=_differences(stock),
         history=tuple(history),
     )

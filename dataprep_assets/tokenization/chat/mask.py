@@ -6,8 +6,8 @@ cut where an answer begins. A model that answers has read its prompt as tokens o
 cut; the original (Nemotron, `core/chat_sft_shard_core.py`) encodes its chunks apart as well. Where a special token or
 a pre-tokenizer's boundary is at the cut, as in the bundled template, the ids are those of the whole text.
 
-The mask is aligned to labels (FORMATS D.8): position `i` is 1 when token `i + 1` of its sequence is trained, and the
-last position of a sequence is 0.
+The mask is aligned to labels (docs/formats/packed-sft.md#loss-mask): position `i` is 1 when token `i + 1` of its
+sequence is trained, and the last position of a sequence is 0.
 """
 
 import re

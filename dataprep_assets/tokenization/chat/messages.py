@@ -1,8 +1,9 @@
 """Rows to conversations: what is one, and the one reason why a row is not.
 
-The schema is that of FORMATS D.8 (Nemotron, `core/chat_sft_shard_core.py`): `messages` with role, content, optional
-`tool_calls` and `reasoning_content`; optional `tools`; optional `used_in`. A row is checked before any template sees
-it, so that a template's error is a template's error. Refusals name a message by its index and never show its text.
+The schema is that of docs/formats/packed-sft.md#conversations (Nemotron, `core/chat_sft_shard_core.py`): `messages`
+with role, content, optional `tool_calls` and `reasoning_content`; optional `tools`; optional `used_in`. A row is
+checked before any template sees it, so that a template's error is a template's error. Refusals name a message by its
+index and never show its text.
 
 Entry point: `read_conversation`.
 """

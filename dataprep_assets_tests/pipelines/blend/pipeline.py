@@ -14,15 +14,18 @@ import zstandard
 
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
+from dataprep_assets.pipelines.blend.blend_preview import build_blend_preview
+from dataprep_assets.pipelines.blend.blend_sample import blend_engine
+from dataprep_assets.pipelines.blend.blend_snapshot import build_blend_snapshot
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.finalize import Work, build_blend_run
-from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_works
-from dataprep_assets.pipelines.blend.plan import BlendPlan, build_blend_plan, load_blend_plan
-from dataprep_assets.pipelines.blend.preview import build_blend_preview
-from dataprep_assets.pipelines.blend.rl.rl_jsonl import build_rl_shards, rl_works
-from dataprep_assets.pipelines.blend.snapshot import build_blend_snapshot
-from dataprep_assets.pipelines.blend.status import works_of
-from dataprep_assets.pipelines.blend.stream import build_blend_certificate
+from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
+from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_shards
+from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
+from dataprep_assets.pipelines.blend.rl.rl_jsonl import build_rl_shards, rl_shards
+from dataprep_assets.pipelines.blend.runs import build_blend_run
+from dataprep_assets.pipelines.blend.stage_shards import stage_shards
+from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
 from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
 from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE, Outcome
 
@@ -91,9 +94,9 @@ def pretraining(folder: Path, **changes: Any) -> BlendDeclaration:
     return BlendDeclaration.model_validate(declared | changes)
 
 
-def works(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> Sequence[Work]:
-    """The works of all its shards."""
-    return works_of(blend)(blend, store, plan, plan.partitions)
+def shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> Sequence[ShardToBuild]:
+    """All shards of a plan, ready to build."""
+    return stage_shards(blend, store, plan)
 
 
 def build_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, workers: int, out: Outcome) -> None:
@@ -101,11 +104,11 @@ def build_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan,
     for partition in plan.partitions:
         out.add(*build_blend_snapshot(blend, store, plan, partition))
     if blend.stage == "pretrain":
-        out.add(*build_blend_certificate(blend, store, plan))
-        bins = indexed_bins_works(blend, store, plan, plan.partitions)
+        out.add(*ensure_certificate(blend_engine(blend), store))
+        bins = indexed_bins_shards(blend, store, plan, plan.partitions)
         results = build_token_bins(bins, workers=workers, verification=blend.verify)
     else:
-        results = build_rl_shards(rl_works(blend, store, plan, plan.partitions), workers=workers)
+        results = build_rl_shards(rl_shards(blend, store, plan, plan.partitions), workers=workers)
     for result in results:
         if result.receipt is not None:
             out.add(result.receipt, result.reused)
@@ -122,7 +125,7 @@ def run(blend: BlendDeclaration, root: Path, workers: int = 1) -> tuple[Outcome,
     build_shards(blend, store, plan, workers, outcome)
     if outcome.failed:
         return outcome, None
-    receipt, reused = build_blend_run(blend, store, plan, works(blend, store, plan))
+    receipt, reused = build_blend_run(blend, store, plan, shards(blend, store, plan))
     outcome.add(receipt, reused)
     return outcome, receipt
 
@@ -146,3 +149,9 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
+
+
+def prefixes(directory: Path) -> list[str]:
+    """The prefixes that the `blend.json` of a finished run lists, of all splits in turn."""
+    value = json.loads((directory / "blend.json").read_bytes())
+    return [prefix for split in ("train", "valid", "test") for prefix in value[split][1::2]]

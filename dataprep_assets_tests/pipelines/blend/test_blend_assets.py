@@ -2,167 +2,34 @@
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
 from xml.etree import ElementTree
 
 import dagster as dg
 import orjson
 import pytest
 
-from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.blend_plan_asset import register_in_order
-from dataprep_assets.pipelines.blend.component import TrainingBlend
-from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import BlendPlan, plan_blend
+from dataprep_assets.graph.runs import planned_runs
+from dataprep_assets.orchestration.assets import asset_key
+from dataprep_assets.orchestration.partitions import range_tags, register_in_order
+from dataprep_assets.pipelines.blend.planner import plan_blend
 from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.pipelines.blend.dagster_blend import (
+    QUIET,
+    REFERENCE,
+    Blend,
+    blend,
+    chats,
+    evaluations,
+    failed,
+    rows,
+    tasks,
+)
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
 from dataprep_assets_tests.project import failure_of
-from dataprep_assets_tests.sample.make_sample_blends import plain_chat, task
-from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
-from resources import StorageResource, resources_of
-
-REFERENCE = {"engine_certificate.fast_engine_accepted"}
-"""What fails, as a report, where the reference engine is declared: no certification makes these tests slow."""
-QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-
-
-@dataclass
-class Blend:
-    """One declared blend, its storage and its Dagster instance."""
-
-    declaration: BlendDeclaration
-    root: Path
-    instance: dg.DagsterInstance
-
-    @property
-    def component(self) -> TrainingBlend:
-        return TrainingBlend(self.declaration)
-
-    @property
-    def store(self) -> LocalArtifacts:
-        return LocalArtifacts(self.root)
-
-    @property
-    def plan(self) -> BlendPlan:
-        return self.component.assets.plan(self.store)
-
-    @property
-    def definitions(self) -> dg.Definitions:
-        """The component's definitions, bound to the storage, with a job of the checks alone."""
-        built = self.component.build_defs(None)  # type: ignore[arg-type]
-        checks = dg.define_asset_job("checks", selection=dg.AssetSelection.all_asset_checks())
-        resources = resources_of(StorageResource(root=str(self.root)))
-        return dg.Definitions.merge(built, dg.Definitions(resources=resources, jobs=[checks]))
-
-    def directory(self, name: str, partition: str | None = None) -> Path:
-        """Where an artifact lies."""
-        return self.store.directory(self.declaration.artifact(name, partition))
-
-    @property
-    def run_directory(self) -> Path:
-        """Where the finished blend lies."""
-        return self.directory("runs", self.plan.run_hash)
-
-    def run_all(self) -> list[dg.ExecuteInProcessResult]:
-        """Every step of the component, as `dataprep run` does them; stops after one that failed."""
-        job = self.definitions.resolve_implicit_global_asset_job_def()
-        outcomes = []
-        for step in self.component.steps(self.store):
-            outcomes.append(
-                job.execute_in_process(
-                    asset_selection=list(step.keys),
-                    tags=dict(step.tags),
-                    instance=self.instance,
-                    raise_on_error=False,
-                    run_config=QUIET,
-                )
-            )
-            if not outcomes[-1].success:
-                break
-        return outcomes
-
-    def check(self) -> dict[str, dg.AssetCheckEvaluation]:
-        """Run all checks alone, on what there is now: `<asset>.<check>` → its evaluation."""
-        job = self.definitions.resolve_job_def("checks")
-        outcome = job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=QUIET)
-        return evaluations([outcome])
-
-    def metadata(self, asset: str, partition: str | None = None) -> Mapping[str, Any]:
-        """What the UI shows of the last materialization."""
-        (record,) = self.instance.fetch_materializations(
-            dg.AssetRecordsFilter(
-                asset_key=self.component.assets.key(asset), asset_partitions=[partition] if partition else None
-            ),
-            limit=1,
-        ).records
-        assert record.asset_materialization is not None
-        return {name: shown.value for name, shown in record.asset_materialization.metadata.items()}
-
-
-def evaluations(outcomes: list[dg.ExecuteInProcessResult]) -> dict[str, dg.AssetCheckEvaluation]:
-    return {
-        f"{e.asset_key.path[-1]}.{e.check_name}": e
-        for outcome in outcomes
-        for e in outcome.get_asset_check_evaluations()
-    }
-
-
-def failed(found: Mapping[str, dg.AssetCheckEvaluation]) -> set[str]:
-    return {name for name, evaluation in found.items() if not evaluation.passed}
-
-
-def rows(value: Any) -> list[dict[str, Any]]:
-    """The rows of a table of the UI."""
-    return [dict(record.data) for record in value.records]
-
-
-@contextmanager
-def blend(declaration: BlendDeclaration, root: Path) -> Iterator[Blend]:
-    """A blend on an instance of its own in memory."""
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield Blend(declaration, root, instance)
-
-
-def chats(folder: Path, **changes: Any) -> BlendDeclaration:
-    """An SFT blend of two sources of plain conversations."""
-    if not folder.exists():
-        for name, count in (("first", 24), ("second", 24)):
-            write_rows(folder / f"{name}.jsonl", [plain_chat(Random(f"{name} {n}"), n) for n in range(count)])
-        write_chat_tokenizer(folder / "tokenizer")
-    return BlendDeclaration.model_validate(
-        {
-            "dataset": "small_sft",
-            "stage": "sft",
-            "blend": {"datasets": [{"name": n, "path": str(folder / f"{n}.jsonl")} for n in ("first", "second")]},
-            "tokenizer": {"path": folder / "tokenizer", "engine": "tokenizers"},
-            "sft": {"pack_size": 256},
-            "num_shards": 3,
-            "tolerance": 0.2,
-            **changes,
-        }
-    )
-
-
-def tasks(folder: Path, **changes: Any) -> BlendDeclaration:
-    """An RL blend of one source with a validation split."""
-    if not folder.exists():
-        for split, count in (("train", 20), ("validation", 6)):
-            write_rows(folder / f"{split}.jsonl", [task(Random(f"{split} {n}"), n) for n in range(count)])
-    return BlendDeclaration.model_validate(
-        {
-            "dataset": "small_rl",
-            "stage": "rl",
-            "blend": {"datasets": [{"name": "knots", "path": str(folder)}]},
-            "rl": {"transforms": ["nemotron_rl"]},
-            "num_shards": 2,
-            **changes,
-        }
-    )
+from dataprep_assets_tests.sample.make_sample_blends import task
 
 
 @pytest.fixture(scope="module")
@@ -181,14 +48,13 @@ def test_the_shards_are_partitions_in_the_order_of_the_plan(finished: Blend) -> 
     assert finished.plan.partitions == wanted
     assert list(finished.instance.get_dynamic_partitions("small_blend_shards")) == wanted
     for asset in ("blend_snapshot", "indexed_bins"):
-        assert finished.instance.get_materialized_partitions(finished.component.assets.key(asset)) == set(wanted)
+        assert finished.instance.get_materialized_partitions(finished.key(asset)) == set(wanted)
 
 
 def test_new_shards_of_a_dataset_are_registered_before_those_of_the_next() -> None:
-    definition = dg.DynamicPartitionsDefinition(name="shards")
     with dg.DagsterInstance.ephemeral() as instance:
         for wanted in (["a-0", "b-0", "b-1"], ["a-0", "a-1", "b-0", "b-1"], ["a-0", "b-0"], ["b-0", "a-0", "c-0"], []):
-            register_in_order(instance, definition, wanted)
+            register_in_order(instance, "shards", wanted)
             assert list(instance.get_dynamic_partitions("shards")) == wanted
 
 
@@ -244,9 +110,8 @@ def test_the_three_tables_and_both_shares_are_shown(finished: Blend) -> None:
 
 def test_a_second_run_makes_nothing_again(finished: Blend) -> None:
     before = {p: p.stat().st_mtime_ns for p in finished.root.rglob("*") if p.is_file() and ".findings" not in p.parts}
-    component = finished.component
-    assert list(component.stale(finished.store)) == []
-    assert component.product == ("runs", finished.plan.run_hash)
+    assert finished.stale() == []
+    assert finished.component.product(finished.store) == finished.declaration.artifact("runs", finished.plan.run_hash)
     assert all(outcome.success for outcome in finished.run_all())
     assert before == {
         p: p.stat().st_mtime_ns for p in finished.root.rglob("*") if p.is_file() and ".findings" not in p.parts
@@ -262,7 +127,7 @@ def test_a_source_that_grew_makes_its_own_shards_again_and_no_other(tmp_path: Pa
         web = made.directory("indexed_bins", "web-00000")
         stamp = (web / "receipt.json").stat().st_mtime_ns
         write_rows(sources / "code" / "part-3.jsonl", texts("code", 10, 90))
-        assert list(made.component.stale(made.store)) == ["small_blend/blend_plan"]
+        assert made.stale()[0] == "small_blend/blend_plan"
         outcomes = made.run_all()
         assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
         assert failed(evaluations(outcomes)) == REFERENCE
@@ -292,11 +157,11 @@ def test_a_failed_shard_is_named_the_others_are_kept_and_the_blend_is_refused(tm
         outcomes = made.run_all()
         assert not outcomes[-1].success
         assert "web-00000" in failure_of(outcomes[-1])
-        key = made.component.assets.key("indexed_bins")
+        key = made.key("indexed_bins")
         assert made.instance.get_materialized_partitions(key) == {"code-00000"}
         job = made.definitions.resolve_implicit_global_asset_job_def()
         last = job.execute_in_process(
-            asset_selection=[made.component.assets.key("blend")],
+            asset_selection=[made.key("blend")],
             instance=made.instance,
             raise_on_error=False,
             run_config=QUIET,
@@ -337,10 +202,8 @@ def test_rl_lists_every_shard_of_every_split(tmp_path: Path) -> None:
 
 
 def fetched(made: Blend) -> list[list[str]]:
-    """The steps that make shards, as `dataprep run` launches them: the partitions of each."""
-    partitions = made.plan.partitions
-    bounds = [tuple(step.tags.values()) for step in made.component.steps(made.store) if step.tags]
-    return [partitions[partitions.index(first) : partitions.index(last) + 1] for first, last in bounds]
+    """The runs that make shards, as `dataprep run` launches them: the partitions of each."""
+    return [list(run.partitions) for run in planned_runs(made.component.specs, made.store) if run.partitions]
 
 
 @pytest.mark.parametrize("mode", ["batch", "streaming"])
@@ -356,25 +219,29 @@ def test_batch_has_every_source_before_a_shard_and_streaming_those_of_its_shards
         with blend(declaration, tmp_path / "artifacts") as made:
             here: list[tuple[int, int]] = []
             job = made.definitions.resolve_implicit_global_asset_job_def()
-            for step in made.component.steps(made.store):
+            for run in planned_runs(made.component.specs, made.store):
                 outcome = job.execute_in_process(
-                    asset_selection=list(step.keys), tags=dict(step.tags), instance=made.instance, run_config=QUIET
+                    asset_selection=[asset_key(spec) for spec in run.specs],
+                    tags=range_tags(run.partitions),
+                    instance=made.instance,
+                    run_config=QUIET,
                 )
                 assert outcome.success
                 order = [event.asset_key.path[-1] for event in outcome.get_asset_materialization_events()]
                 half = len(order) // 2
-                assert not step.tags or order == ["blend_snapshot"] * half + ["rl_jsonl"] * half
+                assert not run.partitions or order == ["blend_snapshot"] * half + ["rl_jsonl"] * half
                 sources = len(list((tmp_path / "cache").glob("datasets--*/snapshots/*/*.jsonl")))
                 here.append((sources, len(list((made.root / "small_rl" / "rl_jsonl").glob("*/receipt.json")))))
             # the plan knows of all, the preview looked at the smallest; then the shards, then the run
             steps = {"batch": [(6, 6)], "streaming": [(4, 4), (6, 6)]}[mode]
             assert here == [(1, 0), *steps, (6, 6)]
-            assert list(made.component.stale(made.store)) == []
+            assert made.stale() == []
             assert [len(part) for part in fetched(made)] == ([6] if mode == "batch" else [4, 2])
             other = declaration.model_copy(update={"execution_mode": "auto"})
             assert plan_blend(other, made.plan).run_hash == made.plan.run_hash
-            assert list(TrainingBlend(other).stale(made.store)) == []
-            assert [len(part) for part in fetched(Blend(other, made.root, made.instance))] == [4, 2]
+            again = Blend(other, made.root, made.instance)
+            assert again.stale() == []
+            assert [len(part) for part in fetched(again)] == [4, 2]
 
 
 def test_local_sources_are_one_run_unless_streaming_is_declared(finished: Blend) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import dagster as dg
 import numpy as np
 import pytest
-from dataprep_assets.orchestration.dynamic_partitions import register_in_order
 
 from dataprep_assets.integrity.receipt import _own_digest, record_files
+from dataprep_assets.orchestration.partitions import register_in_order
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets_tests.pipelines.blend.dagster_blend import Blend, blend, chats, failed, tasks
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
-from dataprep_assets_tests.pipelines.blend.test_blend_assets import Blend, blend, chats, failed, tasks
 from dataprep_assets_tests.project import failure_of
 
 Fault = Callable[[Blend], object]
@@ -315,7 +315,7 @@ def test_checks_that_report_do_not_stop_what_is_downstream(finished: Mapping[str
 def test_a_run_about_one_shard_speaks_of_the_verdicts_on_the_others(broken: Callable[[str], Blend]) -> None:
     made = broken("rl")
     assert failed(made.check()) == set()
-    register_in_order(made.instance, made.component.assets.partitions, made.plan.partitions)
+    register_in_order(made.instance, "small_rl_shards", made.plan.partitions)
     edit_receipt(shard(made, 0), _one_row_less)  # its content has no verdict any more
     found = _of_a_run_about_one_shard(made)["round_trip"]
     assert found.passed
@@ -326,7 +326,7 @@ def test_a_run_about_one_shard_speaks_of_the_verdicts_on_the_others(broken: Call
 def test_a_memory_from_before_a_proof_existed_counts_as_none(broken: Callable[[str], Blend]) -> None:
     made = broken("rl")
     made.check()
-    register_in_order(made.instance, made.component.assets.partitions, made.plan.partitions)
+    register_in_order(made.instance, "small_rl_shards", made.plan.partitions)
     (memory,) = made.root.rglob(f".findings/rl_jsonl/{made.plan.partitions[-1]}.json")
     kept = json.loads(memory.read_bytes())
     del kept["findings"]["round_trip"]
@@ -341,7 +341,7 @@ def test_a_memory_from_before_a_proof_existed_counts_as_none(broken: Callable[[s
 def _of_a_run_about_one_shard(made: Blend) -> dict[str, dg.AssetCheckEvaluation]:
     job = made.definitions.resolve_implicit_global_asset_job_def()
     outcome = job.execute_in_process(
-        asset_selection=[made.component.assets.shards],
+        asset_selection=[made.key("rl_jsonl")],
         tags={"dagster/partition": "knots__train-00001"},
         instance=made.instance,
     )

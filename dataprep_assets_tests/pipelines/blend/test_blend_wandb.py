@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.pipelines.blend.declaration import WandbDeclaration
-from dataprep_assets_tests.pipelines.blend.test_blend_assets import Blend, blend, rows, tasks
+from dataprep_assets_tests.pipelines.blend.dagster_blend import Blend, blend, rows, tasks
 from dataprep_assets_tests.project import failure_of
 
 OFFLINE = WandbDeclaration(project="blends", entity="team", mode="offline")
@@ -35,7 +35,7 @@ def with_wandb(made: Blend, declared: WandbDeclaration = OFFLINE) -> Blend:
 
 def materialized(made: Blend) -> Any:
     job = made.definitions.resolve_implicit_global_asset_job_def()
-    keys = [made.component.assets.key("blend")]
+    keys = [made.key("blend")]
     return job.execute_in_process(asset_selection=keys, instance=made.instance, raise_on_error=False)
 
 
@@ -114,7 +114,7 @@ def test_without_a_key_the_blend_is_kept_and_the_way_out_is_told(
     outcome = materialized(with_wandb(finished, WandbDeclaration(project="blends", mode="online")))
     assert not outcome.success
     assert "its tables were not logged" in failure_of(outcome)
-    assert list(finished.component.stale(finished.store)) == []
+    assert finished.stale() == []
 
 
 def test_sensitive_data_is_never_logged(tmp_path: Path) -> None:

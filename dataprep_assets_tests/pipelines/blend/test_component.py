@@ -8,17 +8,19 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from dagster.components.scaffold.scaffold import ScaffoldRequest
 
-import dataprep_assets
 from dataprep_assets.definitions import defs
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, MissingArtifactError
+from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import declared
-from dataprep_assets.orchestration.scaffold import TrainingBlendScaffolder
-from dataprep_assets.pipelines.blend.component import TrainingBlend, streamed_shards
+from dataprep_assets.orchestration.scaffold import scaffolder
+from dataprep_assets.pipelines.blend import component
+from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.launches import streamed_shards
 from dataprep_assets.pipelines.blend.rl.transforms import declared_sources
+from dataprep_assets_tests.pipelines.blend.blend_project import shipped
 
-SHIPPED = Path(dataprep_assets.__file__).parent / "defs"
 STAGES = {"pretrain": "indexed_bins", "sft": "packed_sft", "rl": "rl_jsonl"}
 
 
@@ -143,11 +145,6 @@ def test_a_template_file_is_beside_the_yaml_even_before_it_is_there(template: st
 # --- what ships
 
 
-def shipped(name: str) -> BlendDeclaration:
-    path = SHIPPED / name / "defs.yaml"
-    return declared(BlendDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
-
-
 @pytest.mark.parametrize("family", ["sample_blend", "nano3"])
 def test_the_shipped_blends_load_as_assets_with_their_checks(family: str) -> None:
     graph = defs().resolve_asset_graph()
@@ -177,9 +174,13 @@ def test_the_nano3_blends_are_the_originals_with_what_can_be_pinned_pinned() -> 
 
 
 def test_before_anything_was_made_the_plan_is_stale_and_has_no_run(tmp_path: Path) -> None:
-    component = TrainingBlend(shipped("sample_blend_rl"))
-    assert list(component.stale(LocalArtifacts(tmp_path))) == ["sample_blend_rl/blend_plan"]
-    assert component.product == ("blend_plan", None)
+    made, store = TrainingBlend(shipped("sample_blend_rl")), LocalArtifacts(tmp_path)
+    first, *others = stale(made.specs, store)
+    assert (first.name, first.kind) == ("sample_blend_rl/blend_plan", "absent")
+    assert [one.name.split("/")[1] for one in others] == ["blend_preview", "blend_snapshot", "rl_jsonl", "blend"]
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(MissingArtifactError, match="blend_plan"):
+        made.product(store)
 
 
 def test_a_blend_that_streams_keeps_its_workers_busy_and_its_runs_few() -> None:
@@ -192,7 +193,7 @@ def test_the_scaffold_is_a_declaration_that_loads(tmp_path: Path) -> None:
     request = ScaffoldRequest[Any](
         type_name="", target_path=tmp_path / "my_blend", scaffold_format="yaml", project_root=tmp_path, params=None
     )
-    TrainingBlendScaffolder().scaffold(request)
+    scaffolder(Path(component.__file__).with_name("training_blend.scaffold.yaml"))().scaffold(request)
     path = tmp_path / "my_blend" / "defs.yaml"
     made = declared(BlendDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
     assert made.dataset == "my_blend"

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.component import blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.status import stale
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.faults.armed import Role, armed, passed
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, pretraining, run, small_sources, write_rows
@@ -75,7 +76,7 @@ def test_a_blend_on_a_hub_has_the_bytes_of_the_same_local_one_at_its_pinned_comm
         assert bins[0] == bins[1]
         commit = hub.commit
         hub.move_branch({"part-2.jsonl": b'{"text": "moved"}\n'})
-        assert list(stale(remote, LocalArtifacts(tmp_path / "remote"))) == []
+        assert list(stale(blend_specs(remote), LocalArtifacts(tmp_path / "remote"))) == []
         again, _ = run(remote, tmp_path / "remote")  # lists the hub again, and finds that it moved
     assert (plan.units[0].commit, again.built[0]) == (commit, "blend_plan")
 

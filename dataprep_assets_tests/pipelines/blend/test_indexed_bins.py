@@ -11,11 +11,12 @@ from dataprep_assets.errors import BadRecordError, ConfigError
 from dataprep_assets.formats import flat_bins, megatron
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_works
-from dataprep_assets.pipelines.blend.plan import build_blend_plan, load_blend_plan
+from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_shards
+from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.stream import blend_dtype
-from dataprep_assets.pipelines.corpus.token_bins import ShardWork
+from dataprep_assets.pipelines.corpus.token_shard import TokenShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests.pipelines.blend.pipeline import (
     SEPARATOR,
@@ -33,15 +34,15 @@ BUNDLE = TokenizerBundle.load(SAMPLE / "tokenizer")
 EOS = BUNDLE.token(SEPARATOR, key="separator").id
 
 
-def _built(blend: BlendDeclaration, root: Path, workers: int = 1) -> tuple[list[ShardWork], Outcome]:
+def _built(blend: BlendDeclaration, root: Path, workers: int = 1) -> tuple[list[TokenShard], Outcome]:
     store, outcome = LocalArtifacts(root), Outcome()
     build_blend_plan(blend, store)
     plan = load_blend_plan(blend, store)
     build_shards(blend, store, plan, workers, outcome)
-    return indexed_bins_works(blend, store, plan, plan.partitions), outcome
+    return indexed_bins_shards(blend, store, plan, plan.partitions), outcome
 
 
-def _documents(work: ShardWork) -> list[list[int]]:
+def _documents(work: TokenShard) -> list[list[int]]:
     """Ids of each sequence of a shard, by its idx."""
     index = megatron.read_idx(work.directory / "tokens.idx")
     ids = flat_bins.open_tokens(work.directory / "tokens.bin", index.dtype)
@@ -50,12 +51,12 @@ def _documents(work: ShardWork) -> list[list[int]]:
     return [ids[s : s + n].tolist() for s, n in zip(starts, index.lengths.tolist(), strict=True)]
 
 
-def _ledger(works: list[ShardWork]) -> Ledger:
+def _ledger(works: list[TokenShard]) -> Ledger:
     ledgers = [work.store.require(work.artifact).ledger for work in works]
     return Ledger.total(ledger for ledger in ledgers if ledger is not None)
 
 
-def _one(tmp_path: Path, rows: list[Any], name: str = "a.jsonl", **changes: Any) -> tuple[list[ShardWork], Outcome]:
+def _one(tmp_path: Path, rows: list[Any], name: str = "a.jsonl", **changes: Any) -> tuple[list[TokenShard], Outcome]:
     """The shards of one dataset of these rows."""
     path = write_rows(tmp_path / name, rows)
     changes = {"num_shards": 1, "blend": {"datasets": [{"name": "a", "path": str(path)}]}} | changes

@@ -13,15 +13,15 @@ import yaml  # type: ignore[import-untyped]
 import dataprep_assets
 from dataprep_assets.definitions import defs
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.tasks.component import TaskMigration
-from dataprep_assets.pipelines.tasks.declaration import ARTIFACT, TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line
 from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS
-from dataprep_assets.pipelines.tasks.work import partitions, task_line, work_of
-from dataprep_assets_tests.pipelines.tasks.test_task_folder_asset import evaluations, failed, migration
-from dataprep_assets_tests.pipelines.tasks.trees import COUNTS, edit, put
-from dataprep_assets_tests.pipelines.tasks.trees import project as trees
+from dataprep_assets_tests.pipelines.tasks.migrations import evaluations, failed, migration
+from dataprep_assets_tests.pipelines.tasks.trees import COUNTS, edit, project, put
 from dataprep_assets_tests.sample.make_sample_tasks import LAYOUT, jsonl
 
 SHIPPED = Path(dataprep_assets.__file__).parent / "defs"
@@ -70,12 +70,12 @@ def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
 
 
 def test_a_wrong_version_is_told_when_the_task_is_migrated_with_those_that_there_are(tmp_path: Path) -> None:
-    trees(tmp_path, ["Copa"])
+    project(tmp_path, ["Copa"])
     made = declared(TaskMigrationDeclaration, attributes(tasks={"Copa": {"version": "version_2"}}), tmp_path / "d.yaml")
     with pytest.raises(
         ConfigError, match=r"tasks\.Copa\.version: version_2: not there; there are version_1, version_9"
     ):
-        work_of(made, "Copa")
+        route_of(made, "Copa")
 
 
 # --- what ships
@@ -90,10 +90,10 @@ def test_the_shipped_migrations_load_as_assets_with_their_checks() -> None:
     graph = defs().resolve_asset_graph()
     for dataset in ("mezo_tasks", "sample_tasks"):
         (key,) = (k for k in graph.get_all_asset_keys() if k.path[0] == dataset)
-        assert key.path[-1] == ARTIFACT
+        assert key.path[-1] == TASK_FOLDER
         assert graph.get(key).group_name == dataset
         assert graph.get(key).description
-        assert {c.name for c in graph.asset_check_keys if c.asset_key == key} == set(TASK_PROOFS)
+        assert {c.name for c in graph.asset_check_keys if c.asset_key == key} == {proof.name for proof in TASK_PROOFS}
 
 
 def test_the_mezo_tasks_are_the_six_of_the_guide_and_load_without_the_projects(
@@ -102,11 +102,11 @@ def test_the_mezo_tasks_are_the_six_of_the_guide_and_load_without_the_projects(
     monkeypatch.setenv("HOME", str(tmp_path))
     mezo = shipped("mezo_tasks")
     assert partitions(mezo) == ["Copa", "BOOLQ", "CB", "RTE", "ArcC_Cloze", "ArcC_MC"]
-    project = tmp_path / "LLM-inference/jikai-project/Synthetic_Data_for_ZO"
+    cloned_project = tmp_path / "LLM-inference/jikai-project/Synthetic_Data_for_ZO"
     for task in mezo.tasks:
-        assert task_line(work_of(mezo, task)) == f"TASK={project}/Data/rejection_sampling/0_data/{task}"
+        assert task_line(route_of(mezo, task)) == f"TASK={cloned_project}/Data/rejection_sampling/0_data/{task}"
     store = LocalArtifacts(tmp_path / "artifacts")
-    assert len(list(TaskMigration(mezo).stale(store))) == 6
+    assert len(list(stale(TaskMigration(mezo).specs, store))) == 6
     assert len(TaskMigration(mezo).summary(store)) == 7
 
 
@@ -165,7 +165,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def old_project(home: Path) -> None:
     """The folders of the two tasks."""
-    trees(home, ["Copa"])
+    project(home, ["Copa"])
     for root in (home / "old" / LAYOUT, home / "original"):
         (root / "Copa").rename(root / "CopaEasy")
         write(root / "Sentiment" / "sentiment_train.jsonl", sentences(0, 4))

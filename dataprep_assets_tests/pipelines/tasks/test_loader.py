@@ -1,4 +1,4 @@
-"""The trainer's loader, rule by rule: what FORMATS E.5 found when the real one was run on damaged files.
+"""The trainer's loader, rule by rule: what the real one did when it was run on damaged files.
 
 The rules were also compared with the loader's own code on tens of thousands of damaged folders; that code is not ours
 to keep here, so these are its outcomes.

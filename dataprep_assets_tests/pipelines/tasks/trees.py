@@ -7,15 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.status import Stale, stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.tasks.contract import Split, shipped_contracts
 from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.migration import Migrated, migrate_task
-from dataprep_assets.pipelines.tasks.task_folder_proofs import TaskFolder, prove_task_folder
-from dataprep_assets.pipelines.tasks.work import partitions, work_of
+from dataprep_assets.pipelines.tasks.routes import partitions, route_of
+from dataprep_assets.pipelines.tasks.task_folder import task_folder_spec
+from dataprep_assets.pipelines.tasks.task_folder_proofs import prove_task_folder
 from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED, LAYOUT, VERSIONS, jsonl, write_tree
 
 TASKS = tuple(shipped_contracts())
+TRAIN = "copa_train.jsonl"
+"""Copa's train file, which most tests of a migration look at."""
 COUNTS: Mapping[Split, int] = {"train": 12, "validation": 6, "test": 5}
 
 
@@ -62,9 +67,18 @@ class Project:
         """Every partition of a declaration."""
         return {p: migrate_task(declaration, self.store, p) for p in partitions(declaration)}
 
+    def stale(self, declaration: TaskMigrationDeclaration) -> dict[str, Stale]:
+        """What of a migration is to be done again, by partition."""
+        found = stale([task_folder_spec(declaration)], self.store)
+        return {one.name.removeprefix(f"{declaration.dataset}/task_folder/"): one for one in found}
+
+    def is_current(self, declaration: TaskMigrationDeclaration, partition: str) -> bool:
+        """Whether a run would leave a partition as it is."""
+        return partition not in self.stale(declaration)
+
     def folder(self, declaration: TaskMigrationDeclaration, done: Migrated) -> TaskFolder:
         """A migrated folder, to be proven."""
-        return TaskFolder.of(work_of(declaration, done.partition), done.record)
+        return TaskFolder.of(route_of(declaration, done.partition), done.record)
 
 
 def project(home: Path, tasks: Sequence[str] = TASKS) -> Project:
@@ -72,6 +86,14 @@ def project(home: Path, tasks: Sequence[str] = TASKS) -> Project:
     counts = {task: {split: COUNTS[split] for split in shipped_contracts()[task].splits} for task in tasks}
     write_tree(home, counts, {"Copa": (*VERSIONS, DISCARDED)})
     return Project(home)
+
+
+def foreign(tree: Project, data: bytes = b'{"mine": 1}\n') -> Path:
+    """A file of a person's in the new project, in the place of Copa's train file."""
+    path = tree.new / "Copa" / TRAIN
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
 
 
 def snapshot(folder: Path) -> dict[str, tuple[str, bytes | str, int]]:

@@ -3,7 +3,7 @@
 Entry points: `RL_JSONL_PROOFS`, `prove_rl_jsonl`, and the proofs one by one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,40 +11,42 @@ from typing import Any
 import orjson
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.graph.finding import Finding, fact, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.ledgers import unbalanced, wrong_quarantine, wrong_sums
+from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.rl.rl_jsonl import QUARANTINE, RlWork
+from dataprep_assets.pipelines.blend.rl.shard import QUARANTINE, RlJsonlFacts, RlShard
 from dataprep_assets.pipelines.blend.rl.transforms import RESOLVE, Record, compose, parse
 from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.rows import read_rows
 
 __all__ = ["RL_JSONL_PROOFS", "ledger_balances", "lines_are_records", "prove_rl_jsonl", "round_trip"]
 
-RL_JSONL_PROOFS: Mapping[str, str] = {
-    "files_intact": "Every file has the size and digest of the receipt, and no file is unlisted.",
-    "ledger_balances": "Rows in = records + rows dropped by reason, in total and over the source files.",
-    "lines_are_records": "Every line is one JSON object; there are as many as the receipt says, and no placeholder.",
-    "round_trip": "The first rows, read and transformed again, are the first lines.",
-}
-"""Name of each proof of a shard, and what it proves."""
+RL_JSONL_PROOFS = (
+    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
+    Proof("ledger_balances", "Rows in = records + rows dropped by reason, in total and over the source files."),
+    Proof(
+        "lines_are_records", "Every line is one JSON object; there are as many as the receipt says, and no placeholder."
+    ),
+    Proof("round_trip", "The first rows, read and transformed again, are the first lines."),
+)
 
 _REBUILD = "Materialize this partition of rl_jsonl again"
 
 
-def prove_rl_jsonl(work: RlWork) -> dict[str, Finding]:
+def prove_rl_jsonl(shard: RlShard) -> dict[str, Finding]:
     """Every proof of one shard; a missing shard fails them all."""
 
     def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
         return {
             "files_intact": files_intact(directory, receipt),
             "ledger_balances": ledger_balances(directory, receipt),
-            "lines_are_records": lines_are_records(directory, receipt, work),
-            "round_trip": round_trip(directory, receipt, work),
+            "lines_are_records": lines_are_records(directory, receipt, shard),
+            "round_trip": round_trip(directory, receipt, shard),
         }
 
-    return proven(work.artifact, work.store, RL_JSONL_PROOFS, prove)
+    return proven(shard.artifact, shard.store, RL_JSONL_PROOFS, prove)
 
 
 @judged
@@ -60,8 +62,9 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
 
 
 def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
+    sources = RlJsonlFacts.of(receipt).sources
     yield from unbalanced(receipt)
-    yield from wrong_sums(receipt, fact(receipt, "sources"), ("rows_in", "documents"))
+    yield from wrong_sums(receipt, [source.to_json() for source in sources], ("rows_in", "documents"))
     dropped = ledger_of(receipt).dropped
     bad = sum(count for reason, count in dropped.items() if not reason.startswith("left_out_by_"))
     yield from wrong_quarantine(receipt, directory / QUARANTINE, bad)
@@ -69,7 +72,7 @@ def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
 
 def _lines(directory: Path, receipt: Receipt) -> Iterator[bytes]:
     """Each line of the data file with its end; FormatError for a last line without one."""
-    path = directory / str(fact(receipt, "file"))
+    path = directory / RlJsonlFacts.of(receipt).file
     compression = "zstd" if path.suffix == ".zst" else None
     tail = b""
     for data in BlockReader(path, compression):
@@ -77,13 +80,16 @@ def _lines(directory: Path, receipt: Receipt) -> Iterator[bytes]:
         for line in lines:
             yield line + b"\n"
     if tail:
-        raise FormatError(f"{path}: the last line has no end; the file was cut. {_REBUILD}")
+        raise FormatError(f"{path}: the last line has no line end; the file was cut. {_REBUILD}")
 
 
 @judged
-def lines_are_records(directory: Path, receipt: Receipt, work: RlWork) -> Finding:
-    """Every line is one JSON object, written compactly; none holds a placeholder that was to be resolved."""
-    resolves = any(step.name == RESOLVE for step in parse(work.transforms))
+def lines_are_records(directory: Path, receipt: Receipt, shard: RlShard) -> Finding:
+    """Every line is one JSON object, written compactly; none holds a placeholder that should be resolved.
+
+    `directory` and `receipt` are the shard's, `shard` says how it was made.
+    """
+    resolves = any(step.name == RESOLVE for step in parse(shard.transforms))
     count, defects = 0, []
     for count, line in enumerate(_lines(directory, receipt), 1):
         if (why := _defect(line, resolves)) is not None:
@@ -106,9 +112,12 @@ def _defect(line: bytes, resolves: bool) -> str | None:
 
 
 @judged
-def round_trip(directory: Path, receipt: Receipt, work: RlWork, *, records: int = 200) -> Finding:
-    """The first rows of the source, transformed again, are the first lines of the file, byte for byte."""
-    made = list(islice(_made(work), records))
+def round_trip(directory: Path, receipt: Receipt, shard: RlShard, *, records: int = 200) -> Finding:
+    """The first rows of the source, transformed again, are the first lines of the file, byte for byte.
+
+    `directory` and `receipt` are the shard's, `shard` says how it was made, `records` how many are compared.
+    """
+    made = list(islice(_made(shard), records))
     stored = list(islice(_lines(directory, receipt), len(made)))
     defects = [
         f"{name_of(receipt)}: line {number}, from {where}: is not what the transforms make of it"
@@ -125,9 +134,9 @@ def round_trip(directory: Path, receipt: Receipt, work: RlWork, *, records: int 
     )
 
 
-def _made(work: RlWork) -> Iterator[tuple[str, bytes]]:
-    steps = compose(work.transforms, work.placeholders)
-    for part in work.files:
+def _made(shard: RlShard) -> Iterator[tuple[str, bytes]]:
+    steps = compose(shard.transforms, shard.placeholders)
+    for part in shard.files:
         reader = read_rows(
             part.path, format=part.format, compression=part.compression, label=part.label, rows=part.rows
         )

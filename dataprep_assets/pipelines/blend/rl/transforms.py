@@ -9,8 +9,8 @@ The vocabulary is that of Nemotron's `formats/transforms.py`::
       - rename: {conversation: messages}  # new name: old name; nothing else is kept
       - my_package.my_module:my_function  # called with the record, and with options if there are any
 
-A record without a field that a transform asks for is left out and counted under the transform's name. What a function
-of your own is made of (its module's source) is part of every key, so editing it makes the data again.
+A record without a field that a transform asks for is left out and counted under the transform's name. The source of a
+function of your own (its module's file) is part of every key, so editing it builds the data again.
 
 Entry points: `compose`, `fingerprint`.
 """
@@ -189,8 +189,8 @@ def _imported(name: str) -> Callable[..., Record | None]:
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"transforms: {name}: cannot be imported: {error}. Is its folder on PYTHONPATH?") from error
     if not callable(found):
-        raise ConfigError(f"transforms: {name}: is no function")
-    return found  # type: ignore[no-any-return]
+        raise ConfigError(f"transforms: {name}: not a function")
+    return found
 
 
 def _source_of(function: Callable[..., Any]) -> Path:

@@ -1,8 +1,8 @@
-"""One source file into its spool: the sequences of its conversations, encoded and masked, not packed yet.
+"""Builds the spool of one source file: the sequences of its conversations, encoded and masked, not packed yet.
 
-A spool is a small artifact of its own, beside the shard that wants it, under a key of everything that decides its
-bytes: template text, tokenizer, source digest, policies. So a killed run finds the files that were finished, and a
-spool made with other settings is not taken for this one. It is gone once its shard is packed.
+A spool is a small artifact of its own, beside the shard that needs it, under a key of everything that decides its
+bytes: template text, tokenizer, source digest, policies. So a rerun finds the files that a killed run finished, and a
+spool made with other settings is not used. It is deleted once its shard is packed.
 
 Files: `tokens.bin` int32, `masks.bin` uint8 (label-aligned), `lengths.bin` uint32, `origins.bin` int64 pairs (row of
 the source file, sequence of the conversation), `quarantine.jsonl` (file, row, byte, reason of every dropped row).
@@ -10,42 +10,37 @@ the source file, sequence of the conversation), `quarantine.jsonl` (file, row, b
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
-from datetime import date
+from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError, TokenizerError
-from dataprep_assets.execution.processes import report
+from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatError, TokenizerError
+from dataprep_assets.execution.tasks import report
 from dataprep_assets.formats.packed_sft import token_ids
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.sft.chat_plan import VERSION, ChatPlan, ChatSource, conversation_renderer
 from dataprep_assets.pipelines.corpus.token_stream import sampled
 from dataprep_assets.sources.records import BadRecord, Block
-from dataprep_assets.sources.rows import RowBlock, RowRange, RowReader, read_rows
-from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
+from dataprep_assets.sources.rows import RowBlock, RowReader, read_rows
+from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
-from dataprep_assets.tokenization.chat import messages as chat
-from dataprep_assets.tokenization.chat.mask import ChatEncoder, check_cutting, label_aligned
-from dataprep_assets.tokenization.chat.messages import (
-    Conversation,
-    ConversationFields,
-    Refusal,
-    read_conversation,
-)
-from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Rendered, Turns, stop_token
-from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, template_variables
+from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
+from dataprep_assets.tokenization.chat.messages import FILTERED, Refusal, read_conversation
+from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Rendered
 
 __all__ = [
     "CHOSEN",
@@ -54,17 +49,13 @@ __all__ = [
     "ORIGINS",
     "QUARANTINE",
     "TOKENS",
-    "ChatPlan",
-    "ChatSource",
-    "chat_plan",
-    "conversation_renderer",
-    "sample_texts",
+    "SpoolFacts",
+    "read_quarantine",
     "spool_artifact",
+    "spool_key",
     "spool_source",
 ]
 
-VERSION = 1
-"""Raise when a change here or in `tokenization/chat` can change a byte: it is part of every key downstream."""
 TOKENS, MASKS, LENGTHS, ORIGINS, QUARANTINE = (
     "tokens.bin",
     "masks.bin",
@@ -73,171 +64,34 @@ TOKENS, MASKS, LENGTHS, ORIGINS, QUARANTINE = (
     "quarantine.jsonl",
 )
 EMPTY, TOO_LONG = "empty_after_masking", "longer_than_pack_size"
-CHOSEN = (*chat.FILTERED, EMPTY, TOO_LONG)
+CHOSEN = (*FILTERED, EMPTY, TOO_LONG)
 """Reasons for dropping a row that are choices of the declaration: no policy fails on them, no budget counts them."""
-ALLOWED_LITERALS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
-"""Literals that people may write as tokens even where a tokenizer calls them special: they end no turn."""
 BATCH = 512
 """Conversations encoded together: enough for the engine, little memory."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChatPlan:
-    """All that decides the sequences of a source file, and how they are proven. Picklable. Made by `chat_plan`.
+class SpoolFacts(Facts):
+    """`truncated`: sequences cut to `max_doc_tokens`; `sequences_dropped`: counts by reason."""
 
-    `pack_size` is the longest sequence in tokens; `too_long` what becomes of longer ones. `max_doc_tokens` cuts
-    sequences before that.
-    """
-
-    tokenizer: Path
-    tokenizer_digest: str
-    certificate: dict[str, Any]
-    template: ChatTemplate
-    template_date: date | None
-    stop: SpecialToken
-    fields: ConversationFields
-    turns: Turns
-    allowed_literals: tuple[str, ...]
-    bad_rows: Literal["fail", "drop"]
-    max_doc_tokens: int | None
-    pack_size: int
-    too_long: Literal["truncate", "drop"]
-    sample_rate: float
-
-    def key_parts(self) -> dict[str, Any]:
-        """What of the plan enters a key: not where the tokenizer lies, nor the template's name or place."""
-        return {
-            "spool": VERSION,
-            "tokenizer": self.tokenizer_digest,
-            "refused": sorted(self.certificate["refused"]),
-            "template": self.template.digest,
-            "template_date": self.template_date.isoformat() if self.template_date else None,
-            "stop": self.stop.id,
-            "fields": asdict(self.fields),
-            "turns": self.turns,
-            "allowed_literals": sorted(self.allowed_literals),
-            "bad_rows": self.bad_rows,
-            "max_doc_tokens": self.max_doc_tokens,
-            "pack_size": self.pack_size,
-            "too_long": self.too_long,
-        }
-
-
-def chat_plan(
-    bundle: TokenizerBundle,
-    certificate: Certificate,
-    template: ChatTemplate,
-    *,
-    pack_size: int,
-    fields: ConversationFields | None = None,
-    template_date: date | None = None,
-    stop: str = "auto",
-    turns: Turns = "reasoning",
-    allowed_literals: Sequence[str] = ALLOWED_LITERALS,
-    bad_rows: Literal["fail", "drop"] = "fail",
-    max_doc_tokens: int | None = None,
-    too_long: Literal["truncate", "drop"] = "truncate",
-    sample_rate: float = 0.0005,
-) -> ChatPlan:
-    """A plan that was tried: template and tokenizer are put together once, on one conversation.
-
-    `certificate` is that of an engine for special tokens as `text`. Raises ConfigError for a template that does not
-    compile or whose answers end with no special token, and for sizes below 2; TokenizerError for a tokenizer that
-    cannot be cut at its special tokens.
-    """
-    for name, value in (("pack_size", pack_size), ("max_doc_tokens", max_doc_tokens)):
-        if value is not None and value < 2:
-            raise ConfigError(f"{name}: {value}: a sequence that trains anything has at least 2 tokens")
-    renderer = compile_template(template, template_variables(bundle), template_date)
-    plan = ChatPlan(
-        tokenizer=bundle.directory,
-        tokenizer_digest=bundle.digest,
-        certificate=certificate.to_json(),
-        template=template,
-        template_date=template_date,
-        stop=stop_token(renderer, bundle.special_tokens, stop),
-        fields=fields or ConversationFields(),
-        turns=turns,
-        allowed_literals=tuple(allowed_literals),
-        bad_rows=bad_rows,
-        max_doc_tokens=max_doc_tokens,
-        pack_size=pack_size,
-        too_long=too_long,
-        sample_rate=sample_rate,
-    )
-    _try(plan, bundle)
-    return plan
-
-
-def _try(plan: ChatPlan, bundle: TokenizerBundle) -> None:
-    said = (("user", "Is it so?"), ("assistant", " Yes,\n it is. "), ("user", "\tWhy?"), ("assistant", "So."))
-    conversation = Conversation([{"role": role, "content": text} for role, text in said])
-    rendered = conversation_renderer(plan, bundle).render(conversation)
-    if isinstance(rendered, Refusal):
-        raise ConfigError(
-            f"chat_template {plan.template.name}: {rendered} on a conversation of two questions and two answers. "
-            "What it writes for the first messages must not depend on later ones; where it does on purpose, set "
-            "`turns: always`, which makes one sequence of each user turn"
-        )
-    check_cutting(bundle, rendered)
-
-
-def conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle) -> ConversationRenderer:
-    """The renderer of a plan."""
-    renderer = compile_template(plan.template, template_variables(bundle), plan.template_date)
-    return ConversationRenderer(
-        renderer, bundle.special_tokens, stop=plan.stop.content, turns=plan.turns, allowed=plan.allowed_literals
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChatSource:
-    """A source file of a shard, or a range of its rows. `size` is in bytes, for progress; `ordinal` in the shard."""
-
-    label: str
-    path: Path
-    format: str
-    compression: str | None
-    sha256: str
-    ordinal: int
-    size: int
-    rows: RowRange = field(default_factory=RowRange)
-
-    def key_parts(self) -> list[Any]:
-        """What of the source enters a key."""
-        return [self.label, self.sha256, self.format, self.compression, self.rows.first, self.rows.stop]
-
-
-def sample_texts(sources: Iterable[ChatSource], fields: ConversationFields, rows: int = 50) -> Iterator[str]:
-    """What people wrote in the first rows of each source: texts to certify an engine with. Bad rows are left out."""
-    for source in sources:
-        reader = read_rows(
-            source.path,
-            format=source.format,
-            compression=source.compression,
-            label=source.label,
-            rows=RowRange(source.rows.first, source.rows.first + rows),
-            columns=fields.names,
-        )
-        found = (read_conversation(row, fields) for block in reader for row in block.rows)
-        for conversation in islice(found, rows):
-            if isinstance(conversation, Conversation):
-                for message in conversation.messages:
-                    yield from (message["content"], message.get("reasoning_content", ""))
+    sequences: int
+    trained_tokens: int
+    truncated: int
+    truncated_to_pack_size: int
+    sequences_dropped: dict[str, int]
 
 
 @lru_cache(maxsize=1)
 def _tools(plan_key: str, directory: Path, plan: "_Hidden") -> tuple[ConversationRenderer, ChatEncoder, int]:
     bundle = TokenizerBundle.load(directory)
     if bundle.digest != plan.value.tokenizer_digest:
-        raise TokenizerError(f"{directory}: the tokenizer changed while the run was going on; start it again")
+        raise TokenizerError(f"{directory}: the tokenizer changed during the run; start it again")
     certified = CertifiedEncoder(bundle, "text", Certificate.from_json(plan.value.certificate))
     return conversation_renderer(plan.value, bundle), ChatEncoder(bundle, certified), bundle.vocab_size
 
 
 @dataclass(frozen=True)
 class _Hidden:
-    """A value that takes no part in the cache's comparison: its digest beside it does."""
+    """A plan that the cache does not compare: it compares the digest given beside it."""
 
     value: ChatPlan = field(compare=False)
 
@@ -253,20 +107,31 @@ def spool_key(plan: ChatPlan, source: ChatSource) -> str:
 
 
 def spool_source(plan: ChatPlan, source: ChatSource, root: Path, shard: Artifact) -> Receipt:
-    """A worker's task: have the spool of one source file below `root`.
+    """A worker's task: build the spool of one source file unless it is current.
 
-    Raises CorruptSourceError when the file is damaged or not the file that was declared, BadRecordError under the
-    policy `fail`.
+    `plan` says how `source` is encoded; `root` is the folder of the spools, `shard` the artifact that they are for.
+    Raises CorruptSourceError when the file is damaged or not the file that was declared, BadRecordError for a bad row
+    under the policy `fail`.
     """
 
     def write(staged: Path) -> Written:
         return _Spooling(plan, source, staged).run()
 
-    return ensure(spool_artifact(shard, source.ordinal), LocalArtifacts(root), spool_key(plan, source), write)[0]
+    recipe = Recipe(
+        artifact=spool_artifact(shard, source.ordinal),
+        key=spool_key(plan, source),
+        version=VERSION,
+        sources={
+            source.label: source.sha256,
+            "tokenizer": plan.tokenizer_digest,
+            "chat_template": plan.template.digest,
+        },
+    )
+    return ensure(recipe, LocalArtifacts(root), write)[0]
 
 
 class _Spooling:
-    """Encodes one file and keeps its books."""
+    """Encodes one file and counts what becomes of its rows."""
 
     def __init__(self, plan: ChatPlan, source: ChatSource, staged: Path) -> None:
         self._plan, self._source, self._staged = plan, source, staged
@@ -281,7 +146,7 @@ class _Spooling:
         self._low, self._high = 1 << 31, -1
 
     def run(self) -> Written:
-        """Write the spool's files, and say what is in them."""
+        """Write the spool's files; what the receipt says of them."""
         source = self._source
         reader = read_rows(
             source.path,
@@ -297,20 +162,20 @@ class _Spooling:
                     self._files[name] = stack.enter_context(open(self._staged / name, "wb"))
                 self._read(reader)
         except BadRecordError:
-            self._require_digest(sha256_file(source.path))  # a damaged file is not to be taken for a bad row
+            self._require_digest(sha256_file(source.path))  # a damaged file must not pass for a bad row
             raise
         self._require_digest(reader.sha256)
         if self._quarantine:
             (self._staged / QUARANTINE).write_bytes(b"".join(self._quarantine))
         return Written(
             inputs={source.label: source.sha256, "tokenizer": self._plan.tokenizer_digest},
-            facts={
-                "sequences": self._sequences,
-                "trained_tokens": self._trained,
-                "truncated": self._truncated,
-                "truncated_to_pack_size": self._clamped,
-                "sequences_dropped": dict(sorted(self._sequences_dropped.items())),
-            },
+            facts=SpoolFacts(
+                sequences=self._sequences,
+                trained_tokens=self._trained,
+                truncated=self._truncated,
+                truncated_to_pack_size=self._clamped,
+                sequences_dropped=dict(sorted(self._sequences_dropped.items())),
+            ),
             ledger=self._ledger(reader.bytes_read),
         )
 
@@ -348,7 +213,7 @@ class _Spooling:
             where = f"byte {bad.byte}" if bad.byte >= 0 else "no byte position"
             at = "" if message is None else f", message {message}"
             raise BadRecordError(
-                f"{self._source.label}: row {bad.row}, {where}{at}: {bad.reason}. Mend the source, or set "
+                f"{self._source.label}: row {bad.row}, {where}{at}: {bad.reason}. Correct the source, or set "
                 "`bad_records: {policy: drop}` to count and skip such rows"
             )
         self._dropped[bad.reason] += 1
@@ -488,3 +353,16 @@ class _Spooling:
         )
         ledger.balance(self._source.label)
         return ledger
+
+
+def read_quarantine(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Lines of a quarantine file, none without the file; FormatError for a line that is not a quarantined row."""
+    if not path.exists():
+        return
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                row = orjson.loads(line)
+                yield {name: row[name] for name in ("file", "row", "byte", "reason", "message")}
+            except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+                raise FormatError(f"{path}: line {number} is not a quarantined row: {error}. Rebuild it") from error

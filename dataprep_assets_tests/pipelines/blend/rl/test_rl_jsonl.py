@@ -3,48 +3,14 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
 import zstandard
 
 from dataprep_assets.errors import BadRecordError
-from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import load_blend_plan
-from dataprep_assets.pipelines.blend.rl.rl_jsonl import RlWork, rl_works
-from dataprep_assets_tests.pipelines.blend.pipeline import finished, pretraining, run, write_rows
-
-
-def rl_rows(count: int) -> list[dict[str, Any]]:
-    """Rows as NVIDIA's RL blend has them."""
-    return [
-        {"responses_create_params": {"input": [{"role": "user", "content": f"Frage {i}: ü"}]}, "id": i}
-        for i in range(count)
-    ]
-
-
-def rl_blend(folder: Path, options: dict[str, Any] | None = None, **changes: Any) -> BlendDeclaration:
-    """A dataset with three splits, in two shards each."""
-    write_rows(folder / "train-0.jsonl", rl_rows(11))
-    write_rows(folder / "validation.jsonl.zst", rl_rows(4))
-    write_rows(folder / "test.parquet", rl_rows(3))
-    return pretraining(
-        folder,
-        stage="rl",
-        tokenizer=None,
-        pretrain=None,
-        rl=options or {"transforms": ["nemotron_rl"]},
-        **{"blend": {"datasets": [{"name": "a", "path": str(folder)}]}, "num_shards": 2} | changes,
-    )
-
-
-def works(blend: BlendDeclaration, root: Path) -> list[RlWork]:
-    """The works of a finished blend."""
-    store = LocalArtifacts(root)
-    plan = load_blend_plan(blend, store)
-    return rl_works(blend, store, plan, plan.partitions)
+from dataprep_assets_tests.pipelines.blend.pipeline import finished, run, write_rows
+from dataprep_assets_tests.pipelines.blend.rl.records import finished_rl_shards, rl_blend, rl_rows
 
 
 def test_every_row_is_a_line_of_its_split_in_order(tmp_path: Path) -> None:
@@ -80,7 +46,9 @@ def test_the_digest_is_of_the_file_as_written(tmp_path: Path) -> None:
     finished(blend, tmp_path / "out")
     plain = rl_blend(tmp_path / "s", num_shards=2)
     finished(plain, tmp_path / "plain")
-    for work, other in zip(works(blend, tmp_path / "out"), works(plain, tmp_path / "plain"), strict=True):
+    for work, other in zip(
+        finished_rl_shards(blend, tmp_path / "out"), finished_rl_shards(plain, tmp_path / "plain"), strict=True
+    ):
         path = work.store.directory(work.artifact) / "records.jsonl.zst"
         data = path.read_bytes()
         record = work.store.require(work.artifact).file("records.jsonl.zst")
@@ -116,7 +84,7 @@ def test_bad_rows_stop_or_are_quarantined(tmp_path: Path) -> None:
     _, receipt, _ = finished(blend, tmp_path / "out")
     assert receipt.ledger is not None
     assert receipt.ledger.dropped == {"bad_json": 1, "not_an_object": 1}
-    (work,) = works(blend, tmp_path / "out")
+    (work,) = finished_rl_shards(blend, tmp_path / "out")
     lines = (work.store.directory(work.artifact) / "quarantine.jsonl").read_bytes().splitlines()
     assert [json.loads(line)["row"] for line in lines] == [2, 4]
     tight = rl_blend(tmp_path / "s", options, bad_records={"policy": "drop", "budget": 0.1}, **changes)

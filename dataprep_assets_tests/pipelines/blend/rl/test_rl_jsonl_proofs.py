@@ -8,19 +8,19 @@ import pytest
 import zstandard
 
 from dataprep_assets.pipelines.blend.rl import rl_jsonl_proofs as proofs
-from dataprep_assets.pipelines.blend.rl.rl_jsonl import RlWork
+from dataprep_assets.pipelines.blend.rl.shard import RlShard
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, write_rows
-from dataprep_assets_tests.pipelines.blend.rl.test_rl_jsonl import rl_blend, rl_rows, works
+from dataprep_assets_tests.pipelines.blend.rl.records import finished_rl_shards, rl_blend, rl_rows
 
 
 @pytest.fixture(params=["none", "zstd"])
-def work(tmp_path: Path, request: pytest.FixtureRequest) -> RlWork:
+def work(tmp_path: Path, request: pytest.FixtureRequest) -> RlShard:
     blend = rl_blend(tmp_path / "s", {"transforms": ["nemotron_rl"], "compression": request.param}, num_shards=1)
     finished(blend, tmp_path / "out")
-    return works(blend, tmp_path / "out")[0]
+    return finished_rl_shards(blend, tmp_path / "out")[0]
 
 
-def _rewrite(work: RlWork, change: Any) -> None:
+def _rewrite(work: RlShard, change: Any) -> None:
     path = work.store.directory(work.artifact) / work.file_name
     packed = work.compression == "zstd"
     data = path.read_bytes()
@@ -29,9 +29,9 @@ def _rewrite(work: RlWork, change: Any) -> None:
     path.write_bytes(zstandard.compress(change(data)) if packed else change(data))
 
 
-def test_a_good_shard_passes_every_proof(work: RlWork) -> None:
+def test_a_good_shard_passes_every_proof(work: RlShard) -> None:
     found = proofs.prove_rl_jsonl(work)
-    assert set(found) == set(proofs.RL_JSONL_PROOFS)
+    assert set(found) == {proof.name for proof in proofs.RL_JSONL_PROOFS}
     assert {name: f.summary for name, f in found.items() if not f.passed} == {}
     assert found["round_trip"].facts["records_compared"] == 11
 
@@ -39,7 +39,7 @@ def test_a_good_shard_passes_every_proof(work: RlWork) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda data: data[:-1], "no end"),
+        (lambda data: data[:-1], "no line end"),
         (lambda data: data + b"[1]\n", "not an object"),
         (lambda data: data + b"{broken\n", "not JSON"),
         (lambda data: data + b'{"a": 1}\n', "not written compactly"),
@@ -47,7 +47,7 @@ def test_a_good_shard_passes_every_proof(work: RlWork) -> None:
         (lambda data: data[data.index(b"\n") + 1 :], "10 lines, the receipt says 11"),
     ],
 )
-def test_lines_that_are_no_records_are_found(work: RlWork, change: Any, complaint: str) -> None:
+def test_lines_that_are_no_records_are_found(work: RlShard, change: Any, complaint: str) -> None:
     _rewrite(work, change)
     found = proofs.prove_rl_jsonl(work)
     assert not found["files_intact"].passed
@@ -55,7 +55,7 @@ def test_lines_that_are_no_records_are_found(work: RlWork, change: Any, complain
     assert complaint in " ".join([found["lines_are_records"].summary, *map(str, found["lines_are_records"].table)])
 
 
-def test_an_unresolved_placeholder_is_found(work: RlWork) -> None:
+def test_an_unresolved_placeholder_is_found(work: RlShard) -> None:
     _rewrite(work, lambda data: b'{"_hf_placeholder":{"row":1}}\n' + data[data.index(b"\n") + 1 :])
     resolving = replace(work, transforms=({"resolve_hf_placeholders": {"sources": {"x": "y"}}},))
     receipt, directory = work.store.require(work.artifact), work.store.local(work.artifact)
@@ -65,7 +65,7 @@ def test_an_unresolved_placeholder_is_found(work: RlWork) -> None:
     assert "line 1: an unresolved placeholder" in finding.summary
 
 
-def test_a_line_that_the_transforms_do_not_make_is_found(work: RlWork) -> None:
+def test_a_line_that_the_transforms_do_not_make_is_found(work: RlShard) -> None:
     _rewrite(work, lambda data: data.replace(b"Frage 3", b"Frage 4"))
     finding = proofs.prove_rl_jsonl(work)["round_trip"]
     assert not finding.passed
@@ -73,13 +73,13 @@ def test_a_line_that_the_transforms_do_not_make_is_found(work: RlWork) -> None:
     assert "Frage" not in finding.summary
 
 
-def test_a_source_that_changed_is_found(work: RlWork) -> None:
+def test_a_source_that_changed_is_found(work: RlShard) -> None:
     write_rows(work.files[0].path, rl_rows(12))
     assert not proofs.prove_rl_jsonl(work)["round_trip"].passed
 
 
 @pytest.mark.parametrize("change", [{"rows_in": 12}, {"documents": 10}, {"rows_in": 12, "dropped": {"bad_json": 1}}])
-def test_books_that_do_not_balance_are_found(work: RlWork, change: dict[str, Any]) -> None:
+def test_books_that_do_not_balance_are_found(work: RlShard, change: dict[str, Any]) -> None:
     receipt, directory = work.store.require(work.artifact), work.store.local(work.artifact)
     assert receipt.ledger is not None
     assert proofs.ledger_balances(directory, receipt).passed
@@ -87,6 +87,6 @@ def test_books_that_do_not_balance_are_found(work: RlWork, change: dict[str, Any
     assert not proofs.ledger_balances(directory, broken).passed
 
 
-def test_a_missing_shard_fails_them_all(work: RlWork) -> None:
+def test_a_missing_shard_fails_them_all(work: RlShard) -> None:
     (work.store.directory(work.artifact) / "receipt.json").unlink()
     assert not any(f.passed for f in proofs.prove_rl_jsonl(work).values())

@@ -63,7 +63,7 @@ def test_transforms_follow_each_other() -> None:
         ({"select": ["a"], "sft": {}}, "one transform an entry"),
         ("no_such_module:f", "cannot be imported"),
         ("json:no_such_function", "cannot be imported"),
-        ("math:pi", "is no function"),
+        ("math:pi", "not a function"),
         ("resolve_hf_placeholders", "needs `sources`"),
     ],
 )

@@ -6,15 +6,16 @@
 import sys
 from pathlib import Path
 
-from dataprep_assets.pipelines.blend.sft.packed_sft import SftWork, build_packed_sft
-from dataprep_assets.pipelines.blend.sft.spool import chat_plan
+from dataprep_assets.pipelines.blend.sft.chat_plan import chat_plan
+from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
+from dataprep_assets.pipelines.blend.sft.shard import SftShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.pipelines.blend.sft.conversations import source, work
 
 
-def shard_of(sources: Path, tokenizer: Path, root: Path) -> SftWork:
+def shard_of(sources: Path, tokenizer: Path, root: Path) -> SftShard:
     """One shard of all files of the folder, encoded by the reference engine, which needs no certificate."""
     bundle = TokenizerBundle.load(tokenizer)
     refused = refused_outright(bundle, "text", "tokenizers", "a test")

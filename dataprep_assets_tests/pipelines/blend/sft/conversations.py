@@ -15,13 +15,15 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.sft.packed_sft import ORIGINS, PACKED, PackPlan, SftWork, build_packed_sft
-from dataprep_assets.pipelines.blend.sft.spool import ChatPlan, ChatSource, chat_plan
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
+from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
+from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, PackPlan, SftShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle, chat_certificate
 
 WORDS = ("the", "a", "of", "to", "and", "is", "in", "it", "you", "that", "was", "for", "Köln", "12", "x = 3", "日本")
+END = "<|im_end|>"
 TOOL = {"type": "function", "function": {"name": "look_up", "description": "Finds a word.", "parameters": {}}}
 
 
@@ -90,9 +92,9 @@ def work(
     shard: str = "chat-00000",
     budget: float = 0.0,
     **packing: Any,
-) -> SftWork:
+) -> SftShard:
     """The work of one shard."""
-    return SftWork(
+    return SftShard(
         artifact=Artifact(dataset="d", name="packed_sft", partition=shard),
         store=LocalArtifacts(root),
         sources=tuple(sources),
@@ -108,7 +110,7 @@ class Shard:
 
     directory: Path
     receipt: Receipt
-    work: SftWork
+    work: SftShard
 
     @property
     def rows(self) -> list[dict[str, list[int]]]:
@@ -123,7 +125,7 @@ class Shard:
         return found
 
 
-def build(work: SftWork, workers: int = 1) -> Shard:
+def build(work: SftShard, workers: int = 1) -> Shard:
     """Have one shard; its error is raised."""
     (result,) = build_packed_sft([work], workers=workers)
     if result.error is not None:
@@ -165,4 +167,23 @@ def trained_texts(rows: Iterable[dict[str, list[int]]], bundle: TokenizerBundle 
             elif run:
                 texts.append((bundle or chat_bundle()).decode(run))
                 run = []
+    return texts
+
+
+def answers(row: dict[str, Any]) -> list[str]:
+    """What the assistant says in a row, as nano3 writes it behind its generation prompt."""
+    texts = []
+    for message in row["messages"]:
+        if message["role"] == "assistant":
+            reasoning = message.get("reasoning_content", "").strip()
+            calls = "".join(
+                f"\n<tool_call>\n<function={call['function']['name']}>\n"
+                + "".join(
+                    f"<parameter={k}>\n{v}\n</parameter>\n"
+                    for k, v in json.loads(call["function"]["arguments"]).items()
+                )
+                + "</function>\n</tool_call>"
+                for call in message.get("tool_calls", [])
+            )
+            texts.append((f"{reasoning}\n</think>\n" if reasoning else "") + message["content"] + calls + END)
     return texts

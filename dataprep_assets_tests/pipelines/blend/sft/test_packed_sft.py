@@ -12,12 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError
-from dataprep_assets.pipelines.blend.sft.packed_sft import ORIGINS, PACKED, QUARANTINE, PackPlan, build_packed_sft
-from dataprep_assets.pipelines.blend.sft.spool import sample_texts
+from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
+from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, QUARANTINE, PackPlan
 from dataprep_assets.sources.rows import RowRange, split_rows
 from dataprep_assets.tokenization.chat.messages import ConversationFields
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.pipelines.blend.sft.conversations import (
+    END,
+    answers,
     build,
     build_rows,
     consumed,
@@ -30,32 +32,12 @@ from dataprep_assets_tests.pipelines.blend.sft.conversations import (
 )
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
-END = "<|im_end|>"
 ROWS = [conversation(seed) for seed in range(120)]
 USER = {"role": "user", "content": "Why?"}
 
 
 def said(*contents: str) -> dict[str, Any]:
     return {"messages": [{"role": ("user", "assistant")[i % 2], "content": c} for i, c in enumerate(contents)]}
-
-
-def answers(row: dict[str, Any]) -> list[str]:
-    """What the assistant says in a row, as nano3 writes it behind its generation prompt."""
-    texts = []
-    for message in row["messages"]:
-        if message["role"] == "assistant":
-            reasoning = message.get("reasoning_content", "").strip()
-            calls = "".join(
-                f"\n<tool_call>\n<function={call['function']['name']}>\n"
-                + "".join(
-                    f"<parameter={k}>\n{v}\n</parameter>\n"
-                    for k, v in json.loads(call["function"]["arguments"]).items()
-                )
-                + "</function>\n</tool_call>"
-                for call in message.get("tool_calls", [])
-            )
-            texts.append((f"{reasoning}\n</think>\n" if reasoning else "") + message["content"] + calls + END)
-    return texts
 
 
 @pytest.mark.parametrize("algorithm", ["first_fit_shuffle", "first_fit_decreasing", "concatenative", "best_fit"])
@@ -175,13 +157,15 @@ def test_the_key_changes_with_what_decides_bytes_and_with_nothing_else(tmp_path:
 
 def test_shards_that_share_a_file_hold_each_row_once(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", ROWS)
-    works = [
+    shards = [
         work(tmp_path / "out", [source(path, rows=rows)], plan(), shard=f"chat-{i:05d}")
         for i, rows in enumerate(split_rows(len(ROWS), 7))
     ]
-    results = list(build_packed_sft(works, workers=2))
+    results = list(build_packed_sft(shards, workers=2))
     assert [r.error for r in results] == [None] * 7
-    texts = [t for w in works for t in trained_texts(pq.read_table(w.store.directory(w.artifact) / PACKED).to_pylist())]
+    texts = [
+        t for s in shards for t in trained_texts(pq.read_table(s.store.directory(s.artifact) / PACKED).to_pylist())
+    ]
     assert Counter(texts) == Counter(text for row in ROWS for text in answers(row))
 
 
@@ -323,11 +307,11 @@ def test_a_file_that_is_not_the_declared_one_is_refused(tmp_path: Path) -> None:
 def test_one_bad_shard_does_not_stop_the_others(tmp_path: Path) -> None:
     good = source(write_rows(tmp_path / "good.jsonl", ROWS[:9]))
     bad = source(write_rows(tmp_path / "bad.jsonl", [{}]))
-    works = [
+    shards = [
         work(tmp_path / "out", [good if i != 1 else bad, replace(good, ordinal=1)], plan(), shard=f"chat-{i:05d}")
         for i in range(3)
     ]
-    results = {r.partition: r for r in build_packed_sft(works, workers=2)}
+    results = {r.partition: r for r in build_packed_sft(shards, workers=2)}
     assert isinstance(results["chat-00001"].error, BadRecordError)
     assert [results[f"chat-0000{i}"].receipt is not None for i in range(3)] == [True, False, True]
 
@@ -339,16 +323,3 @@ def test_packing_settings_that_cannot_be_are_refused() -> None:
         PackPlan(row_group_bins=0)
     with pytest.raises(ConfigError, match="pack_size: 1"):
         plan(pack_size=1)
-
-
-def test_texts_to_certify_with_are_what_people_wrote_in_the_first_rows(tmp_path: Path) -> None:
-    sources = [source(write_rows(tmp_path / f"{i}.jsonl", [{}, *ROWS[i * 9 : i * 9 + 9]]), i) for i in range(2)]
-    texts = list(sample_texts(sources, ConversationFields(), rows=5))
-    written = [
-        m[f]
-        for row in ROWS[:4] + ROWS[9:13]
-        for m in row["messages"]
-        for f in ("content", "reasoning_content")
-        if f in m
-    ]
-    assert [t for t in texts if t] == [t for t in written if t]

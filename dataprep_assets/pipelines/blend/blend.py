@@ -1,0 +1,146 @@
+"""The asset `<dataset>/blend`: the finished shards where their trainer expects them, and what it reads first.
+
+On disk it is `runs/<run_hash>/`, which `runs.py` lays out. Its metadata has what Nemotron logs to W&B: `progress_table`
+and `stage_table` (the plan's asset has `plan_table`); all three go to W&B itself where the declaration says `wandb`.
+Beside them are the requested and the realised share of each dataset, as a table and as a plot.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Location, Markdown, Shown, Table
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs, RunStep
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.blend_plan import plan_rows
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.finished_shards import finished_shards
+from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
+from dataprep_assets.pipelines.blend.planner import stage_identity
+from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested
+from dataprep_assets.pipelines.blend.run_proofs import rows_read_once, run_intact, shards_complete, splits_disjoint
+from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts, build_blend_run, run_recipe
+from dataprep_assets.pipelines.blend.share_plot import plotted
+from dataprep_assets.pipelines.blend.stage_shards import stage_shards
+from dataprep_assets.pipelines.blend.stage_tables import progress_rows, stage_rows
+from dataprep_assets.pipelines.blend.trainer_entry import trainer_lines
+from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard
+from dataprep_assets.pipelines.blend.wandb_log import log_tables
+
+__all__ = ["blend_run", "blend_spec", "run_lines"]
+
+BLEND = "blend"
+_READS = {
+    "pretrain": "blend.json, which Megatron reads",
+    "sft": "Split folders of packed Parquet, which Megatron Bridge reads",
+    "rl": "manifest.json, which lists the JSON lines of every split",
+}
+
+
+def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec, step: RunStep) -> ArtifactSpec:
+    """The run of a blend.
+
+    Args:
+        blend: The dataset.
+        shards: Those that it lays out.
+        step: The run in which it is made.
+    """
+    return ArtifactSpec(
+        declaration=blend,
+        name=BLEND,
+        description=f"{_READS[blend.stage]}, over the shards' own bytes.",
+        kinds={"json", "file"},
+        inputs=(shards,),
+        step=step,
+        artifact=partial(blend_run, blend),
+        recipes=partial(_recipes, blend),
+        build=partial(_build, blend),
+        metadata=partial(_metadata, blend),
+        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, blend)),
+    )
+
+
+def blend_run(blend: BlendDeclaration, store: ArtifactStore) -> Artifact:
+    """The run of the committed plan; MissingArtifactError before there is one."""
+    return blend.artifact(RUNS, load_blend_plan(blend, store).run_hash)
+
+
+def run_lines(receipt: Receipt) -> list[str]:
+    """What to give the trainer of a finished run."""
+    facts = RunFacts.of(receipt)
+    return trainer_lines(facts.stage, facts.root, facts.used, [record.path for record in receipt.files])
+
+
+def _recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
+    plan = load_blend_plan(blend, store)
+    yield run_recipe(blend, store, plan, finished_shards(blend, store, plan, stage_shards(blend, store, plan)))
+
+
+def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    store = request.store
+    plan = load_blend_plan(blend, store)
+    receipt, reused = build_blend_run(blend, store, plan, stage_shards(blend, store, plan))
+    logged = {} if blend.wandb is None else {"wandb": Location(_log(blend, store, plan))}
+    yield Outcome(partition="", receipt=receipt, reused=reused, metadata=logged)
+
+
+def _log(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> str:
+    """Log the three tables to W&B, after the run is committed; where they are."""
+    assert blend.wandb is not None
+    return log_tables(
+        blend.wandb,
+        dataset=blend.dataset,
+        stage=blend.stage,
+        config={"run_hash": plan.run_hash, **stage_identity(blend)},
+        tables={
+            "progress_table": progress_rows(blend, store, plan),
+            "stage_table": stage_rows(blend, store, plan),
+            "plan_table": plan_rows(blend, plan),
+        },
+    )
+
+
+def _metadata(blend: BlendDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    plan, facts = load_blend_plan(blend, store), RunFacts.of(receipt)
+    rows = [asdict(row) for row in facts.realised]
+    return {
+        "run_hash": plan.run_hash,
+        "realised": Table(rows),
+        "requested_and_realised": plotted(rows, "realised"),
+        "progress_table": Table(progress_rows(blend, store, plan)),
+        "stage_table": Table(stage_rows(blend, store, plan)),
+        "empty_shards": len(facts.empty),
+        "empty": ", ".join(facts.empty) or "none",
+        "train_on_it": Markdown("\n".join(f"- `{line}`" for line in run_lines(receipt))),
+        **{f"realised_{row.split}_{row.name}": round(row.realised, 6) for row in facts.realised},
+    }
+
+
+_PROOFS = (
+    Proof("shards_complete", "Every chosen shard is there and of this plan, with data or declared empty."),
+    Proof(
+        "rows_read_once", "Shards of a file that was cut by rows read, together, the rows that it has when counted now."
+    ),
+    Proof("run_intact", "Every file of the run has the digest of its receipt, and no other file is there."),
+    Proof("entry_lists_every_shard", "What the trainer reads first lists every used shard once, and nothing else."),
+    Proof("splits_disjoint", "No shard, and no row of a source file, is in two splits."),
+    Proof("realised_as_requested", "Each dataset's share is as its weight asks, within the tolerance."),
+)
+
+
+def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
+    plan = load_blend_plan(blend, store)
+    shards = stage_shards(blend, store, plan)
+    yield "shards_complete", shards_complete(store, plan, shards)
+    yield "rows_read_once", rows_read_once(blend, store, plan, shards)
+    artifact = blend_run(blend, store)
+    receipt, directory = store.require(artifact), store.local(artifact)
+    yield "run_intact", run_intact(directory, receipt, plan)
+    yield "entry_lists_every_shard", entry_lists_every_shard(blend, directory, receipt)
+    yield "splits_disjoint", splits_disjoint(receipt, plan)
+    yield "realised_as_requested", realised_as_requested(blend, directory, receipt, plan)

@@ -1,0 +1,200 @@
+"""The artifact `<dataset>/blend_plan`: which files, or rows of files, make each shard; registers the partitions.
+
+A blend is `<dataset>/blend_plan → blend_preview → blend_snapshot, engine_certificate → indexed_bins | packed_sft |
+rl_jsonl → blend`, in one group named after the dataset. `plan.py` has the plan itself, `planner.py` makes it.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Shown, Table
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions, Proof, Proofs, RunStep
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources, plan_is_current
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan import (
+    BLEND_PLAN,
+    PLAN,
+    VERSION,
+    BlendPlan,
+    PlannedUnit,
+    has_blend_plan,
+    load_blend_plan,
+    plan_key,
+)
+from dataprep_assets.pipelines.blend.planner import plan_blend, source_digest, stage_identity
+
+__all__ = ["BlendPlanFacts", "PlannedDatasetFacts", "blend_plan_spec", "build_blend_plan", "plan_rows"]
+
+CONFIG = "config.json"
+
+
+class PlannedDatasetFacts(Facts):
+    """One dataset of the plan: bytes of its source files, shards planned and chosen, its declared weight."""
+
+    plan_hash: str
+    commit: str | None
+    files: int
+    source_bytes: int
+    shards: int
+    chosen: int
+    weight: float
+
+
+class BlendPlanFacts(Facts):
+    """The datasets of the plan by name."""
+
+    run_hash: str
+    stage: str
+    datasets: dict[str, PlannedDatasetFacts]
+
+
+def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions, step: RunStep) -> ArtifactSpec:
+    """The plan.
+
+    Args:
+        blend: The dataset.
+        plans: Its shards, which the plan fixes.
+        step: The run in which plan and preview are made.
+    """
+    return ArtifactSpec(
+        declaration=blend,
+        name=BLEND_PLAN,
+        description="Every source file by its content, and the shards of each dataset.",
+        kinds={"json"},
+        plans=(plans,),
+        step=step,
+        pool="network",
+        verification="full",
+        recipes=partial(_recipes, blend),
+        build=lambda request: [Outcome.of(*build_blend_plan(blend, request.store))],
+        metadata=partial(_metadata, blend),
+        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, blend)),
+    )
+
+
+def _recipe(blend: BlendDeclaration, plan: BlendPlan) -> Recipe:
+    settings = stage_identity(blend)
+    sources = {
+        "tokenizer": settings.pop("tokenizer", None),
+        "chat_template": settings.pop("template", None),
+        **{unit.name: source_digest(unit) for unit in plan.units},
+    }
+    settings |= {
+        "held_out": blend.held_out.model_dump() if blend.held_out else None,
+        "sample": blend.sample.model_dump() if blend.sample else None,
+        "num_shards": blend.num_shards,
+        "blend": {unit.name: unit.dataset.model_dump(exclude={"name", "path"}) for unit in plan.units},
+    }
+    return Recipe(
+        artifact=blend.artifact(BLEND_PLAN),
+        key=plan_key(plan),
+        version=VERSION,
+        settings=json.loads(json.dumps(settings)),  # as a receipt holds them: lists, no tuples
+        sources={name: digest for name, digest in sources.items() if digest is not None},
+    )
+
+
+def _recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
+    """That of the sources as they are now; mirrored ones are believed to be at what the plan froze."""
+    if has_blend_plan(blend, store):
+        yield _recipe(blend, plan_blend(blend, load_blend_plan(blend, store)))
+        return
+    # absent or damaged, which its files say: listing every source and counting rows would add nothing
+    receipt = store.receipt(blend.artifact(BLEND_PLAN))
+    yield Recipe(artifact=blend.artifact(BLEND_PLAN), key=receipt.key if receipt else "", version=VERSION)
+
+
+def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
+    """List every source, plan, and commit `plan.json` and `config.json`.
+
+    Returns the receipt and whether it was reused: the committed plan is the same.
+    """
+    before = load_blend_plan(blend, store) if has_blend_plan(blend, store) else None
+    fresh = plan_blend(blend, before, relist=True)
+    value = fresh.to_json()
+
+    def write(staged: Path) -> Written:
+        (staged / PLAN).write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+        config = {"run_hash": fresh.run_hash, **stage_identity(blend)}
+        (staged / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+        return Written(
+            inputs={unit.name: source_digest(unit) for unit in fresh.units},
+            facts=BlendPlanFacts(
+                run_hash=fresh.run_hash,
+                stage=blend.stage,
+                datasets={
+                    unit.name: PlannedDatasetFacts(
+                        plan_hash=unit.plan_hash,
+                        commit=unit.commit,
+                        files=len(unit.entries),
+                        source_bytes=unit.size_bytes,
+                        shards=len(unit.shards),
+                        chosen=len(unit.chosen),
+                        weight=unit.dataset.weight,
+                    )
+                    for unit in fresh.units
+                },
+            ),
+        )
+
+    return ensure(_recipe(blend, fresh), store, write)
+
+
+def _metadata(blend: BlendDeclaration, store: ArtifactStore, _: Receipt) -> Mapping[str, Shown]:
+    plan = load_blend_plan(blend, store)
+    return {
+        "run_hash": plan.run_hash,
+        "datasets": len(plan.units),
+        "shards": len(plan.partitions),
+        "source_bytes": sum(unit.size_bytes for unit in plan.units),
+        "plan_table": Table(plan_rows(blend, plan)),
+    }
+
+
+def plan_rows(blend: BlendDeclaration, plan: BlendPlan) -> list[dict[str, str | int | float]]:
+    """The `plan_table`: a row for each dataset, with the columns that Nemotron's W&B table of a stage has."""
+    return [_plan_row(blend, unit) for unit in plan.units]
+
+
+def _plan_row(blend: BlendDeclaration, unit: PlannedUnit) -> dict[str, str | int | float]:
+    dataset, sample = unit.dataset, blend.sample
+    row: dict[str, Any] = {
+        "dataset_name": unit.name,
+        "path": dataset.path,
+        "size": unit.size_bytes,
+        "weight": dataset.weight,
+        "split": dataset.split or unit.split,
+        "subset": dataset.subset,
+        "num_shards": len(unit.shards),
+    }
+    if blend.stage == "pretrain":
+        pretrain = blend.pretrain_options
+        row |= {"dtype": pretrain.dtype, "min_doc_chars": pretrain.min_doc_chars}
+        row |= {"max_doc_tokens": pretrain.max_doc_tokens}
+    elif blend.stage == "sft":
+        sft = blend.sft_options
+        row |= {"pack_size": sft.pack_size, "algorithm": sft.algorithm, "max_doc_tokens": sft.max_doc_tokens}
+    row |= {"max_rows": blend.max_rows, "sample": len(unit.chosen) if sample else None}
+    row |= {"files": len(unit.entries), "commit": unit.commit, "plan_hash": unit.plan_hash, "status": "planned"}
+    return {name: "" if value is None else value for name, value in row.items()}
+
+
+_PROOFS = (
+    Proof("plan_covers_sources", "Every file is in one shard, or in consecutive rows from the first to the last."),
+    Proof("plan_is_current", "Sources, tokenizer bytes, template text and options are those that the plan froze."),
+)
+
+
+def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
+    yield "plan_covers_sources", plan_covers_sources(load_blend_plan(blend, store), blend.max_rows)
+    yield "plan_is_current", plan_is_current(blend, store)

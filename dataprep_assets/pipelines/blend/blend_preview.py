@@ -1,0 +1,163 @@
+"""The artifact `<dataset>/blend_preview`: what the blend will be, before anything is fetched or tokenized.
+
+Its proof stops the run where a dataset would round to nothing. `preview.py` makes the estimates.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import Finding, Row, judged, verdict
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Shown, Table
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs, RunStep
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan import BLEND_PLAN, BlendPlan, load_blend_plan, plan_key
+from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend, sample_size
+from dataprep_assets.pipelines.blend.share_plot import plotted
+from dataprep_assets.pipelines.corpus.snapshot_proofs import disk_headroom
+
+__all__ = ["BlendPreviewFacts", "blend_preview_spec", "build_blend_preview", "nothing_rounds_to_zero"]
+
+VERSION = 2
+BLEND_PREVIEW = "blend_preview"
+PREVIEW = "preview.json"
+
+
+class BlendPreviewFacts(Facts):
+    """The preview of every dataset (`sources`), the datasets that round to zero, and sums over all datasets."""
+
+    run_hash: str
+    sources: tuple[SourcePreview, ...]
+    rounds_to_zero: tuple[str, ...]
+    rows: int
+    tokens: int
+    shards: int
+    bytes_to_fetch: int
+    disk_bytes: int
+
+
+def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec, step: RunStep) -> ArtifactSpec:
+    """The preview of a blend's `plan`, made in the run `step`."""
+    return ArtifactSpec(
+        declaration=blend,
+        name=BLEND_PREVIEW,
+        description="Rows, tokens, epochs and realisable weights of each dataset, from a sample of it.",
+        kinds={"json"},
+        inputs=(plan,),
+        step=step,
+        verification="full",
+        recipes=lambda store, _: [_recipe(blend, store, load_blend_plan(blend, store))],
+        build=partial(_build, blend),
+        metadata=_metadata,
+        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, blend)),
+    )
+
+
+def _recipe(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> Recipe:
+    asked = {
+        "train_tokens": blend.train_tokens,
+        "max_epochs": blend.max_epochs,
+        "tokens_per_sample": sample_size(blend),
+    }
+    return Recipe(
+        artifact=blend.artifact(BLEND_PREVIEW),
+        key=digest_value(["blend_preview", VERSION, plan_key(plan), list(asked.values())]),
+        version=VERSION,
+        settings=asked,
+        upstream={BLEND_PLAN: store.require(blend.artifact(BLEND_PLAN)).content},
+    )
+
+
+def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    yield Outcome.of(*build_blend_preview(blend, request.store, load_blend_plan(blend, request.store)))
+
+
+def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> tuple[Receipt, bool]:
+    """Read a sample of every dataset of `plan` and commit `preview.json`; its rows are the fact `sources`.
+
+    `blend` is the declaration, `store` gets the preview. Returns the receipt and whether it was reused: it is of the
+    same plan. A dataset that rounds to zero is named in the fact `rounds_to_zero`; a proof fails on it.
+    """
+
+    def write(staged: Path) -> Written:
+        found = preview_blend(blend, plan)
+        rows = [asdict(source) for source in found]
+        (staged / PREVIEW).write_text(json.dumps(rows, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+        return Written(
+            inputs={unit.name: unit.plan_hash for unit in plan.units},
+            facts=BlendPreviewFacts(
+                run_hash=plan.run_hash,
+                sources=tuple(found),
+                rounds_to_zero=tuple(source.name for source in found if source.rounds_to_zero),
+                rows=sum(source.rows for source in found),
+                tokens=sum(source.tokens for source in found),
+                shards=sum(source.shards for source in found),
+                bytes_to_fetch=sum(source.bytes_to_fetch for source in found),
+                disk_bytes=sum(source.disk_bytes for source in found),
+            ),
+        )
+
+    return ensure(_recipe(blend, store, plan), store, write)
+
+
+def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    facts = BlendPreviewFacts.of(receipt)
+    rows = [asdict(source) for source in facts.sources]
+    return {
+        "preview": Table(rows),
+        "requested_and_realisable": plotted(rows, "realisable"),
+        "expected_rows": facts.rows,
+        "expected_tokens": facts.tokens,
+        "expected_shards": facts.shards,
+        "bytes_to_fetch": facts.bytes_to_fetch,
+        "disk_bytes": facts.disk_bytes,
+        "rounds_to_zero": ", ".join(facts.rounds_to_zero) or "none",
+    }
+
+
+_PROOFS = (
+    Proof(
+        "nothing_rounds_to_zero",
+        "Every dataset with a weight has data, and its share is at least one training sample.",
+    ),
+    Proof("disk_headroom", "What is to be fetched and made will fit, with 20 % to spare.", blocking=False),
+)
+
+
+def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
+    receipt = store.require(blend.artifact(BLEND_PREVIEW))
+    yield "nothing_rounds_to_zero", nothing_rounds_to_zero(receipt)
+    facts = BlendPreviewFacts.of(receipt)
+    yield "disk_headroom", disk_headroom(store.root, facts.bytes_to_fetch + facts.disk_bytes)
+
+
+@judged
+def nothing_rounds_to_zero(preview: Receipt) -> Finding:
+    """Every dataset with a weight has data, and its share of the training is at least one sample."""
+    sources = BlendPreviewFacts.of(preview).sources
+    zero = [source for source in sources if source.rounds_to_zero]
+    return verdict(
+        (
+            f"{source.name}: a share of {source.requested:.6f} is {source.samples} samples of {source.tokens} tokens"
+            for source in zero
+        ),
+        f"Each of {len(sources)} datasets is at least one sample.",
+        "Raise its weight, or `train_tokens`, or set its weight to 0",
+        facts={"datasets": len(sources), "rounded_to_zero": len(zero)},
+        table=[_shown(source) for source in sources],
+    )
+
+
+def _shown(source: SourcePreview) -> Row:
+    names = ("split", "name", "rows", "tokens", "requested", "realisable", "epochs", "samples", "shards")
+    row = asdict(source)
+    return {name: row[name] for name in names}

@@ -1,0 +1,75 @@
+"""The documents of a blend that its engine is certified on."""
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.discovery import open_place
+from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, load_blend_plan
+from dataprep_assets.pipelines.corpus.engine_certificate import CHARACTERS_PER_DOCUMENT, CertifiedEngine, Sample
+from dataprep_assets.sources.rows import read_rows
+
+__all__ = ["blend_engine", "blend_sample", "row_texts"]
+
+DOCUMENTS_PER_DATASET = 200
+
+
+def blend_engine(blend: BlendDeclaration) -> CertifiedEngine:
+    """The engine that a blend wants certified, on documents of each dataset. ConfigError without a tokenizer."""
+    options = blend.pretrain_options
+    return CertifiedEngine(
+        dataset=blend,
+        tokenizer=blend.required_tokenizer,
+        special_tokens=options.special_tokens,
+        separator=options.separator if blend.stage == "pretrain" and options.add_eos else None,
+        sample=partial(_sample, blend),
+    )
+
+
+def _sample(blend: BlendDeclaration, store: ArtifactStore) -> Sample:
+    plan = load_blend_plan(blend, store)
+    hashes = {unit.name: unit.plan_hash for unit in plan.units}
+    return Sample(
+        kind="blend_certificate",
+        parts=[list(hashes.values())],
+        sources=hashes,
+        inputs=hashes,
+        texts=lambda: blend_sample(blend, plan),
+    )
+
+
+def blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:
+    """The first texts of the smallest file of every dataset, long ones cut. Mirrored files are fetched first.
+
+    Bad records are skipped here: building the shards refuses them.
+    """
+    for unit in plan.units:
+        entry = min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))
+        access = open_place(unit.dataset, blend.sources).access
+        access.fetch([entry])
+        reader = read_rows(access.path(entry), format=entry.format, compression=entry.compression, label=entry.relpath)
+        texts = (text for block in reader for row in block.rows for text in row_texts(blend, unit, row))
+        for text in itertools.islice(texts, DOCUMENTS_PER_DATASET):
+            yield text[:CHARACTERS_PER_DOCUMENT]
+
+
+def row_texts(blend: BlendDeclaration, unit: PlannedUnit, row: dict[str, Any]) -> Iterator[str]:
+    """The texts of a `row` of the dataset `unit` of `blend` that are tokenized: its text, or those of its messages."""
+    if blend.stage == "pretrain":
+        yield from _strings(row.get(unit.dataset.text_field))
+    else:
+        yield from _strings(row.get(unit.dataset.messages_field or blend.sft_options.messages_field))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _strings(item)

@@ -1,0 +1,207 @@
+"""The artifact `<dataset>/blend_snapshot`, a partition a shard: its source files, present and digested.
+
+It holds no copy of them, only `files.jsonl`. Local files were read in full for the plan and are not read again here:
+whatever encodes them compares the digest.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.errors import CorruptSourceError, DataprepError, SourceError
+from dataprep_assets.execution.jobs import Outcome, run_fetches
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, RunStep
+from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.discovery import open_place
+from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
+from dataprep_assets.pipelines.corpus.snapshot_proofs import digests_match
+from dataprep_assets.pipelines.corpus.token_stream import SourcePart
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sources.access import SourceAccess
+
+VERSION = 1
+BLEND_SNAPSHOT = "blend_snapshot"
+FILES = "files.jsonl"
+
+
+class BlendSnapshotFacts(Facts):
+    """The source files of a shard, and their bytes in the source."""
+
+    files: int
+    source_bytes: int
+
+
+def blend_snapshot_spec(
+    blend: BlendDeclaration, *, partitions: Partitions, preview: ArtifactSpec, step: RunStep
+) -> ArtifactSpec:
+    """The snapshots of a blend's shards.
+
+    Args:
+        blend: The dataset.
+        partitions: The shards.
+        preview: Made first, because its proof may stop the run before anything is fetched.
+        step: The run in which snapshots and shards are made.
+    """
+    return ArtifactSpec(
+        declaration=blend,
+        name=BLEND_SNAPSHOT,
+        description="Source files of each shard, fetched where they are remote, with their SHA-256.",
+        kinds={"file"},
+        inputs=(preview,),
+        partitions=partitions,
+        step=step,
+        pool="network",
+        verification="full",
+        recipes=partial(_recipes, blend),
+        build=partial(_build, blend),
+        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, blend)),
+    )
+
+
+def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    plan = load_blend_plan(blend, request.store)
+    size = sum(plan.find(partition)[1].total_bytes for partition in request.partitions)
+
+    def fetch(partition: str, fetched: Callable[[int], None]) -> tuple[Receipt, bool]:
+        return build_blend_snapshot(blend, request.store, plan, partition, fetched)
+
+    yield from run_fetches(request.partitions, fetch, size, request.progress)
+
+
+def build_blend_snapshot(
+    blend: BlendDeclaration,
+    store: ArtifactStore,
+    plan: BlendPlan,
+    partition: str,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Receipt, bool]:
+    """Fetch or verify the source files of one shard and commit their digests.
+
+    `blend` is the declaration, `store` gets the snapshot, `partition` names a shard of `plan`; `progress` is called
+    with the bytes of each piece that was fetched. Returns the receipt and whether it was reused. Raises SourceError,
+    TransferError or CorruptSourceError, naming the file.
+    """
+    unit, shard = plan.find(partition)
+    access = open_place(unit.dataset, blend.sources).access
+    access.fetch([part.entry for part in shard.parts], progress)
+    lines = [_line(part.entry, part.entry.sha256 or _digest(access, part.entry)) for part in shard.parts]
+
+    def write(staged: Path) -> Written:
+        (staged / FILES).write_bytes(b"".join(canonical_json(line) + b"\n" for line in lines))
+        return Written(
+            inputs={"plan": unit.plan_hash},
+            facts=BlendSnapshotFacts(files=len(lines), source_bytes=sum(line["size_bytes"] for line in lines)),
+        )
+
+    return ensure(_recipe(blend, partition, lines), store, write)
+
+
+def _line(entry: ManifestEntry, digest: str) -> dict[str, Any]:
+    """The line of a file with this SHA-256."""
+    return {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "etag": entry.etag, "sha256": digest}
+
+
+def _digest(access: SourceAccess, entry: ManifestEntry) -> str:
+    try:
+        return sha256_file(access.path(entry))
+    except OSError as error:
+        raise SourceError(f"{entry.relpath}: cannot be read: {error.strerror or error}") from error
+
+
+def _recipe(blend: BlendDeclaration, partition: str, lines: Sequence[Mapping[str, Any]]) -> Recipe:
+    """That of a snapshot with these lines."""
+    return Recipe(
+        artifact=blend.artifact(BLEND_SNAPSHOT, partition),
+        key=digest_value(["blend_snapshot", VERSION, lines]),
+        version=VERSION,
+        sources={line["relpath"]: digest_value(line) for line in lines},
+    )
+
+
+def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
+    """Those of the files that the plan names. Nothing is fetched: mirrored files are believed to be as before."""
+    plan = load_blend_plan(blend, store)
+    for partition in partitions:
+        assert partition is not None
+        is_kept = store.intact(blend.artifact(BLEND_SNAPSHOT, partition)) is not None
+        known = {line["relpath"]: line for line in _read(blend, store, partition)} if is_kept else {}
+        entries = [part.entry for part in plan.find(partition)[1].parts]
+        yield _recipe(blend, partition, [_expected(entry, known.get(entry.relpath)) for entry in entries])
+
+
+def _expected(entry: ManifestEntry, known: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The line of a file as it should be: a file whose digest only its fetch tells keeps the digest that is known."""
+    if entry.sha256 is not None or known is None:
+        return _line(entry, entry.sha256 or "")
+    return _line(entry, known["sha256"])
+
+
+def _read(blend: BlendDeclaration, store: ArtifactStore, partition: str) -> list[dict[str, Any]]:
+    directory = store.local(blend.artifact(BLEND_SNAPSHOT, partition))
+    with open(directory / FILES, "rb") as file:
+        return [json.loads(line) for line in file]
+
+
+def shard_parts(
+    blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str
+) -> tuple[SourcePart, ...]:
+    """The source files of the shard `partition` of `plan`, with digests and rows, ready to be encoded.
+
+    `blend` is the declaration, `store` holds the snapshots. Raises MissingArtifactError without a snapshot and
+    CorruptSourceError when it lists other files than the plan.
+    """
+    unit, shard = plan.find(partition)
+    access = open_place(unit.dataset, blend.sources).access
+    known = {line["relpath"]: line["sha256"] for line in _read(blend, store, partition)}
+    if set(known) != {part.entry.relpath for part in shard.parts}:
+        raise CorruptSourceError(f"{partition}: its snapshot lists other files than the plan; materialize it again")
+    return tuple(
+        SourcePart(
+            label=part.entry.relpath,
+            path=access.path(part.entry),
+            format=part.entry.format,
+            compression=part.entry.compression,
+            sha256=known[part.entry.relpath],
+            ordinal=part.entry.ordinal,
+            rows=part.rows,
+        )
+        for part in shard.parts
+    )
+
+
+_PROOFS = (Proof("digests_match", "Files on disk have the snapshot's SHA-256."),)
+
+
+def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:
+    """Those of the run are read, for the others the remembered verdict counts."""
+    plan = load_blend_plan(blend, store)
+
+    def prove(partitions: Sequence[str]) -> Verdicts:
+        return ((p, {"digests_match": _digests(blend, store, plan, p)}) for p in partitions)
+
+    yield from of_all_partitions(
+        store,
+        _PROOFS,
+        plan.partitions,
+        examined,
+        artifact=lambda partition: blend.artifact(BLEND_SNAPSHOT, partition),
+        prove=prove,
+    )
+
+
+def _digests(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> Finding:
+    try:
+        parts = shard_parts(blend, store, plan, partition)
+    except DataprepError as error:  # a missing or damaged snapshot is the finding
+        return Finding(passed=False, summary=str(error))
+    return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts})

@@ -1,0 +1,127 @@
+"""The finished shards of a plan: what every run is laid out from.
+
+A missing shard, or one that was built from other inputs or settings, is refused by name; so is a dataset without any
+data. Entry points: `finished_shards`, `data_file`, `suffixes`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dataprep_assets.errors import IntegrityError, MissingArtifactError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import FileRecord, Receipt
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
+
+__all__ = ["FinishedShard", "ShardToBuild", "data_file", "finished_shards", "suffixes"]
+
+_SUFFIXES = {"pretrain": (".bin", ".idx"), "sft": (".parquet",), "rl": (".jsonl", ".jsonl.zst")}
+_PREFIX = {"pretrain": "tokens"}
+_NAMED = 8
+"""Partitions that an error names; a blend may have thousands."""
+
+
+class ShardToBuild(Protocol):
+    """A shard of a plan, of whichever stage: `token_bins.ShardWork`, `sft.shard.SftShard`, `rl_jsonl.RlShard`."""
+
+    @property
+    def artifact(self) -> Artifact:
+        """The shard's artifact; its partition is the plan's."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """Digest of everything that decides the shard's bytes."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedShard:
+    """A shard that is built and belongs to the plan."""
+
+    unit: PlannedUnit
+    index: int
+    artifact: Artifact
+    receipt: Receipt
+
+    @property
+    def ledger(self) -> Ledger:
+        """The shard's ledger."""
+        return self.receipt.ledger or Ledger()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens written; 0 for RL."""
+        return self.ledger.tokens
+
+    @property
+    def rows(self) -> int:
+        """Rows of the output: documents, records, or the packed rows of SFT (`bins`, a fact that only those have)."""
+        return int(self.receipt.facts.get("bins", self.ledger.documents))
+
+    @property
+    def stem(self) -> str:
+        """The name of its files in the run, without suffix."""
+        return f"datasets/{self.unit.name}/{self.unit.plan_hash}/shard_{self.index:06d}"
+
+
+def finished_shards(
+    blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[ShardToBuild]
+) -> list[FinishedShard]:
+    """Every chosen shard of the plan with its receipt, in the plan's order.
+
+    `blend` is the declaration, for the dataset's name in messages; `store` holds the artifacts; `shards` are all chosen
+    shards of `plan`, in any order. Raises MissingArtifactError, naming the shards that are missing, and IntegrityError,
+    naming those that were built from other inputs or settings than the plan's, or a dataset without any data.
+    """
+    by_partition = {shard.artifact.partition: shard for shard in shards}
+    if unplanned := set(plan.partitions) ^ {str(p) for p in by_partition}:
+        raise IntegrityError(f"{blend.dataset}: the plan and the given shards differ in {sorted(unplanned)[:_NAMED]}")
+    wanted = [by_partition[partition] for partition in plan.partitions]
+    receipts = store.receipts([shard.artifact for shard in wanted])
+    missing = [str(s.artifact.partition) for s, r in zip(wanted, receipts, strict=True) if r is None]
+    if missing:
+        raise MissingArtifactError(_named(blend, missing, len(wanted), "are missing or failed"))
+    stale = [str(s.artifact.partition) for s, r in zip(wanted, receipts, strict=True) if r and r.key != s.key]
+    if stale:
+        raise IntegrityError(_named(blend, stale, len(wanted), "were made of other inputs or settings than now"))
+    found = []
+    for shard, receipt in zip(wanted, receipts, strict=True):
+        assert receipt is not None
+        unit, planned = plan.find(str(shard.artifact.partition))
+        found.append(FinishedShard(unit=unit, index=planned.index, artifact=shard.artifact, receipt=receipt))
+    for unit in plan.units:
+        if not any(shard.rows for shard in found if shard.unit is unit):
+            raise IntegrityError(
+                f"{blend.dataset}: {unit.name} has a weight of {unit.dataset.weight} and no data in any of its shards; "
+                "set its weight to 0, or correct its source or filters"
+            )
+    return found
+
+
+def _named(blend: BlendDeclaration, partitions: Sequence[str], total: int, what: str) -> str:
+    shown = ", ".join(partitions[:_NAMED]) + (", …" if len(partitions) > _NAMED else "")
+    return f"{blend.dataset}: {len(partitions)} of {total} shards {what}: {shown}. Materialize these partitions first"
+
+
+def data_file(blend: BlendDeclaration, receipt: Receipt, suffix: str) -> FileRecord:
+    """The record of a shard's data file with this `suffix` (of `suffixes(blend)`) in its `receipt`.
+
+    Raises IntegrityError unless there is exactly one.
+    """
+    prefix = _PREFIX.get(blend.stage, "")
+    found = [f for f in receipt.files if f.path.endswith(suffix) and f.path.startswith(prefix)]
+    found = [f for f in found if not f.path.startswith("quarantine")]
+    if len(found) != 1:
+        raise IntegrityError(f"{receipt.artifact}/{receipt.partition}: expected one file *{suffix}, found {len(found)}")
+    return found[0]
+
+
+def suffixes(blend: BlendDeclaration) -> tuple[str, ...]:
+    """The suffixes of a shard's data files."""
+    if blend.stage == "rl":
+        return (".jsonl.zst",) if blend.rl_options.compression == "zstd" else (".jsonl",)
+    return _SUFFIXES[blend.stage]

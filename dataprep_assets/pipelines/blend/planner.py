@@ -1,0 +1,183 @@
+"""Plans a blend: which files, or rows of files, make each shard of each dataset.
+
+Files stay whole while there are as many as shards. Fewer files are cut into consecutive rows, for which they are
+counted once (a Parquet file by its footer); these must be present, so mirrored ones are fetched here.
+
+Entry points: `plan_blend`, `stage_identity`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, DataBlend, Unit
+from dataprep_assets.pipelines.blend.discovery import RL_SPLITS, Discovered, discover, discover_splits, open_place
+from dataprep_assets.pipelines.blend.plan import VERSION, BlendPlan, PlannedPart, PlannedShard, PlannedUnit
+from dataprep_assets.pipelines.blend.rl.transforms import fingerprint
+from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sources.access import SourceAccess
+from dataprep_assets.sources.rows import RowRange, count_rows, split_rows
+from dataprep_assets.tokenization.chat.template import ChatTemplate
+
+__all__ = ["plan_blend", "source_digest", "stage_identity"]
+
+TARGET_BYTES = 256 << 20
+MAX_SHARDS = 4000
+"""Shards of one dataset: beyond this many partitions an asset is slow to look at."""
+
+
+def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
+    """What decides the bytes of every shard besides its source: options, tokenizer bytes, template text, transforms."""
+    identity: dict[str, Any] = {
+        "stage": blend.stage,
+        "bad_records": blend.bad_records.model_dump(),
+        "max_rows": blend.max_rows,
+        "force": blend.force,
+    }
+    if blend.stage == "pretrain":
+        identity["options"] = blend.pretrain_options.model_dump(exclude={"sample_rate", "sequence_length"})
+    elif blend.stage == "sft":
+        identity["options"] = blend.sft_options.model_dump(mode="json", exclude={"chat_template", "sample_rate"})
+        identity["template"] = ChatTemplate.load(blend.sft_options.chat_template).digest
+    else:
+        identity["options"] = blend.rl_options.model_dump(exclude={"transforms"})
+        identity["transforms"] = fingerprint(blend.rl_options.transforms, blend.sources)
+    if blend.tokenizer is not None:
+        identity["tokenizer"] = load_bundle(blend.tokenizer).digest
+    return identity
+
+
+def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, relist: bool = False) -> BlendPlan:
+    """List every source of `blend` and plan its shards; only files whose rows must be counted are fetched.
+
+    With a `frozen` plan, files that have not changed are not counted again. Without `relist`, mirrored datasets whose
+    declaration has not changed are not listed again either: they stay at the revision that was frozen.
+    """
+    identity = stage_identity(blend)
+    before = {unit.name: unit for unit in frozen.units} if frozen else {}
+    units = [
+        _plan_unit(found, blend, identity, before.get(found.unit.name))
+        for found in _discovered(blend, {} if relist else before)
+    ]
+    names = [unit.name for unit in units]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"blend: two datasets would be called {twice[0]}; rename one")
+    return BlendPlan(run_hash=_run_hash(blend, units), units=tuple(units))
+
+
+def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list[Discovered]:
+    found: list[Discovered] = []
+    data: DataBlend = blend.data_blend()
+    for unit in data.units():
+        by_rl_split = blend.stage == "rl" and unit.split is None
+        kept = [b for b in before.values() if b.dataset == unit.dataset and (b.name == unit.name or by_rl_split)]
+        if kept and open_place(unit.dataset, blend.sources).access.mirrored:
+            found += [_refound(b) for b in kept]
+        elif by_rl_split and unit.dataset.split is None:
+            found += discover_splits(unit, blend.sources).values()
+        elif by_rl_split:
+            split = next((s for s, names in RL_SPLITS.items() if unit.dataset.split in names), unit.dataset.split)
+            found.append(discover(Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split), blend.sources))
+        else:
+            found.append(discover(unit, blend.sources))
+    return found
+
+
+def _refound(unit: PlannedUnit) -> Discovered:
+    return Discovered(
+        unit=Unit(name=unit.name, dataset=unit.dataset, split=unit.split), entries=unit.entries, commit=unit.commit
+    )
+
+
+def _plan_unit(
+    found: Discovered, blend: BlendDeclaration, identity: dict[str, Any], before: PlannedUnit | None
+) -> PlannedUnit:
+    total = sum(entry.size_bytes for entry in found.entries)
+    count = blend.num_shards or max(1, min(MAX_SHARDS, -(-total // TARGET_BYTES)))
+    dataset = found.unit.dataset
+    fields = {"text_field": dataset.text_field, "messages": dataset.messages_field, "tools": dataset.tools_field}
+    plan_hash = digest_value(
+        ["blend_plan", VERSION, found.unit.name, count, found.identities, fields, identity],
+    )[:16]
+    if before is not None and before.plan_hash == plan_hash and before.entries == found.entries:
+        shards = before.shards
+    else:
+        access = open_place(dataset, blend.sources).access
+        shards = _limited(_cut(found.entries, count, access), blend.max_rows, access)
+    sample = blend.sample
+    chosen = sampled_shards(
+        count,
+        dataset=found.unit.name,
+        count=sample.count if sample else None,
+        percent=sample.percent if sample else None,
+        seed=sample.seed if sample else 42,
+    )
+    return PlannedUnit(
+        name=found.unit.name,
+        dataset=dataset,
+        split=found.unit.split,
+        plan_hash=plan_hash,
+        commit=found.commit,
+        entries=found.entries,
+        shards=shards,
+        chosen=tuple(chosen),
+    )
+
+
+def _cut(entries: Sequence[ManifestEntry], count: int, access: SourceAccess) -> tuple[PlannedShard, ...]:
+    sizes = [(entry.relpath, entry.size_bytes) for entry in entries]
+    if count <= len(entries):
+        groups = [[PlannedPart(entry=entries[i]) for i in group] for group in assign_by_size(sizes, count)]
+        weights = [sum(p.entry.size_bytes for p in group) for group in groups]
+    else:
+        groups, weights = [], []
+        for entry, shares in zip(entries, shares_by_size(sizes, count), strict=True):
+            ranges = [None] if shares == 1 else split_rows(_rows(entry, access), shares)
+            groups += [[PlannedPart(entry=entry, rows=rows)] for rows in ranges]
+            weights += [entry.size_bytes * (i + 1) // shares - entry.size_bytes * i // shares for i in range(shares)]
+    return tuple(
+        PlannedShard(index=index, parts=tuple(group), total_bytes=size)
+        for index, (group, size) in enumerate(zip(groups, weights, strict=True))
+    )
+
+
+def _limited(shards: tuple[PlannedShard, ...], max_rows: int | None, access: SourceAccess) -> tuple[PlannedShard, ...]:
+    return shards if max_rows is None else tuple(_first_rows(shard, max_rows, access) for shard in shards)
+
+
+def _first_rows(shard: PlannedShard, limit: int, access: SourceAccess) -> PlannedShard:
+    """The shard with at most `limit` rows. Its size stays that of the source that is read for them."""
+    kept: list[PlannedPart] = []
+    for part in shard.parts:
+        if limit <= 0:
+            break
+        first = part.rows.first if part.rows else 1
+        stop = part.rows.stop if part.rows and part.rows.stop is not None else _rows(part.entry, access) + 1
+        kept.append(part if stop - first <= limit else replace(part, rows=RowRange(first, first + limit)))
+        limit -= stop - first
+    return replace(shard, parts=tuple(kept))
+
+
+def _rows(entry: ManifestEntry, access: SourceAccess) -> int:
+    access.fetch([entry])
+    return count_rows(access.path(entry), format=entry.format, compression=entry.compression, label=entry.relpath)
+
+
+def _run_hash(blend: BlendDeclaration, units: Sequence[PlannedUnit]) -> str:
+    return digest_value(
+        [
+            "blend_run",
+            VERSION,
+            [[u.name, u.split, u.dataset.weight, u.plan_hash, list(u.chosen)] for u in units],
+            blend.held_out.model_dump() if blend.held_out else None,
+        ]
+    )[:16]
+
+
+def source_digest(unit: PlannedUnit) -> str:
+    """Digest of what the files of a dataset are: paths, sizes, and contents or what the source calls them."""
+    return digest_value(_refound(unit).identities)

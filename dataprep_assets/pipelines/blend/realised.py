@@ -1,0 +1,169 @@
+"""Which shards each split of a run uses, and the table of requested and realised shares.
+
+Pure functions over finished shards. A share is of a split: of the weights that the trainer reads (pretraining), of
+packed rows (SFT) or of records (RL). Entry points: `used_shards`, `weighted`, `repeated`, `realised`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.finished_shards import FinishedShard
+from dataprep_assets.planning.blend import (
+    held_out,
+    outlook,
+    record_repeats,
+    record_shares,
+    requested_shares,
+    shard_weights,
+    shards_for_shares,
+)
+
+__all__ = ["Realised", "realised", "repeated", "used_shards", "weighted"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Realised:
+    """One row of the table: a dataset in a split. Shares are of the split; `tokens` and `rows` are of what it uses.
+
+    For RL a share is one of records: `requested` of those in the source, each read as often as the weights say;
+    `realised` of those that were written, as often as they are listed (`epochs`).
+    """
+
+    split: str
+    name: str
+    requested: float
+    realised: float
+    realisable: float
+    epochs: float
+    tokens: int
+    rows: int
+    shards: int
+
+
+def used_shards(blend: BlendDeclaration, shards: Sequence[FinishedShard]) -> dict[str, list[FinishedShard]]:
+    """Split → the shards with data that it uses, dataset by dataset.
+
+    Splits are the blend's own lists, or come from `held_out`. Packed SFT leaves shards out so that rows follow the
+    weights.
+    """
+    by_split: dict[str, list[FinishedShard]] = {}
+    units = {shard.unit.name: shard.unit for shard in shards}
+    for name, unit in units.items():
+        full = {shard.index: shard for shard in shards if shard.unit is unit and shard.rows}
+        held = blend.held_out
+        if held is None:
+            places = {unit.home: list(full)}
+        else:
+            places = held_out(list(full), dataset=name, valid=held.valid, test=held.test, seed=held.seed)
+        for split, indexes in places.items():
+            by_split.setdefault(split, []).extend(full[index] for index in indexes)
+    by_split = {split: members for split, members in by_split.items() if members}
+    if blend.stage != "sft":
+        return by_split
+    return {split: _in_proportion(members) for split, members in by_split.items()}
+
+
+def _in_proportion(members: Sequence[FinishedShard]) -> list[FinishedShard]:
+    groups = _by_dataset(members)
+    kept = shards_for_shares({n: [s.rows for s in group] for n, group in groups.items()}, _shares(members))
+    return [groups[name][at] for name, indexes in kept.items() for at in indexes]
+
+
+def _by_dataset(members: Sequence[FinishedShard]) -> dict[str, list[FinishedShard]]:
+    groups: dict[str, list[FinishedShard]] = {}
+    for shard in members:
+        groups.setdefault(shard.unit.name, []).append(shard)
+    return groups
+
+
+def _shares(members: Sequence[FinishedShard]) -> dict[str, float]:
+    return requested_shares(_weights(members))
+
+
+def _weights(members: Sequence[FinishedShard]) -> dict[str, float]:
+    return {shard.unit.name: shard.unit.dataset.weight for shard in members}
+
+
+def weighted(members: Sequence[FinishedShard]) -> list[tuple[float, FinishedShard]]:
+    """Each shard of a split with its weight: its dataset's share, divided among the shards by their tokens."""
+    shares = _shares(members)
+    return [
+        pair
+        for name, group in _by_dataset(members).items()
+        for pair in zip(shard_weights(shares[name], [s.tokens for s in group]), group, strict=True)
+    ]
+
+
+def repeated(members: Sequence[FinishedShard]) -> list[FinishedShard]:
+    """A split's shards as often as their weights ask: all of them first, then the repetitions, round by round."""
+    repeats = record_repeats(_weights(members))
+    rounds = range(max(repeats.values()))
+    return [shard for turn in rounds for shard in members if repeats[shard.unit.name] > turn]
+
+
+def realised(
+    blend: BlendDeclaration, shards: Sequence[FinishedShard], used: Mapping[str, Sequence[FinishedShard]]
+) -> list[Realised]:
+    """The table of requested and realised shares, split by split.
+
+    `blend` is the declaration, `shards` are all finished shards of the plan, `used` those of each split
+    (`used_shards`). Pretraining shares are of the weights as written, those of SFT of packed rows, those of RL of
+    records.
+    """
+    if blend.stage == "rl":
+        return [row for split, members in used.items() for row in _realised_records(blend, split, shards, members)]
+    table = []
+    for split, members in used.items():
+        shares, groups = _shares(members), _by_dataset(members)
+        if blend.stage == "pretrain":
+            parts = dict.fromkeys(groups, 0.0)
+            for weight, shard in weighted(members):
+                parts[shard.unit.name] += float(f"{weight:.15g}")  # as `blend.json` holds it
+        else:
+            parts = {name: float(sum(s.rows for s in group)) for name, group in groups.items()}
+        total = sum(parts.values())
+        amounts = {name: sum(s.tokens for s in group) for name, group in groups.items()}
+        for look in outlook(shares, amounts, train_tokens=blend.train_tokens, max_epochs=blend.max_epochs):
+            once = blend.stage == "sft"  # packed files are read as they are
+            share = parts[look.name] / total
+            table.append(
+                _row(
+                    split,
+                    look.name,
+                    groups[look.name],
+                    requested=look.requested,
+                    realised=share,
+                    realisable=share if once else look.realisable,
+                    epochs=1.0 if once else look.epochs,
+                )
+            )
+    return table
+
+
+def _row(split: str, name: str, group: Sequence[FinishedShard], **shares: float) -> Realised:
+    tokens, rows = sum(s.tokens for s in group), sum(s.rows for s in group)
+    return Realised(split=split, name=name, tokens=tokens, rows=rows, shards=len(group), **shares)
+
+
+def _realised_records(
+    blend: BlendDeclaration, split: str, shards: Sequence[FinishedShard], members: Sequence[FinishedShard]
+) -> list[Realised]:
+    weights, groups = _weights(members), _by_dataset(members)
+    # a shard whose every record was left out is in no split; its records were requested all the same
+    asked = _by_dataset(members if blend.held_out else [s for s in shards if s.unit.name in groups])
+    requested = record_shares({n: sum(s.ledger.rows_in for s in asked[n]) for n in groups}, weights)
+    repeats = record_repeats(weights)
+    written = record_shares({n: sum(s.rows for s in group) for n, group in groups.items()}, repeats)
+    return [
+        _row(
+            split,
+            name,
+            group,
+            requested=requested[name],
+            realised=written[name],
+            realisable=written[name],
+            epochs=float(repeats[name]),
+        )
+        for name, group in groups.items()
+    ]

@@ -1,0 +1,284 @@
+"""One shard of RL records: each record of its source files through the declared transforms, written as JSON lines.
+
+Lines are compact JSON in UTF-8, one record each, in source order; `records.jsonl`, or `records.jsonl.zst` as one zstd
+frame with its checksum. The receipt's digest is of the file as written. Every row is a record, or is dropped under
+the name of the transform that left it out, or of what is wrong with it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from dataprep_assets.errors import BadRecordError, CorruptSourceError
+from dataprep_assets.execution.tasks import report
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
+from dataprep_assets.pipelines.blend.rl.transforms import Record, Transform, compose
+from dataprep_assets.pipelines.corpus.token_stream import SourcePart
+from dataprep_assets.sources.rows import RowBlock, read_rows
+
+__all__ = ["QUARANTINE", "RlJsonlFacts", "RlShard", "RlSourceFacts", "build_rl_shard"]
+
+VERSION = 1
+QUARANTINE = "quarantine.jsonl"
+_LEVEL = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class RlShard:
+    """One shard to build: its source files, and how its records are made of them. Picklable.
+
+    `budget` is the largest share of rows that may be dropped for being bad. Another `salt` is another key: it forces a
+    new build.
+    """
+
+    artifact: Artifact
+    store: ArtifactStore
+    files: tuple[SourcePart, ...]
+    transforms: tuple[str | dict[str, Any], ...]
+    fingerprint: str
+    placeholders: tuple[PlaceholderFiles, ...]
+    compression: Literal["none", "zstd"]
+    bad_records: Literal["fail", "drop"]
+    budget: float
+    source_bytes: int
+    salt: str = ""
+
+    @property
+    def partition(self) -> str:
+        """The shard's partition key."""
+        return self.artifact.partition or ""
+
+    @property
+    def file_name(self) -> str:
+        """The name of the shard's data file."""
+        return "records.jsonl.zst" if self.compression == "zstd" else "records.jsonl"
+
+    @property
+    def key(self) -> str:
+        """Digest of everything that decides the shard's bytes."""
+        files = [
+            [f.label, f.sha256, f.format, f.compression, *([f.rows.first, f.rows.stop] if f.rows else [])]
+            for f in self.files
+        ]
+        policy = [self.compression, self.bad_records, self.budget, self.salt]
+        return digest_value(["rl_jsonl", VERSION, self.fingerprint, policy, files])
+
+    @property
+    def recipe(self) -> Recipe:
+        """What the key is a digest of, with names."""
+        return Recipe(
+            artifact=self.artifact,
+            key=self.key,
+            version=VERSION,
+            settings={
+                "compression": self.compression,
+                "bad_records.policy": self.bad_records,
+                "bad_records.budget": self.budget,
+                **({"force": self.salt} if self.salt else {}),
+            },
+            sources={
+                "transforms": self.fingerprint,
+                **{
+                    f.label if f.rows is None else f"{f.label}[{f.rows.first}:{f.rows.stop}]": f.sha256
+                    for f in self.files
+                },
+            },
+        )
+
+
+class RlSourceFacts(Facts):
+    """One source file, with the range of its rows where only a part of them is read, and its rows and records."""
+
+    file: str
+    ordinal: int
+    sha256: str
+    rows_in: int
+    documents: int
+    rows: tuple[int, int | None] | None = None
+
+
+class RlJsonlFacts(Facts):
+    """`file`: the name of the data file; `records`: its lines."""
+
+    file: str
+    records: int
+    compression: str
+    sources: tuple[RlSourceFacts, ...]
+
+
+def build_rl_shard(shard: RlShard, verification: Verification = "full") -> tuple[Receipt, bool]:
+    """Build one shard unless it is current. Returns the receipt and whether it was reused."""
+    return ensure(shard.recipe, shard.store, partial(_write, shard), verification)
+
+
+@dataclass
+class _Tally:
+    """What became of the rows of a shard."""
+
+    rows: int = 0
+    records: int = 0
+    blank: int = 0
+    source_bytes: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    quarantine: list[dict[str, Any]] = field(default_factory=list)
+    sources: list[RlSourceFacts] = field(default_factory=list)
+
+    def ledger(self) -> Ledger:
+        """The counts as a ledger: a document is a record."""
+        return Ledger(
+            rows_in=self.rows,
+            documents=self.records,
+            dropped=dict(sorted(self.dropped.items())),
+            blank_lines=self.blank,
+            source_bytes=self.source_bytes,
+        )
+
+
+def _write(shard: RlShard, staged: Path) -> Written:
+    tally = _Tally()
+    steps = compose(shard.transforms, shard.placeholders)
+    with open(staged / shard.file_name, "wb") as file:
+        if shard.compression == "zstd":
+            import zstandard
+
+            compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, threads=0)
+            with compressor.stream_writer(file, closefd=False) as out:
+                _write_records(shard, steps, tally, out.write)
+        else:
+            _write_records(shard, steps, tally, file.write)
+    ledger = tally.ledger()
+    ledger.balance(str(shard.artifact))
+    _check_budget(shard, tally)
+    if tally.quarantine:
+        (staged / QUARANTINE).write_bytes(b"".join(canonical_json(q) + b"\n" for q in tally.quarantine))
+    return Written(
+        inputs={f.label: f.sha256 for f in shard.files} | {"transforms": shard.fingerprint},
+        facts=RlJsonlFacts(
+            file=shard.file_name,
+            records=tally.records,
+            compression=shard.compression,
+            sources=tuple(tally.sources),
+        ),
+        ledger=ledger,
+    )
+
+
+def _write_records(
+    shard: RlShard, steps: Sequence[tuple[str, Transform]], tally: _Tally, write: Callable[[bytes], Any]
+) -> None:
+    for part in shard.files:
+        before = (tally.rows, tally.records)
+        reader = read_rows(
+            part.path, format=part.format, compression=part.compression, label=part.label, rows=part.rows
+        )
+        read = 0
+        try:
+            for block in reader:
+                write(b"".join(_lines(shard, part, block, steps, tally)))
+                report(source_bytes=reader.bytes_read - read, documents=len(block.rows))
+                read = reader.bytes_read
+        except BadRecordError:
+            _require_digest(part, sha256_file(part.path))  # a damaged file must not pass for a bad row
+            raise
+        _require_digest(part, reader.sha256)
+        tally.source_bytes += reader.bytes_read
+        cut = {"rows": (part.rows.first, part.rows.stop)} if part.rows else {}
+        tally.sources.append(
+            RlSourceFacts(
+                file=part.label,
+                ordinal=part.ordinal,
+                sha256=part.sha256,
+                rows_in=tally.rows - before[0],
+                documents=tally.records - before[1],
+                **cut,
+            )
+        )
+
+
+def _require_digest(part: SourcePart, actual: str) -> None:
+    if actual != part.sha256:
+        raise CorruptSourceError(
+            f"{part.label}: sha256 of the bytes read is {actual}, its snapshot says {part.sha256}. "
+            "The file changed or is damaged: materialize `blend_plan` again"
+        )
+
+
+def _lines(
+    shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[tuple[str, Transform]], tally: _Tally
+) -> Iterator[bytes]:
+    tally.rows += len(block.rows) + len(block.bad)
+    tally.blank += block.blank_lines
+    for bad in block.bad:
+        _refuse(shard, part, tally, bad.row, bad.byte, bad.reason)
+    for record, row, byte in zip(block.rows, block.numbers, block.offsets, strict=True):
+        made, left_out_by = _through(record, steps, f"{part.label}: row {row}")
+        if made is None:
+            tally.dropped[f"left_out_by_{left_out_by}"] += 1
+            continue
+        try:
+            line = orjson.dumps(made, option=orjson.OPT_APPEND_NEWLINE)
+        except (TypeError, ValueError):
+            _refuse(shard, part, tally, row, byte, "not_json")
+            continue
+        tally.records += 1
+        yield line
+
+
+def _through(record: Record, steps: Sequence[tuple[str, Transform]], where: str) -> tuple[Record | None, str]:
+    made: Record | None = record
+    for name, transform in steps:
+        assert made is not None
+        try:
+            made = transform(made)
+        except KeyError as error:
+            if ":" not in name:
+                return None, name
+            raise _failed(where, name, error) from None
+        except Exception as error:  # the user's function: whatever it raises, the row must be named
+            raise _failed(where, name, error) from None
+        if made is None:
+            return None, name
+        if not isinstance(made, dict):
+            raise BadRecordError(f"{where}: {name} returned a {type(made).__name__}, not a dict or None")
+    return made, ""
+
+
+def _failed(where: str, name: str, error: Exception) -> BadRecordError:
+    # without the error's message: it may quote the record
+    return BadRecordError(
+        f"{where}: {name} raised {type(error).__name__}. Correct it, or let it return None to leave the record out"
+    )
+
+
+def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, row: int, byte: int, reason: str) -> None:
+    if shard.bad_records == "fail":
+        raise BadRecordError(
+            f"{part.label}: row {row}, byte {byte}: {reason}. Correct the source, or set "
+            "`bad_records: {policy: drop}` to count and skip such rows"
+        )
+    tally.dropped[reason] += 1
+    tally.quarantine.append({"file": part.label, "row": row, "byte": byte, "reason": reason})
+
+
+def _check_budget(shard: RlShard, tally: _Tally) -> None:
+    bad = len(tally.quarantine)
+    if bad and bad > shard.budget * tally.rows:
+        first = tally.quarantine[0]
+        raise BadRecordError(
+            f"{shard.artifact}: {bad} of {tally.rows} rows would be dropped as bad, more than the budget of "
+            f"{shard.budget:.4%}. The first is {first['file']}, row {first['row']}: {first['reason']}. Correct the "
+            "source, or raise `bad_records.budget`"
+        )

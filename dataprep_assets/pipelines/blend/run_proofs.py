@@ -1,0 +1,147 @@
+"""Proofs on the run of a blend: its shards are all there, each row was read once, and no file of it is damaged.
+
+Entry points: `shards_complete`, `rows_read_once`, `run_intact`, `splits_disjoint`. What the trainer reads first is
+proven in `trainer_entry_proofs.py`, the shares of the datasets in `realised_proofs.py`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from dataprep_assets.graph.finding import Finding, first_of, judged, ledger_of, name_of, verdict
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt, damage
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.discovery import open_place
+from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
+from dataprep_assets.pipelines.blend.plan import BlendPlan, partition_key
+from dataprep_assets.pipelines.blend.runs import RunFacts
+from dataprep_assets.sources.rows import count_rows
+
+__all__ = ["rows_read_once", "run_intact", "shards_complete", "splits_disjoint"]
+
+_REPLAN = "Materialize `blend_plan` again"
+_REFINALIZE = "Materialize the run again"
+
+
+@judged
+def shards_complete(store: ArtifactStore, plan: BlendPlan, shards: Sequence[ShardToBuild]) -> Finding:
+    """Every chosen shard is built and belongs to this plan, with data or declared empty.
+
+    `store` holds the shards; `shards` are all chosen shards of `plan`.
+    """
+    by_partition = {str(shard.artifact.partition): shard for shard in shards}
+    receipts = dict(zip(by_partition, store.receipts([s.artifact for s in by_partition.values()]), strict=True))
+    missing = [p for p in plan.partitions if receipts.get(p) is None]
+    stale = [p for p, r in receipts.items() if r is not None and r.key != by_partition[p].key]
+    empty = [p for p, r in receipts.items() if r is not None and not ledger_of(r).documents]
+    defects = (
+        [f"{len(missing)} of {len(plan.partitions)} shards are missing or failed: {first_of(missing)}"]
+        if missing
+        else []
+    )
+    if stale:
+        defects.append(f"{len(stale)} shards were made of other inputs or settings: {first_of(stale)}")
+    return verdict(
+        defects,
+        f"{len(plan.partitions)} shards are complete, {len(empty)} of them empty.",
+        "Materialize these partitions",
+        facts={"shards": len(plan.partitions), "missing": len(missing), "stale": len(stale), "empty": len(empty)},
+    )
+
+
+@judged
+def rows_read_once(
+    blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[ShardToBuild]
+) -> Finding:
+    """The shards of a file that was cut by rows have, together, read as many rows as the file has when counted now.
+
+    `blend` is the declaration, `store` holds the shards; `shards` are all chosen shards of `plan`. Files with a shard
+    that the sample leaves out are not counted; a blank line is a row of the file, but of no shard.
+    """
+    partitions = [str(shard.artifact.partition) for shard in shards]
+    receipts = dict(zip(partitions, store.receipts([shard.artifact for shard in shards]), strict=True))
+    defects: list[str] = []
+    counted = 0
+    for unit in plan.units:
+        access = open_place(unit.dataset, blend.sources).access
+        read: Counter[str] = Counter()
+        wanted: Counter[str] = Counter()
+        totals: dict[str, int] = {}
+        for shard in unit.shards:
+            key = partition_key(unit.name, shard.index)
+            receipt = receipts.get(key)
+            for part in shard.parts if receipt is not None and len(shard.parts) == 1 else ():
+                if part.rows is None:
+                    continue
+                entry = part.entry
+                if entry.relpath not in totals:
+                    totals[entry.relpath] = count_rows(
+                        access.path(entry), format=entry.format, compression=entry.compression, label=entry.relpath
+                    )
+                end = totals[entry.relpath] + 1
+                wanted[entry.relpath] += max(0, min(part.rows.stop or end, end) - part.rows.first)
+                assert receipt is not None
+                ledger = ledger_of(receipt)
+                read[entry.relpath] += ledger.rows_in + ledger.blank_lines
+        counted += len(totals)
+        defects += [
+            f"{unit.name}: {path}: its shards read {read[path]} rows of {wanted[path]}"
+            for path in totals
+            if read[path] != wanted[path]
+        ]
+    return verdict(
+        defects,
+        f"{counted} files that are cut by rows were read once, row by row.",
+        f"The file changed, or a shard is of another plan. {_REPLAN}, then the shards",
+        facts={"files_counted": counted},
+    )
+
+
+@judged
+def run_intact(directory: Path, receipt: Receipt, plan: BlendPlan) -> Finding:
+    """Every file of the run has the digest of its receipt, there is no other file, and it is the run of this plan.
+
+    `directory` is the run's, `receipt` its receipt, `plan` the committed plan.
+    """
+    found = [f"{name_of(receipt)}: {defect}" for defect in damage(directory, receipt, "full")]
+    run_hash = RunFacts.of(receipt).run_hash
+    if {receipt.partition, run_hash} != {plan.run_hash}:
+        found.append(f"{name_of(receipt)}: it is the run of {run_hash}, the plan is {plan.run_hash}")
+    folders = {unit.name: unit.plan_hash for unit in plan.units}
+    for folder in sorted((directory / "datasets").glob("*/*")):
+        if folders.get(folder.parent.name) != folder.name:
+            found.append(f"{name_of(receipt)}: {folder.relative_to(directory)} belongs to no dataset of the plan")
+    return verdict(
+        found,
+        f"{len(receipt.files)} files, {receipt.total_bytes} bytes, have the digests of the receipt.",
+        _REFINALIZE,
+        facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
+    )
+
+
+@judged
+def splits_disjoint(receipt: Receipt, plan: BlendPlan) -> Finding:
+    """No shard is in two splits, and no row of a source file (told by its content) is."""
+    used = RunFacts.of(receipt).used
+    homes: dict[str, str] = {}
+    rows: dict[str, list[tuple[str, str, int, int | None]]] = {}
+    defects: list[str] = []
+    for split, partitions in used.items():
+        for partition in partitions:
+            if homes.setdefault(partition, split) != split:
+                defects.append(f"{partition} is in {homes[partition]} and in {split}")
+            for part in plan.find(partition)[1].parts:
+                first, stop = (part.rows.first, part.rows.stop) if part.rows else (1, None)
+                content = part.entry.sha256 or part.entry.etag or part.entry.path
+                for other, path, begin, end in rows.get(content, ()):
+                    apart = (end is not None and end <= first) or (stop is not None and stop <= begin)
+                    if other != split and not apart:
+                        defects.append(f"rows of {part.entry.relpath} are in {split}, and as {path} in {other}")
+                rows.setdefault(content, []).append((split, part.entry.relpath, first, stop))
+    return verdict(
+        defects,
+        f"{len(homes)} shards of {len(used)} splits share nothing.",
+        "Give each split sources of its own, or use `held_out`",
+        facts={"shards": len(homes), "splits": len(used)},
+    )

@@ -1,0 +1,127 @@
+"""Builds the run of a blend: its finished shards where a trainer expects them, below `runs/<run_hash>/`.
+
+    config.json       what the run hash stands for
+    datasets/         the shards (`run_layout.py`)
+    realised.json     requested and realised shares, a row for each dataset of a split (`realised.py`)
+
+and what the trainer reads first (`trainer_entry.py`). The files are the shards' own bytes under other names (links
+where the store can). A missing, stale or damaged shard is refused and named; a shard without data is declared empty in
+the receipt and listed nowhere.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
+from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, ShardToBuild, finished_shards
+from dataprep_assets.pipelines.blend.plan import BlendPlan
+from dataprep_assets.pipelines.blend.planner import stage_identity
+from dataprep_assets.pipelines.blend.realised import Realised, realised, used_shards
+from dataprep_assets.pipelines.blend.run_layout import RunLayout, write_datasets
+from dataprep_assets.pipelines.blend.trainer_entry import write_entry
+
+VERSION = 2
+RUNS = "runs"
+CONFIG = "config.json"
+REALISED = "realised.json"
+
+
+class RunFacts(Facts):
+    """`root`: where the trainer finds the run; `empty`: partitions without data; `used`: split → its partitions."""
+
+    run_hash: str
+    stage: Stage
+    root: str
+    shards: int
+    empty: tuple[str, ...]
+    used: dict[str, tuple[str, ...]]
+    realised: tuple[Realised, ...]
+
+
+def run_root(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> str:
+    """Where the trainer finds the run: below `trainer_root`, or where the store has it."""
+    artifact = blend.artifact(RUNS, plan.run_hash)
+    if blend.trainer_root is not None:
+        return f"{blend.trainer_root.rstrip('/')}/{artifact}"
+    place = store.location(artifact)
+    return place if "://" in place else str(Path(place).resolve())
+
+
+def run_key(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[FinishedShard]) -> str:
+    """The key of a run: its hash, its shards' content, how they are used, and where the trainer finds them.
+
+    `blend` and `plan` say how the `shards`, all of the plan in its order, are used; `store` says where the run will be.
+    """
+    use = [
+        blend.train_tokens,
+        blend.max_epochs,
+        run_root(blend, store, plan),
+        [[unit.name, unit.split, unit.dataset.weight] for unit in plan.units],
+    ]
+    content = [[str(shard.artifact.partition), shard.receipt.content] for shard in shards]
+    return digest_value([RUNS, VERSION, plan.run_hash, use, content])
+
+
+def run_recipe(
+    blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[FinishedShard]
+) -> Recipe:
+    """How a run is to be laid out now.
+
+    `blend` and `plan` say how the `shards`, all of the plan in its order, are used; `store` says where the run will be.
+    """
+    return Recipe(
+        artifact=blend.artifact(RUNS, plan.run_hash),
+        key=run_key(blend, store, plan, shards),
+        version=VERSION,
+        settings={
+            "run_hash": plan.run_hash,
+            "train_tokens": blend.train_tokens,
+            "max_epochs": blend.max_epochs,
+            "blend": {unit.name: {"split": unit.split, "weight": unit.dataset.weight} for unit in plan.units},
+        },
+        upstream={f"{shard.artifact.name}/{shard.artifact.partition}": shard.receipt.content for shard in shards},
+    )
+
+
+def build_blend_run(
+    blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[ShardToBuild]
+) -> tuple[Receipt, bool]:
+    """Lay out the finished shards of a plan as a run, with what its trainer reads first.
+
+    `blend` is the declaration, `store` holds the shards and gets the run, `plan` is the committed plan, `shards` are
+    all its chosen shards. Returns the receipt and whether it was reused. Raises as `finished_shards` does.
+    """
+    finished = finished_shards(blend, store, plan, shards)
+
+    def write(staged: Path) -> Written:
+        run = RunLayout(blend=blend, store=store, target=staged, root=run_root(blend, store, plan))
+        used = used_shards(blend, finished)
+        table = realised(blend, finished, used)
+        run.write(CONFIG, {"run_hash": plan.run_hash, **stage_identity(blend)})
+        run.write(REALISED, [asdict(row) for row in table])
+        write_datasets(run, plan, finished)
+        write_entry(run, plan, used)
+        return Written(
+            inputs={str(shard.artifact.partition): shard.receipt.content for shard in finished},
+            facts=RunFacts(
+                run_hash=plan.run_hash,
+                stage=blend.stage,
+                root=run.root,
+                shards=len(finished),
+                empty=tuple(str(s.artifact.partition) for s in finished if not s.rows),
+                used={split: tuple(str(s.artifact.partition) for s in members) for split, members in used.items()},
+                realised=tuple(table),
+            ),
+            ledger=Ledger.total(shard.ledger for shard in finished),
+            joined=tuple(run.joined),
+        )
+
+    return ensure(run_recipe(blend, store, plan, finished), store, write, blend.verify)

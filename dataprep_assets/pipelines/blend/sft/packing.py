@@ -1,0 +1,197 @@
+"""Packs the spools of a shard into its files, and commits it.
+
+Files: `packed.parquet` (`formats/packed_sft.py`; absent when no sequence is left: a reader refuses an empty file),
+`origins.npy` (int64, shape `(sequences, 3)`: source ordinal, row, sequence of the conversation, in the order of the
+packed file) and `quarantine.jsonl`.
+"""
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import BadRecordError, FormatError
+from dataprep_assets.formats import packed_sft
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.finding import ledger_of
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.commit import sweep
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.packing.algorithms import pack
+from dataprep_assets.packing.bins import Bins, fill
+from dataprep_assets.pipelines.blend.sft import spool
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource
+from dataprep_assets.pipelines.blend.sft.shard import (
+    ORIGINS,
+    PACKED,
+    QUARANTINE,
+    PackedSftFacts,
+    PackedSourceFacts,
+    SftShard,
+)
+from dataprep_assets.pipelines.blend.sft.spool import CHOSEN, SpoolFacts, read_quarantine, spool_artifact
+from dataprep_assets.stores.files import concatenate
+
+__all__ = ["discard_spools", "pack_shard"]
+
+
+def pack_shard(shard: SftShard, verification: Verification = "full") -> Receipt:
+    """A worker's task: pack the spools of a shard and commit it; then delete the spools.
+
+    Raises BadRecordError when more rows were dropped than the budget allows, MissingArtifactError without spools.
+    """
+
+    def write(staged: Path) -> Written:
+        return _Packing(shard).write(staged)
+
+    receipt, _ = ensure(shard.recipe, shard.store, write, verification)
+    discard_spools(shard)
+    return receipt
+
+
+def discard_spools(shard: SftShard) -> None:
+    """Delete the spools of a shard, and what killed runs left beside them."""
+    folders = [spool_artifact(shard.artifact, source.ordinal).directory(shard.scratch) for source in shard.sources]
+    sweep(folders)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)  # a shard that was reused has none
+
+
+class _Packing:
+    """Packs the spools of one shard."""
+
+    def __init__(self, shard: SftShard) -> None:
+        self._shard = shard
+        scratch = LocalArtifacts(shard.scratch)
+        artifacts = [spool_artifact(shard.artifact, source.ordinal) for source in shard.sources]
+        self._receipts = [scratch.require(artifact) for artifact in artifacts]
+        self._facts = [SpoolFacts.of(receipt) for receipt in self._receipts]
+        self._ledgers = [ledger_of(receipt) for receipt in self._receipts]
+        self._folders = [scratch.directory(artifact) for artifact in artifacts]
+        for source, receipt in zip(shard.sources, self._receipts, strict=True):
+            if receipt.key != spool.spool_key(shard.plan, source):
+                raise FormatError(f"{receipt.artifact} {receipt.partition}: made with other settings. Spool it again")
+
+    def write(self, staged: Path) -> Written:
+        """Write the files of the artifact; what the receipt says of them."""
+        shard, plan = self._shard, self._shard.plan
+        ledger = Ledger.total(self._ledgers)
+        ledger.balance(str(shard.artifact))
+        self._check_budget(ledger)
+        lengths = self._joined(spool.LENGTHS, np.uint32).astype(np.int64)
+        bins = pack(lengths, plan.pack_size, shard.packing.algorithm, seed=shard.packing.seed)
+        if len(lengths):
+            self._write_rows(staged, bins, lengths)
+            self._write_origins(staged, bins)
+        quarantine = b"".join(f.read_bytes() for d in self._folders if (f := d / QUARANTINE).exists())
+        if quarantine:
+            (staged / QUARANTINE).write_bytes(quarantine)
+        return Written(
+            inputs={source.label: source.sha256 for source in shard.sources}
+            | {"tokenizer": plan.tokenizer_digest, "chat_template": plan.template.digest},
+            facts=self._packed_facts(ledger, lengths, bins),
+            ledger=ledger,
+        )
+
+    def _packed_facts(self, ledger: Ledger, lengths: NDArray[np.int64], bins: Bins) -> PackedSftFacts:
+        shard, plan, spooled = self._shard, self._shard.plan, self._facts
+        dropped = sum((Counter(facts.sequences_dropped) for facts in spooled), Counter[str]())
+        parts = zip(shard.sources, spooled, self._ledgers, strict=True)
+        return PackedSftFacts(
+            format="packed_sft_parquet",
+            empty=not len(lengths),
+            conversations=ledger.documents,
+            sequences=len(lengths),
+            bins=len(bins),
+            tokens=ledger.tokens,
+            trained_tokens=sum(facts.trained_tokens for facts in spooled),
+            truncated=sum(facts.truncated for facts in spooled),
+            truncated_to_pack_size=sum(facts.truncated_to_pack_size for facts in spooled),
+            sequences_dropped=dict(sorted(dropped.items())),
+            pack_size=plan.pack_size,
+            fill=round(fill(bins, lengths, plan.pack_size), 6),
+            packing_factor=round(len(lengths) / len(bins), 4) if len(bins) else 0.0,
+            algorithm=shard.packing.algorithm,
+            seed=shard.packing.seed,
+            row_group_bins=shard.packing.row_group_bins,
+            compression=shard.packing.compression,
+            template=plan.template.name,
+            template_digest=plan.template.digest,
+            tokenizer_digest=plan.tokenizer_digest,
+            stop_id=plan.stop.id,
+            stop_token=plan.stop.content,
+            certificate=plan.certificate,
+            sources=tuple(_source_facts(source, facts, kept) for source, facts, kept in parts),
+        )
+
+    def _joined(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+        parts = [np.fromfile(folder / name, dtype) for folder in self._folders]
+        return np.concatenate(parts) if parts else np.zeros(0, dtype)
+
+    def _write_rows(self, staged: Path, bins: Bins, lengths: NDArray[np.int64]) -> None:
+        """The packed file. Spools are joined by the kernel and mapped: memory is a row group, whatever the shard."""
+        ends = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=ends[1:])
+        tokens = self._mapped(spool.TOKENS, np.int32, staged, int(ends[-1]))
+        mask = self._mapped(spool.MASKS, np.uint8, staged, int(ends[-1]))
+        packed_sft.write_bins(
+            staged / PACKED,
+            bins.items,
+            bins.offsets,
+            tokens,
+            mask,
+            ends,
+            row_group_bins=self._shard.packing.row_group_bins,
+            compression=self._shard.packing.compression,
+        )
+        for name in (spool.TOKENS, spool.MASKS):
+            (staged / name).unlink()
+
+    def _mapped(self, name: str, dtype: type[np.generic], staged: Path, size: int) -> NDArray[Any]:
+        concatenate([folder / name for folder in self._folders], staged / name)
+        joined = np.memmap(staged / name, dtype, "r")
+        if len(joined) != size:
+            raise FormatError(f"spool {name}: {len(joined)} items, its lengths sum to {size}. Run it again")
+        return joined
+
+    def _write_origins(self, staged: Path, bins: Bins) -> None:
+        counts = [facts.sequences for facts in self._facts]
+        ordinals = np.repeat([source.ordinal for source in self._shard.sources], counts)
+        origins = self._joined(spool.ORIGINS, np.int64).reshape(-1, 2)
+        np.save(staged / ORIGINS, np.column_stack([ordinals, origins])[bins.items].astype("<i8"))
+
+    def _check_budget(self, ledger: Ledger) -> None:
+        bad = {reason: count for reason, count in ledger.dropped.items() if reason not in CHOSEN}
+        total = sum(bad.values())
+        if total > self._shard.budget * ledger.rows_in:
+            raise BadRecordError(
+                f"{self._shard.artifact}: {total} of {ledger.rows_in} rows would be dropped {bad}, more than the "
+                f"budget of {self._shard.budget:.4%}. The first is {self._first_bad()}. Correct the source, or raise "
+                "`bad_records.budget`"
+            )
+
+    def _first_bad(self) -> str:
+        for folder in self._folders:
+            for row in read_quarantine(folder / QUARANTINE):
+                if row["reason"] not in CHOSEN:
+                    at = "" if row["message"] is None else f", message {row['message']}"
+                    return f"{row['file']}, row {row['row']}, byte {row['byte']}{at}: {row['reason']}"
+        return "not in the quarantine"
+
+
+def _source_facts(source: ChatSource, facts: SpoolFacts, ledger: Ledger) -> PackedSourceFacts:
+    return PackedSourceFacts(
+        file=source.label,
+        ordinal=source.ordinal,
+        sha256=source.sha256,
+        rows=(source.rows.first, source.rows.stop),
+        rows_in=ledger.rows_in,
+        conversations=ledger.documents,
+        dropped=dict(ledger.dropped),
+        sequences=facts.sequences,
+        tokens=ledger.tokens,
+    )

@@ -1,0 +1,170 @@
+"""What a shard of packed chat data is: its sources and settings, its key, its files, and the facts of its receipt.
+
+`packed_sft.py` builds it; `packing.py` writes its files.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm
+from dataprep_assets.pipelines.blend.sft import spool
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
+
+__all__ = ["ORIGINS", "PACKED", "QUARANTINE", "PackPlan", "PackedSftFacts", "PackedSourceFacts", "SftShard"]
+
+VERSION = 1
+PACKED = "packed.parquet"
+ORIGINS = "origins.npy"
+QUARANTINE = spool.QUARANTINE
+SCRATCH = ".spool"
+"""Folder below the store's root for spools: scratch of this machine, never published."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackPlan:
+    """How sequences become rows. The longest row is the plan's `pack_size`. ConfigError for impossible settings."""
+
+    algorithm: Algorithm = "first_fit_shuffle"
+    seed: int = 42
+    row_group_bins: int = 1000
+    compression: Literal["zstd", "snappy", "gzip", "none"] = "zstd"
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in ALGORITHMS:
+            raise ConfigError(f"packing algorithm {self.algorithm!r}: must be one of {', '.join(ALGORITHMS)}")
+        if self.seed < 0 or self.row_group_bins < 1:
+            raise ConfigError(
+                f"packing: seed {self.seed} must not be negative, row_group_bins {self.row_group_bins} at least 1"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftShard:
+    """One shard to build: its artifact, and its sources in order. Picklable.
+
+    `budget` is the largest share of rows that may be dropped for being bad. Another `salt` is another key: it forces a
+    new build.
+    """
+
+    artifact: Artifact
+    store: ArtifactStore
+    sources: tuple[ChatSource, ...]
+    plan: ChatPlan
+    packing: PackPlan
+    budget: float
+    salt: str = ""
+
+    @property
+    def partition(self) -> str:
+        """The shard's partition key."""
+        return self.artifact.partition or ""
+
+    @property
+    def key(self) -> str:
+        """Digest of everything that decides the shard's bytes."""
+        how = [self.packing.algorithm, self.packing.seed, self.packing.row_group_bins, self.packing.compression]
+        files = [source.key_parts() for source in self.sources]
+        salt = [self.salt] if self.salt else []
+        return digest_value(["packed_sft", VERSION, self.plan.key_parts(), how, self.budget, files, *salt])
+
+    @property
+    def recipe(self) -> Recipe:
+        """What the key is a digest of, with names."""
+        settings = self.plan.key_parts()
+        spool_version, tokenizer, template = (settings.pop(name) for name in ("spool", "tokenizer", "template"))
+        packing = self.packing
+        return Recipe(
+            artifact=self.artifact,
+            key=self.key,
+            version=VERSION,
+            settings=json.loads(
+                json.dumps(
+                    {
+                        **settings,
+                        "spool_version": spool_version,
+                        "algorithm": packing.algorithm,
+                        "seed": packing.seed,
+                        "row_group_size": packing.row_group_bins,
+                        "compression": packing.compression,
+                        "bad_records.budget": self.budget,
+                        **({"force": self.salt} if self.salt else {}),
+                    }
+                )
+            ),  # as a receipt holds them: lists, no tuples
+            sources={
+                "tokenizer": tokenizer,
+                "chat_template": template,
+                **{_name(source): source.sha256 for source in self.sources},
+            },
+        )
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes of the sources."""
+        return sum(source.size for source in self.sources)
+
+    @property
+    def scratch(self) -> Path:
+        """The folder of the shard's spools."""
+        return self.store.root / SCRATCH
+
+
+def _name(source: ChatSource) -> str:
+    """A source file, or a range of its rows."""
+    whole = source.rows.first == 1 and source.rows.stop is None
+    return source.label if whole else f"{source.label}[{source.rows.first}:{source.rows.stop}]"
+
+
+class PackedSourceFacts(Facts):
+    """One source file: the range of its rows, and what became of them. `dropped` counts rows by reason."""
+
+    file: str
+    ordinal: int
+    sha256: str
+    rows: tuple[int, int | None]
+    rows_in: int
+    conversations: int
+    dropped: dict[str, int]
+    sequences: int
+    tokens: int
+
+
+class PackedSftFacts(Facts):
+    """`bins` are packed rows; `fill` is their share of `pack_size` tokens; `packing_factor` sequences a row.
+
+    `truncated` and `truncated_to_pack_size` count sequences that were cut, `sequences_dropped` those left out of
+    conversations that stayed, by reason.
+    """
+
+    format: str
+    empty: bool
+    conversations: int
+    sequences: int
+    bins: int
+    tokens: int
+    trained_tokens: int
+    truncated: int
+    truncated_to_pack_size: int
+    sequences_dropped: dict[str, int]
+    pack_size: int
+    fill: float
+    packing_factor: float
+    algorithm: str
+    seed: int
+    row_group_bins: int
+    compression: str
+    template: str
+    template_digest: str
+    tokenizer_digest: str
+    stop_id: int
+    stop_token: str
+    certificate: dict[str, Any]
+    sources: tuple[PackedSourceFacts, ...]

@@ -1,0 +1,133 @@
+"""How a release cuts the token stream of each split into shards. Pure arithmetic over receipts of token bins.
+
+Shard `i` of a split is tokens `[i * tokens_per_shard, (i + 1) * tokens_per_shard)` of its stream; documents run on
+across samples and shards. The rest after the last whole sequence is dropped or padded, as declared, and counted in the
+last cut: `stream_tokens = Σ tokens - padding + dropped` for each split.
+
+Entry points: `release_layout`, `cut_stream`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from dataprep_assets.errors import ConfigError, IntegrityError
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
+from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.stream_plan import meta_of
+from dataprep_assets.pipelines.corpus.token_shard import TokenBinsFacts, required_separator
+from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
+from dataprep_assets.pipelines.release.order import SourceShard, StreamOrder
+
+__all__ = ["Cut", "ReleaseLayout", "SplitLayout", "cut_stream", "partition_key", "release_layout"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """One shard of a split: tokens `[start, stop)` of the stream, then `padding` separators.
+
+    `dropped` is the number of tokens of the stream after it that no shard has; 0 for all but a split's last.
+    """
+
+    index: int
+    start: int
+    stop: int
+    padding: int = 0
+    dropped: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Length of the shard's array."""
+        return self.stop - self.start + self.padding
+
+
+def cut_stream(
+    tokens: int, *, sequence_length: int, tokens_per_shard: int, tail: Literal["drop", "pad"]
+) -> tuple[Cut, ...]:
+    """The shards of a stream of `tokens` tokens; none when it has no whole sequence and the tail is dropped.
+
+    Every shard but the last has `tokens_per_shard` tokens, a multiple of `sequence_length`. `tail` says what becomes of
+    the tokens after the last whole sequence: no shard has them, or separators complete it.
+    """
+    rest = tokens % sequence_length
+    padding = sequence_length - rest if rest and tail == "pad" else 0
+    dropped = rest if tail == "drop" else 0
+    end = tokens - dropped
+    starts = range(0, end, tokens_per_shard)
+    cuts = [Cut(index=i, start=start, stop=min(start + tokens_per_shard, end)) for i, start in enumerate(starts)]
+    if cuts:
+        last = cuts[-1]
+        cuts[-1] = Cut(index=last.index, start=last.start, stop=last.stop, padding=padding, dropped=dropped)
+    return tuple(cuts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitLayout:
+    """A split of a release: the order of its stream, and its shards."""
+
+    split: str
+    order: StreamOrder
+    cuts: tuple[Cut, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseLayout:
+    """The shards of a release, by split. `meta` is what `meta_of` says of the tokenizer."""
+
+    splits: Mapping[str, SplitLayout]
+    separator_id: int
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def partitions(self) -> list[str]:
+        """Partition keys of all shards, split by split: `train_000000`."""
+        return [partition_key(name, cut.index) for name, split in self.splits.items() for cut in split.cuts]
+
+    def find(self, partition: str) -> tuple[SplitLayout, Cut]:
+        """The split and the cut of a partition key; ConfigError for one that the release does not have."""
+        name, _, number = partition.rpartition("_")
+        split = self.splits.get(name)
+        if split is None or not number.isdecimal() or int(number) >= len(split.cuts):
+            raise ConfigError(f"{partition!r} is not a shard of this release, which has {_shown(self.partitions)}")
+        return split, split.cuts[int(number)]
+
+
+def partition_key(split: str, index: int) -> str:
+    """The partition key of a shard: the name of its file without the suffix."""
+    return f"{split}_{index:06d}"
+
+
+def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> ReleaseLayout:
+    """How the finished token bins of every split are ordered and cut.
+
+    `release` has the options, `store` the manifest and the token bins. Raises MissingArtifactError naming what of these
+    is missing, ConfigError for a split that is shorter than one sequence.
+    """
+    options, splits, manifest = release.release, {}, load_manifest(release, store)
+    separators = set()
+    for name in release.splits:
+        shards = []
+        for artifact, receipt in shard_receipts(release, store, manifest, name):
+            separators.add(required_separator(receipt, TokenBinsFacts.of(receipt)))
+            shards.append(SourceShard.of(artifact, receipt))
+        order = StreamOrder.of(shards, seed=options.shuffle_seed, mix=options.mix)
+        cuts = cut_stream(
+            order.tokens,
+            sequence_length=options.sequence_length,
+            tokens_per_shard=options.tokens_per_shard,
+            tail=options.tail,
+        )
+        if not cuts:
+            raise ConfigError(
+                f"{release.dataset}: split {name!r} has {order.tokens} tokens, not one sequence of "
+                f"{options.sequence_length}. Use `tail: pad`, a shorter sequence, or leave the split out"
+            )
+        splits[name] = SplitLayout(split=name, order=order, cuts=cuts)
+    if len(separators) != 1:
+        raise IntegrityError(f"{release.dataset}: separators {sorted(separators)} in one release. Rebuild token_bins")
+    return ReleaseLayout(splits=splits, separator_id=separators.pop(), meta=meta_of(release))
+
+
+def _shown(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" to {names[-1]}" if len(names) > 4 else "")

@@ -1,0 +1,287 @@
+"""One npy shard: its stretch of a split's token stream, ordered and cut (`layout`), with the ids of its samples.
+
+One pass over the stream writes the ids, digests both files and hashes the samples; memory is a few blocks of tokens and
+the document lengths of one group (see `order`).
+"""
+
+import hashlib
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.execution.tasks import report
+from dataprep_assets.formats import npy_shards, sample_ids
+from dataprep_assets.formats.flat_bins import create, token_dtype
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.recipe import Change, Recipe
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS
+from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
+from dataprep_assets.pipelines.release.layout import ReleaseLayout
+
+VERSION = 1
+NPY_SHARDS = "npy_shards"
+
+
+class NpyShardFacts(Facts):
+    """What the receipt of a shard tells, besides what `meta_of` says of the tokenizer.
+
+    `prefix` is its split, `index` its number in it. The shard is tokens `[stream_start, stream_stop)` of the split's
+    `stream_tokens`, then `padding_tokens` separators; `tail_dropped_tokens` of the stream follow it in no shard.
+    """
+
+    tokenizer: str
+    vocab_size: int
+    eos_token_id: int
+    eos_token: str
+    dtype: str
+    tokenizer_sha256: str
+    separator_id: int
+    prefix: str
+    index: int
+    sequence_length: int
+    tokens: int
+    samples: int
+    stream_start: int
+    stream_stop: int
+    stream_tokens: int
+    padding_tokens: int
+    tail_dropped_tokens: int
+    shuffle_seed: int | None
+    mix: int
+
+
+def shard_artifact(release: ReleaseDeclaration, partition: str) -> Artifact:
+    """The artifact of one shard."""
+    return release.artifact(NPY_SHARDS, partition)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardRecipe(Recipe):
+    """The recipe of a shard. Other options of the release read other stretches of the token bins: where an option
+    changed, it is the reason, and not the token bins that this shard is made of then."""
+
+    def difference(self, receipt: Receipt) -> Change | None:
+        made = receipt.recipe or {}
+        if made and made["settings"].get("release") != self.settings["release"]:
+            return Recipe.difference(replace(self, upstream=made["upstream"]), receipt)
+        return super().difference(receipt)
+
+
+def release_settings(release: ReleaseDeclaration) -> dict[str, Any]:
+    """The options that decide how the stream is ordered and cut, by name."""
+    options = release.release
+    return {
+        "sequence_length": options.sequence_length,
+        "tokens_per_shard": options.tokens_per_shard,
+        "shuffle_seed": options.shuffle_seed,
+        "mix": options.mix,
+        "tail": options.tail,
+    }
+
+
+def shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: str) -> ShardRecipe:
+    """How a shard is to be made now.
+
+    A change of another source shard changes the key only when it moves the stretch of the stream that this shard is cut
+    from.
+
+    Args:
+        release: Has the options that `layout` was made with.
+        layout: Has the shard.
+        partition: One of `layout.partitions`.
+    """
+    split, cut = layout.find(partition)
+    groups = split.order.stretch(cut.start, cut.stop)
+    stretch = [[[[shard.partition, shard.content] for shard in group], low, high] for group, low, high in groups]
+    padding = [cut.padding, layout.separator_id if cut.padding else None, cut.dropped]
+    options = [release.release.sequence_length, split.order.seed, layout.meta["dtype"]]
+    place = [split.split, cut.index, cut.start]
+    tokenizer = {name: value for name, value in layout.meta.items() if name != "tokenizer_sha256"}
+    return ShardRecipe(
+        artifact=shard_artifact(release, partition),
+        key=digest_value([NPY_SHARDS, VERSION, options, place, stretch, padding, dict(layout.meta)]),
+        version=VERSION,
+        settings={
+            "release": release_settings(release),
+            **tokenizer,
+            "separator_id": layout.separator_id,
+            "split": split.split,
+            "index": cut.index,
+            "stream_start": cut.start,
+            "stream_stop": cut.stop,
+            "padding_tokens": cut.padding,
+            "tail_dropped_tokens": cut.dropped,
+        },
+        sources={"tokenizer": layout.meta["tokenizer_sha256"]},
+        upstream={f"{TOKEN_BINS}/{s.partition}": s.content for group, _, _ in groups for s in group},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedShard:
+    """One shard to build or to prove, as it is sent to a worker: `layout` has only the shard's own split.
+
+    `threads` is the number of threads that hash its samples.
+    """
+
+    release: ReleaseDeclaration
+    store: ArtifactStore
+    layout: ReleaseLayout
+    partition: str
+    threads: int
+
+    @property
+    def artifact(self) -> Artifact:
+        """The shard's artifact."""
+        return shard_artifact(self.release, self.partition)
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes of its stretch of the token bins."""
+        split, cut = self.layout.find(self.partition)
+        return (cut.stop - cut.start) * token_dtype(split.order.groups[0][0].dtype).itemsize
+
+
+def build_npy_shard(
+    release: ReleaseDeclaration,
+    store: ArtifactStore,
+    layout: ReleaseLayout,
+    partition: str,
+    *,
+    threads: int | None = None,
+) -> tuple[Receipt, bool]:
+    """Build one shard unless it is current: `<split>_<iiiiii>.npy` and `sample_ids_<iiiiii>.bin`.
+
+    `partition` is one of `layout.partitions`, which `release_layout` makes of `release` and the token bins in `store`;
+    `threads` hash its samples, by default one a core. Returns the receipt and whether it was reused. Raises
+    IntegrityError naming the shard of token bins whose bytes do not match its receipt.
+    """
+    split, cut = layout.find(partition)
+    options, dtype = release.release, str(layout.meta["dtype"])
+
+    def write(staged: Path) -> Written:
+        blocks = _padded(split.order.read(store, cut.start, cut.stop), cut.padding, layout.separator_id, dtype)
+        shard = _ShardWriter(
+            token_path=staged / Path(npy_shards.token_key(split.split, cut.index)).name,
+            ids_path=staged / Path(npy_shards.ids_key(split.split, cut.index)).name,
+            tokens=cut.tokens,
+            dtype=dtype,
+            sequence_length=options.sequence_length,
+            separator_id=layout.separator_id,
+            threads=threads,
+        )
+        digests = shard.write(blocks)
+        return Written(
+            inputs={
+                source.partition: source.content
+                for group, _, _ in split.order.stretch(cut.start, cut.stop)
+                for source in group
+            },
+            facts=NpyShardFacts(
+                **layout.meta,
+                separator_id=layout.separator_id,
+                prefix=split.split,
+                index=cut.index,
+                sequence_length=options.sequence_length,
+                tokens=cut.tokens,
+                samples=cut.tokens // options.sequence_length,
+                stream_start=cut.start,
+                stream_stop=cut.stop,
+                stream_tokens=split.order.tokens,
+                padding_tokens=cut.padding,
+                tail_dropped_tokens=cut.dropped,
+                shuffle_seed=options.shuffle_seed,
+                mix=options.mix,
+            ),
+            ledger=shard.ledger,
+            digests=digests,
+        )
+
+    return ensure(shard_recipe(release, layout, partition), store, write, release.verify)
+
+
+def build_planned(shard: PlannedShard) -> tuple[Receipt, bool]:
+    """The task of a worker process: `build_npy_shard` of a planned shard."""
+    return build_npy_shard(shard.release, shard.store, shard.layout, shard.partition, threads=shard.threads)
+
+
+def _padded(blocks: Iterable[NDArray[Any]], padding: int, separator_id: int, dtype: str) -> Iterator[NDArray[Any]]:
+    yield from blocks
+    if padding:
+        yield np.full(padding, separator_id, dtype=token_dtype(dtype))
+
+
+@dataclass(kw_only=True)
+class _ShardWriter:
+    """Writes one shard in one pass; `ledger` counts what was written."""
+
+    token_path: Path
+    ids_path: Path
+    tokens: int
+    dtype: str
+    sequence_length: int
+    separator_id: int
+    threads: int | None
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def write(self, blocks: Iterable[NDArray[Any]]) -> dict[str, str]:
+        """Both files from the blocks of the stream; the SHA-256 of each by name."""
+        digest = hashlib.sha256()
+        ids = []
+        reported_ms = _cpu_ms()
+        header = npy_shards.header(self.tokens, self.dtype)
+        with create(self.token_path) as file:
+            file.write(header)
+            digest.update(header)
+            for block in self._whole_sequences(blocks):
+                data = np.ascontiguousarray(block, dtype=token_dtype(self.dtype))
+                file.write(data.data)
+                digest.update(data.data)
+                ids.append(sample_ids.sample_ids(data, self.sequence_length, threads=self.threads))
+                before, self.ledger = self.ledger, self.ledger + self._counted(data)
+                cpu_ms = _cpu_ms()
+                report(
+                    tokens=len(data),
+                    documents=self.ledger.separators - before.separators,
+                    source_bytes=block.nbytes,
+                    cpu_ms=cpu_ms - reported_ms,
+                )
+                reported_ms = cpu_ms
+        if self.ledger.tokens != self.tokens:
+            raise IntegrityError(
+                f"{self.token_path.name}: the stream gave {self.ledger.tokens} tokens, {self.tokens} were planned. "
+                "Materialize token_bins again"
+            )
+        sample_ids.write(self.ids_path, ids)
+        return {self.token_path.name: digest.hexdigest()}
+
+    def _whole_sequences(self, blocks: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+        """The same tokens in blocks of whole sequences. Tokens after the last one are missing from the ledger."""
+        rest: NDArray[Any] | None = None
+        for block in blocks:
+            joined = block if rest is None else np.concatenate((rest, block))
+            whole = len(joined) // self.sequence_length * self.sequence_length
+            if whole:
+                yield joined[:whole]
+            rest = joined[whole:] if whole < len(joined) else None
+
+    def _counted(self, block: NDArray[Any]) -> Ledger:
+        separators = int(np.count_nonzero(block == self.separator_id))
+        return Ledger(tokens=len(block), separators=separators, min_id=int(block.min()), max_id=int(block.max()))
+
+
+def _cpu_ms() -> int:
+    """CPU time of this process, all threads, in milliseconds."""
+    return time.process_time_ns() // 1_000_000

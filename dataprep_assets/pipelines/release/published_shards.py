@@ -1,0 +1,298 @@
+"""The artifact `<dataset>/published_shards`: the release where its trainers fetch it, the manifest last.
+
+Here it keeps the manifest, with a receipt that names the place.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from dataprep_assets.errors import IntegrityError, MissingArtifactError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.formats import npy_shards
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Location, Markdown, Shown
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs, RunStep
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
+from dataprep_assets.pipelines.release.layout import ReleaseLayout, partition_key, release_layout
+from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, release_settings, shard_artifact, shard_recipe
+from dataprep_assets.pipelines.release.published import (
+    consumer_code,
+    consumer_environment,
+    inventory,
+    published_release,
+    send_release,
+)
+from dataprep_assets.pipelines.release.published_proofs import (
+    manifest_published,
+    no_orphans,
+    remote_equals_local,
+    remote_readable,
+)
+from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, ReleaseShard, locate
+from dataprep_assets.stores.connect import place_of
+from dataprep_assets.stores.store import Progress
+
+__all__ = ["PUBLISHED_SHARDS", "PublishedShardsFacts", "publish_release", "published_shards_spec", "release_manifest"]
+
+VERSION = 1
+PUBLISHED_SHARDS = "published_shards"
+
+
+class PublishedShardsFacts(Facts):
+    """What the receipt of a publication tells.
+
+    `digest` is the manifest's, `shards` counts the shards of each split, `orphans` are keys of shards in the store that
+    the release does not list.
+    """
+
+    place: str
+    digest: str
+    shards: dict[str, int]
+    files: int
+    bytes: int
+    sequence_length: int
+    dtype: str
+    tokenizer: str
+    tokenizer_sha256: str
+    orphans: tuple[str, ...]
+
+
+PUBLISHED_SHARDS_PROOFS = (
+    Proof("manifest_published", "The manifest at the public place is that of the shards built here."),
+    Proof("remote_equals_local", "Every file is there with its size and SHA-256."),
+    Proof(
+        "remote_readable",
+        "Headers, first and last samples and their ids read as a trainer far away would read them.",
+    ),
+    Proof("no_orphans", "No shard lies there that the manifest does not list.", blocking=False),
+)
+
+
+def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: ArtifactSpec) -> ArtifactSpec:
+    """The publication of a release.
+
+    Args:
+        release: The dataset.
+        target: Where it goes: a folder or a URL.
+        shards: The npy shards.
+    """
+    return ArtifactSpec(
+        declaration=release,
+        name=PUBLISHED_SHARDS,
+        description="The release at its public place, every file compared, its manifest last.",
+        kinds={"numpy", "file"},
+        inputs=(shards,),
+        step=RunStep.called("publication"),
+        pool="network",
+        recipes=partial(_recipes, release, target),
+        build=partial(_build, release, target),
+        metadata=partial(_metadata, target),
+        proofs=Proofs(proofs=PUBLISHED_SHARDS_PROOFS, examine=partial(_examine, release, target)),
+    )
+
+
+def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout) -> Release:
+    """The manifest of the shards of `layout` that are in `store`, with the options of `release`.
+
+    Raises MissingArtifactError naming the shards that are missing or out of date.
+    """
+    shards: dict[str, list[ReleaseShard]] = {}
+    behind = []
+    for name, split in layout.splits.items():
+        for cut in split.cuts:
+            partition = partition_key(name, cut.index)
+            receipt = store.receipt(shard_artifact(release, partition))
+            if receipt is None or receipt.key != shard_recipe(release, layout, partition).key:
+                behind.append(partition)
+                continue
+            token_key, ids_key = npy_shards.token_key(name, cut.index), npy_shards.ids_key(name, cut.index)
+            shards.setdefault(name, []).append(
+                ReleaseShard(
+                    index=cut.index,
+                    tokens=cut.tokens,
+                    token_file=_file(receipt, token_key),
+                    ids_file=_file(receipt, ids_key),
+                )
+            )
+    if behind:
+        shown = ", ".join(behind[:8]) + (", …" if len(behind) > 8 else "")
+        raise MissingArtifactError(
+            f"{release.dataset}: {len(behind)} shards of the release are missing or out of date: {shown}. "
+            "Materialize these partitions of npy_shards first"
+        )
+    options = release.release
+    return Release(
+        dataset=release.dataset,
+        sequence_length=options.sequence_length,
+        tokens_per_shard=options.tokens_per_shard,
+        dtype=str(layout.meta["dtype"]),
+        tokenizer=str(layout.meta["tokenizer"]),
+        tokenizer_sha256=str(layout.meta["tokenizer_sha256"]),
+        vocab_size=int(layout.meta["vocab_size"]),
+        separator_id=layout.separator_id,
+        shuffle_seed=options.shuffle_seed,
+        tail=options.tail,
+        shards={name: tuple(found) for name, found in shards.items()},
+    )
+
+
+def _file(receipt: Receipt, key: str) -> ReleaseFile:
+    record = receipt.file(Path(key).name)
+    return ReleaseFile(key=key, bytes=record.bytes, sha256=record.sha256)
+
+
+def publish_release(
+    release: ReleaseDeclaration,
+    store: ArtifactStore,
+    layout: ReleaseLayout,
+    place: Place,
+    progress: Progress | None = None,
+    expect: Callable[[int], None] | None = None,
+) -> tuple[Receipt, bool]:
+    """Publish a release: its shards, verified, and its manifest last; then commit the manifest here with a receipt.
+
+    Args:
+        release: The dataset.
+        store: Where its npy shards are.
+        layout: How it is cut.
+        place: Where trainers fetch it.
+        progress: Told the bytes sent, from several threads.
+        expect: Told the bytes to send, before the first.
+
+    Returns:
+        The receipt, and whether the place already had the whole release. A file that the place has with the right
+        digest is not sent again, so a killed publication continues where it stopped.
+    """
+    manifest = release_manifest(release, store, layout)
+    partitions = {
+        file.key: partition_key(prefix, shard.index)
+        for prefix, shards in manifest.shards.items()
+        for shard in shards
+        for file in shard.files
+    }
+
+    def find(file: ReleaseFile) -> Path:
+        name = Path(file.key).name
+        return store.local(shard_artifact(release, partitions[file.key]), [name]) / name
+
+    changed, extra = send_release(place, manifest, find, progress, expect)
+
+    def write(staged: Path) -> Written:
+        (staged / MANIFEST).write_bytes(manifest.to_bytes())
+        return Written(
+            inputs={"release": manifest.digest},
+            facts=PublishedShardsFacts(
+                place=str(place),
+                digest=manifest.digest,
+                shards={prefix: len(shards) for prefix, shards in manifest.shards.items()},
+                files=len(manifest.files),
+                bytes=sum(file.bytes for file in manifest.files),
+                sequence_length=manifest.sequence_length,
+                dtype=manifest.dtype,
+                tokenizer=manifest.tokenizer,
+                tokenizer_sha256=manifest.tokenizer_sha256,
+                orphans=tuple(extra),
+            ),
+        )
+
+    receipt, current = ensure(_recipe(release, store, manifest, place, extra), store, write, release.verify)
+    return receipt, current and not changed
+
+
+def _recipe(
+    release: ReleaseDeclaration, store: ArtifactStore, manifest: Release, place: Place, orphans: Sequence[str]
+) -> Recipe:
+    """The place is a source, under its digest: recipes name no paths."""
+    partitions = [partition_key(prefix, shard.index) for prefix, shards in manifest.shards.items() for shard in shards]
+    receipts = store.receipts([shard_artifact(release, partition) for partition in partitions])
+    return Recipe(
+        artifact=release.artifact(PUBLISHED_SHARDS),
+        key=digest_value([PUBLISHED_SHARDS, VERSION, manifest.digest, str(place), list(orphans)]),
+        version=VERSION,
+        settings={"release": release_settings(release)},
+        sources={
+            "release.publish": digest_value(str(place)),
+            **({"other shards at the place": digest_value(list(orphans))} if orphans else {}),
+        },
+        upstream={f"{NPY_SHARDS}/{r.partition}": r.content for r in receipts if r is not None},
+    )
+
+
+def _recipes(
+    release: ReleaseDeclaration, target: str, store: ArtifactStore, _: Sequence[str | None]
+) -> Iterator[Recipe]:
+    """How the release is to be published now; IntegrityError when its place does not have all of it.
+
+    Other shards at the place are believed to be those of the receipt: they do not change what trainers read.
+    """
+    place = locate(target)
+    manifest = release_manifest(release, store, release_layout(release, store))
+    receipt = store.intact(release.artifact(PUBLISHED_SHARDS), release.verify)
+    recipe = _recipe(
+        release, store, manifest, place, PublishedShardsFacts.of(receipt).orphans if receipt is not None else ()
+    )
+    if receipt is not None and recipe.difference(receipt) is None:
+        _require_published(place, manifest)
+    yield recipe
+
+
+def _require_published(place: Place, manifest: Release) -> None:
+    found = published_release(place)
+    if found is None:
+        raise IntegrityError(f"{place}/{MANIFEST}: missing or damaged. Publish the release again")
+    if found.digest != manifest.digest:
+        raise IntegrityError(
+            f"{place}/{MANIFEST}: expected release {manifest.digest[:12]}, found {found.digest[:12]}. Publish it again"
+        )
+    there = inventory(place, manifest)
+    if not there.complete:
+        wrong = [*there.different.values(), *(f"{place}/{file.key}: missing" for file in there.missing)]
+        raise IntegrityError(f"{wrong[0]} ({len(wrong)} files). Publish the release again: only these are sent")
+
+
+def _build(release: ReleaseDeclaration, target: str, request: BuildRequest) -> list[Outcome]:
+    progress, lock = request.progress, threading.Lock()
+
+    def sent(count: int) -> None:
+        with lock:
+            progress.add({"source_bytes": count})
+            progress.show()
+
+    layout = release_layout(release, request.store)
+    outcome = publish_release(
+        release, request.store, layout, locate(target), sent, lambda size: progress.expect(size, 1)
+    )
+    return [Outcome.of(*outcome)]
+
+
+def _metadata(target: str, _: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    place, facts = locate(target), PublishedShardsFacts.of(receipt)
+    shown: dict[str, Shown] = {
+        "release": Location(str(place)),
+        "release_digest": facts.digest,
+        "published_files": facts.files,
+        "published_bytes": facts.bytes,
+        "train_on_it": Markdown(f"```python\n{consumer_code(place)}\n```"),
+    }
+    if lines := consumer_environment(place_of(target, os.environ)):
+        shown["consumer_environment"] = Markdown("```\n" + "\n".join(lines) + "\n```")
+    return shown
+
+
+def _examine(
+    release: ReleaseDeclaration, target: str, store: ArtifactStore, _: Sequence[str]
+) -> Iterator[tuple[str, Finding]]:
+    place, manifest = locate(target), release_manifest(release, store, release_layout(release, store))
+    yield "manifest_published", manifest_published(place, manifest)
+    yield "remote_equals_local", remote_equals_local(place, manifest)
+    yield "remote_readable", remote_readable(place, manifest)
+    yield "no_orphans", no_orphans(place, manifest)

@@ -1,0 +1,41 @@
+"""A task folder against the record of its migration: every file is still what the migration put there."""
+
+from collections.abc import Iterator
+
+from dataprep_assets.errors import MissingArtifactError
+from dataprep_assets.graph.finding import Finding, judged, verdict
+from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
+from dataprep_assets.pipelines.tasks.record import MigrationRecord
+
+__all__ = ["as_migrated"]
+
+
+@judged
+def as_migrated(task: TaskFolder) -> Finding:
+    """Every file has the digest that the migration recorded, and is the copy or the link that it made."""
+    if task.record is None:
+        raise MissingArtifactError(f"{task.folder}: there is no record of a migration. Migrate this task first")
+    return verdict(
+        _changed(task, task.record),
+        f"{len(task.record.files)} files of {task.record.version} are as they were migrated.",
+        "Somebody changed it since, here or (behind a link) in the old project. Migrate again, and mind what would be "
+        "overwritten",
+        facts={"version": task.record.version, "mode": task.record.mode, "replaced": len(task.record.history)},
+        table=task.record.origin_table(),
+    )
+
+
+def _changed(task: TaskFolder, record: MigrationRecord) -> Iterator[str]:
+    made_names = {made.name for made in record.files}
+    for file in task.files.values():
+        if file.present and file.name not in made_names:
+            yield f"{file.name}: is there, and this migration of {record.version} did not put it there"
+    for made in record.files:
+        path = task.folder / made.name
+        if not path.is_file():
+            yield f"{made.name}: was {made.how} from {made.source}, and is no file now"
+        elif (actual := sha256_file(path)) != made.sha256:
+            yield f"{made.name}: sha256 {actual[:12]}…, {made.how} from {made.source} was {made.sha256[:12]}…"
+        elif path.is_symlink() != (made.how == "linked"):
+            yield f"{made.name}: was {made.how}, and is a {'link' if path.is_symlink() else 'regular file'} now"

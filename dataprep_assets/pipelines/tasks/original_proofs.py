@@ -1,0 +1,91 @@
+"""Proofs on a task's rows against those that they were rewritten from: labels, the validation file, leaked texts."""
+
+from collections.abc import Iterator
+
+from dataprep_assets.formats.task_rows import TaskRow, TaskRows
+from dataprep_assets.graph.finding import Finding, judged
+from dataprep_assets.pipelines.tasks.contract import Split, TaskContract, value_at
+from dataprep_assets.pipelines.tasks.difference import compare, pairs
+from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
+from dataprep_assets.pipelines.tasks.row_findings import nothing_judged, nothing_to_compare, over_rows
+
+__all__ = ["labels_equal_original", "no_train_text_in_validation", "validation_untouched"]
+
+
+@judged
+def labels_equal_original(task: TaskFolder) -> Finding:
+    """A rewrite changes words; a changed label, or a row that the original does not have, is a wrong example."""
+    if "train" not in task.reference_rows:
+        return nothing_to_compare(task, "there is no original train file to compare with")
+    original = task.reference_rows["train"].rows
+
+    def wrong(split: Split, rows: TaskRows) -> Iterator[str]:
+        for pair in pairs(original, rows.rows, task.contract):
+            where = f"line {pair.row.line} (byte {pair.row.byte}):"
+            if pair.original is None:
+                yield f"{where} the original has no row of this {task.contract.id or 'place'}"
+            elif pair.relabelled(task.contract):
+                was, now = (value_at(r.value, task.contract.label) for r in (pair.original, pair.row))
+                yield f"{where} label {task.shown(now)}, original line {pair.original.line} has {task.shown(was)}"
+
+    facts: dict[str, int | float | str] = {"compared_with": str(task.reference_name)}
+    if "train" in task.rows:
+        facts |= compare(original, task.rows["train"].rows, task.contract).model_dump()
+    return over_rows(
+        task,
+        wrong,
+        f"has the labels of the {task.reference_name}",
+        "Take the original's labels, or leave these rows out",
+        splits=("train",),
+        facts=facts,
+    )
+
+
+@judged
+def validation_untouched(task: TaskFolder) -> Finding:
+    """One digest: a rewritten validation file measures something else, and can hold what was trained on."""
+    if "validation" not in task.reference_rows:
+        return nothing_to_compare(task, "there is no original validation file to compare with")
+    original = task.reference_rows["validation"]
+
+    def wrong(split: Split, rows: TaskRows) -> Iterator[str]:
+        if rows.sha256 != original.sha256:
+            yield f"sha256 {rows.sha256[:12]}…, the {task.reference_name}'s is {original.sha256[:12]}…"
+
+    return over_rows(
+        task,
+        wrong,
+        f"is the {task.reference_name}'s, byte for byte",
+        "Take the original's validation file: accuracies on another one cannot be compared",
+        splits=("validation",),
+    )
+
+
+@judged
+def no_train_text_in_validation(task: TaskFolder) -> Finding:
+    """Texts are compared without regard to case and white space."""
+    name = task.contract.file("train").name
+    if "train" not in task.rows:
+        return nothing_judged([name])
+    train: dict[tuple[str, ...], int] = {}
+    for row in task.rows["train"].rows:
+        train.setdefault(_text(row, task.contract), row.line)
+
+    def leaked(split: Split, rows: TaskRows) -> Iterator[str]:
+        for row in rows.rows:
+            if (line := train.get(_text(row, task.contract))) is not None:
+                yield f"line {row.line} (byte {row.byte}): has the text of line {line} of {name}"
+
+    return over_rows(
+        task,
+        leaked,
+        f"shares no text with {name}",
+        "The model would be measured on what it was trained on. Take these rows out of train",
+        splits=("validation",),
+    )
+
+
+def _text(row: TaskRow, contract: TaskContract) -> tuple[str, ...]:
+    values = (value_at(row.value, path) for path in contract.text)
+    flat = (item for value in values for item in (value if isinstance(value, list) else [value]))
+    return tuple(" ".join(str(item).casefold().split()) for item in flat)

@@ -1,0 +1,106 @@
+"""The artifact `<dataset>/task_folder`, a partition a task (or a task × version): its files where the trainer looks."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Shown, Table
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, RunStep
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.migration import migrate_task, recipe_now
+from dataprep_assets.pipelines.tasks.record import MigrationRecord, read_record
+from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line, task_value
+from dataprep_assets.pipelines.tasks.task_folder_findings import examine
+from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS, proofs_for
+
+__all__ = ["task_folder_spec"]
+
+
+def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
+    """The task folders of a migration; one that cannot be migrated holds up no other."""
+    every = partitions(declaration)
+    return ArtifactSpec(
+        declaration=declaration,
+        name=TASK_FOLDER,
+        description=_about(declaration),
+        kinds={"json", "file"},
+        partitions=Partitions.fixed(every, "task"),
+        step=RunStep.called(f"{len(every)} task folders"),
+        recipes=partial(_recipes, declaration),
+        build=partial(_build, declaration),
+        metadata=partial(_metadata, declaration),
+        proofs=Proofs(proofs=_proofs(declaration), examine=partial(examine, declaration, every)),
+    )
+
+
+def _proofs(declaration: TaskMigrationDeclaration) -> tuple[Proof, ...]:
+    """Those that the contracts of the declared tasks ask for."""
+    asked = {proof for task in declaration.tasks for proof in proofs_for(declaration.contract(task))}
+    return tuple(proof for proof in TASK_PROOFS if proof in asked)
+
+
+def _recipes(
+    declaration: TaskMigrationDeclaration, store: ArtifactStore, chosen: Sequence[str | None]
+) -> Iterator[Recipe]:
+    for partition in chosen:
+        yield recipe_now(declaration, store, partition or "")
+
+
+def _build(declaration: TaskMigrationDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    for partition in request.partitions:
+        try:
+            done = migrate_task(declaration, request.store, partition)
+        except DataprepError as error:
+            yield Outcome(partition=partition, error=error)
+        else:
+            yield Outcome.of(done.receipt, done.reused and not done.placed)
+
+
+def _about(declaration: TaskMigrationDeclaration) -> str:
+    """The asset's page in the UI, in Markdown: what it is, and what is wanted of each task."""
+    tasks = []
+    for name, task in declaration.tasks.items():
+        files = ", ".join(file.name for file in declaration.contract(name).files.values())
+        tasks.append(f"| {name} | {task.version} | {task.mode} | {files} |")
+    about = (
+        "Task folders of the old project, where the new project's trainer looks. A partition is a task, or a task and "
+        "a version; its metadata says which file came from where, how rows differ from the original, and what `TASK` "
+        "has to be in a training script."
+    )
+    listed = "\n".join(["| task | version | mode | files |", "|---|---|---|---|", *tasks])
+    return "\n\n".join(part for part in (declaration.description, about, listed) if part)
+
+
+def _metadata(declaration: TaskMigrationDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    partition = receipt.partition or ""
+    record = read_record(store.local(declaration.artifact(TASK_FOLDER, partition)))
+    return {} if record is None else _described(declaration, partition, record)
+
+
+def _described(declaration: TaskMigrationDeclaration, partition: str, record: MigrationRecord) -> dict[str, Shown]:
+    """What came from where, how it differs from its original, and the value for a training script."""
+    route = route_of(declaration, partition)
+    shown: dict[str, Shown] = {
+        "TASK": task_value(route),
+        "training_script_line": task_line(route),
+        "version": record.version,
+        "what_came_from_where": Table(record.origin_table()),
+        "files_absent": len(record.absent),
+    }
+    shown |= {f"rows_{file.split}": file.rows for file in record.files}
+    if record.differences:
+        shown[f"difference_from_{record.compared_with}"] = Table(record.difference_table())
+    for split, difference in record.differences.items():
+        shown[f"rows_changed_{split}"] = difference.changed
+        shown[f"labels_changed_{split}"] = difference.relabelled
+    if record.history:
+        shown["files_replaced"] = len(record.history)
+    if record.ignored_files:
+        shown["files_that_the_trainer_never_reads"] = Table([{"file": name} for name in record.ignored_files])
+    if record.unordered_versions:
+        shown["versions_passed_over"] = Table([v.model_dump() for v in record.unordered_versions])
+    return shown

@@ -1,0 +1,109 @@
+"""One finding of each proof for all task folders of a declaration.
+
+A proof has one finding for all tasks, not one a partition: reading every folder takes seconds, so a finding always
+speaks of everything that was migrated, also of folders that somebody changed since, and one table answers "which tasks
+may be trained on". Its summary names every failing task; the table has one row a task, the failing ones first and with
+their first defects. A task that was never migrated fails when the run is about it (a run of the checks alone is about
+every task), and is otherwise listed as not migrated yet.
+
+Entry point: `examine`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.finding import Finding, Row, first_of
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
+from dataprep_assets.pipelines.tasks.migrated_proofs import as_migrated
+from dataprep_assets.pipelines.tasks.record import read_record
+from dataprep_assets.pipelines.tasks.routes import route_of
+from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS, proofs_for, prove_task_folder
+
+__all__ = ["examine"]
+
+_DEFECTS_SHOWN = 5
+"""Defects of one task in the table; a hundred more of the same kind tell nobody more."""
+
+
+def examine(
+    declaration: TaskMigrationDeclaration, every: Sequence[str], store: ArtifactStore, examined: Sequence[str]
+) -> Iterator[tuple[str, Finding]]:
+    """The finding of each proof over all task folders.
+
+    Args:
+        declaration: The migration.
+        every: All its partitions.
+        store: Where its artifacts are.
+        examined: The partitions of the run: one of these that was never migrated fails.
+    """
+    proven = {p: _proven(declaration, store, p) for p in every if p in examined or _is_there(declaration, store, p)}
+    waiting = [p for p in every if p not in proven]
+    for proof in TASK_PROOFS:
+        # a proof that is asked of unmigrated tasks alone has no finding: skipped, neither passed nor failed
+        if of_tasks := {p: findings[proof.name] for p, findings in proven.items() if proof.name in findings}:
+            yield proof.name, _of_all_tasks(of_tasks, waiting)
+
+
+def _is_there(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> bool:
+    """Whether a partition was migrated; a damaged receipt is there too, and fails."""
+    try:
+        return store.receipt(declaration.artifact(TASK_FOLDER, partition)) is not None
+    except DataprepError:
+        return True
+
+
+def _proven(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Mapping[str, Finding]:
+    """Every proof of a task. Without an artifact, a folder that somebody else made is judged all the same."""
+    try:
+        route = route_of(declaration, partition)
+        artifact = declaration.artifact(TASK_FOLDER, partition)
+        record = read_record(store.local(artifact)) if store.receipt(artifact) else None
+        if record is None and not route.target.exists():
+            return _all_failed(
+                declaration, partition, f"was never migrated: {route.target} is not there. Materialize it"
+            )
+        folder = TaskFolder.of(route, record, sensitive=declaration.sensitive)
+        return {**prove_task_folder(folder), "as_migrated": as_migrated(folder)}
+    except DataprepError as error:
+        return _all_failed(declaration, partition, str(error))
+
+
+def _all_failed(declaration: TaskMigrationDeclaration, partition: str, why: str) -> Mapping[str, Finding]:
+    task = partition.partition(".")[0]
+    return {proof.name: Finding(passed=False, summary=why) for proof in proofs_for(declaration.contract(task))}
+
+
+def _of_all_tasks(found: Mapping[str, Finding], waiting: Sequence[str]) -> Finding:
+    """One finding of a proof over the tasks that it is asked of. A warning when no failing task has worse."""
+    failed = [p for p, f in found.items() if not f.passed and not f.warning]
+    warned = [p for p, f in found.items() if not f.passed and f.warning]
+    passed = [p for p, f in found.items() if f.passed]
+    bad = [*failed, *warned]
+    facts: dict[str, int | float | str] = {
+        "tasks_judged": len(found),
+        "tasks_failed": len(failed),
+        "tasks_warned": len(warned),
+        "tasks_not_migrated_yet": len(waiting),
+    }
+    if len(found) == 1:
+        facts |= next(iter(found.values())).facts
+    rows = [row for p in [*bad, *passed] for row in _rows(p, found[p])]
+    rows += [{"task": p, "verdict": "not migrated yet"} for p in waiting]
+    first = (bad or passed)[0]
+    told = f"{first}: {found[first].summary}"
+    if bad:
+        summary = f"{len(bad)} of {len(found)} tasks: {first_of(bad, 6)}. {told}"
+    else:
+        summary = f"All {len(found)} tasks pass. {told}" if len(found) > 1 else told
+    return Finding(passed=not bad, warning=not failed, facts=facts, summary=summary, table=tuple(rows))
+
+
+def _rows(partition: str, finding: Finding) -> Iterator[Row]:
+    """A task's row of the table, and a few of its defects when it has several."""
+    verdict = "passes" if finding.passed else "warns" if finding.warning else "fails"
+    yield {"task": partition, "verdict": verdict, **finding.facts, "what": finding.summary}
+    defects = [row["defect"] for row in finding.table if "defect" in row]
+    if len(defects) > 1:
+        yield from ({"task": partition, "verdict": verdict, "what": d} for d in defects[:_DEFECTS_SHOWN])

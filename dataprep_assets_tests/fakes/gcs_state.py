@@ -1,0 +1,231 @@
+"""Owns what the local Google Cloud Storage holds: objects, uploads under way, programmed faults and a log."""
+
+import base64
+import hashlib
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Literal
+
+import google_crc32c
+
+__all__ = [
+    "Fault",
+    "GcsState",
+    "Kind",
+    "Logged",
+    "Multipart",
+    "RefusalError",
+    "Session",
+    "Stored",
+    "crc32c_of",
+    "demand_preconditions",
+    "md5_of",
+]
+
+# status    answer with `status` and, if set, Retry-After; nothing is done
+# reset     a TCP reset as soon as the request was read; nothing is done
+# stall     silence as soon as the request was read; nothing is done
+# lost      it is done, then a TCP reset instead of the answer
+# cut       it is done, half of the answer's body, then a TCP reset
+# truncate  it is done, half of the answer's body under its full Content-Length, then an orderly close
+# short     it is done, half of the answer's body under a Content-Length that agrees with it
+# hang      it is done, half of the answer's body, then silence
+# flip      it is done, one byte in the middle of the answer's body is wrong
+# corrupt   one byte in the middle of the request's body is wrong on arrival
+Kind = Literal["status", "reset", "stall", "lost", "cut", "truncate", "short", "hang", "flip", "corrupt"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logged:
+    """One request; ``operation`` as in :meth:`GcsServer.fail`, ``name`` an object's (or a listing's prefix)."""
+
+    operation: str
+    name: str
+    status: int
+    bytes_in: int
+
+
+@dataclass(kw_only=True)
+class Fault:
+    """What happens to the requests ``first`` to ``first + times - 1`` (counted from 1) that match."""
+
+    operation: str
+    kind: Kind
+    within: str
+    first: int
+    times: int | None
+    status: int
+    retry_after: str | None
+    seen: int = 0
+    struck: int = 0
+
+    def strikes(self, operation: str, name: str) -> bool:
+        if operation != self.operation or self.within not in name:
+            return False
+        self.seen += 1
+        due = self.seen >= self.first and (self.times is None or self.seen < self.first + self.times)
+        self.struck += due
+        return due
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """One object as it is kept."""
+
+    name: str
+    data: bytes
+    generation: int
+    metageneration: int = 1
+    content_type: str = "application/octet-stream"
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    components: int | None = None
+    has_md5: bool = True
+    updated: str = ""
+
+    @cached_property
+    def crc32c(self) -> str:
+        return crc32c_of(self.data)
+
+    @cached_property
+    def md5(self) -> str:
+        return md5_of(self.data)
+
+
+@dataclass(kw_only=True)
+class Session:
+    """A resumable upload under way."""
+
+    about: dict[str, Any]
+    query: dict[str, str]
+    data: bytearray = field(default_factory=bytearray)
+
+
+@dataclass(kw_only=True)
+class Multipart:
+    """An XML multipart upload under way."""
+
+    name: str
+    content_type: str
+    metadata: dict[str, str]
+    parts: dict[int, bytes] = field(default_factory=dict)
+
+
+class RefusalError(Exception):
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.reason, self.message = status, reason, message
+
+
+class GcsState:
+    """One bucket, what was asked of it, and the faults to come; the arguments are those of `GcsServer`."""
+
+    def __init__(
+        self,
+        *,
+        bucket: str = "bucket",
+        page_size: int = 1000,
+        rewrite_bytes: int = 1 << 40,
+        seconds_per_block: float = 0.0,
+        min_part_bytes: int = 5 * 1024 * 1024,
+    ) -> None:
+        self.bucket = bucket
+        self.page_size = page_size
+        self.rewrite_bytes = rewrite_bytes
+        self.seconds_per_block = seconds_per_block
+        self.min_part_bytes = min_part_bytes
+        self.objects: dict[str, Stored] = {}
+        self.sessions: dict[str, Session] = {}
+        self.multiparts: dict[str, Multipart] = {}
+        self.rewrites: dict[str, int] = {}
+        # Which compositions (counted from 1) have a wrong byte in the middle.
+        self.wrong_joins: set[int] = set()
+        self.joins = 0
+        # What happens half-way through the next request bodies beyond 64 KiB: no more reading, or a TCP reset.
+        self.interruptions: list[Literal["deaf", "hangup"]] = []
+        self.log: list[Logged] = []
+        # The clients' addresses on which requests may still come or be at work.
+        self.connections: set[tuple[str, int]] = set()
+        self.lock = threading.RLock()
+        self.closing = threading.Event()
+        self._last = 0
+        self._faults: list[Fault] = []
+
+    def fail(
+        self,
+        operation: str,
+        kind: Kind,
+        *,
+        within: str = "",
+        first: int = 1,
+        times: int | None = 1,
+        status: int = 503,
+        retry_after: str | None = None,
+    ) -> None:
+        """Let requests of an operation fail whose object's name has ``within``; ``times=None`` means from then on.
+
+        Operations: bucket, list, get, media, insert, resume, compose, rewrite, delete, patch, xml.
+        """
+        fault = Fault(
+            operation=operation,
+            kind=kind,
+            within=within,
+            first=first,
+            times=times,
+            status=status,
+            retry_after=retry_after,
+        )
+        with self.lock:
+            self._faults.append(fault)
+
+    def heal(self) -> None:
+        """Forget every fault."""
+        with self.lock:
+            self._faults.clear()
+
+    def unspent(self) -> list[Fault]:
+        """The faults that have not struck as often as they should; a test that leaves some has tested nothing."""
+        with self.lock:
+            return [fault for fault in self._faults if fault.struck < (fault.times or 1)]
+
+    def count(self, operation: str, within: str = "", since: int = 0) -> int:
+        """How many requests of an operation came, from log entry ``since`` on."""
+        with self.lock:
+            return sum(entry.operation == operation and within in entry.name for entry in self.log[since:])
+
+    def strike(self, operation: str, name: str) -> Fault | None:
+        """The first fault due for this request; every matching fault counts it."""
+        with self.lock:
+            due = [fault for fault in self._faults if fault.strikes(operation, name)]
+        return due[0] if due else None
+
+    def store(self, name: str, data: bytes, query: Mapping[str, str] | None = None, **about: Any) -> Stored:
+        """Make a new generation of an object, if the preconditions in ``query`` hold."""
+        if not 0 < len(name.encode()) <= 1024:
+            raise RefusalError(400, "invalid", "Object names are 1 to 1024 bytes of UTF-8")
+        with self.lock:
+            demand_preconditions(self.objects.get(name), query or {})
+            self._last = max(self._last + 1, time.time_ns() // 1000)
+            stored = Stored(name=name, data=data, generation=self._last, updated=datetime.now(UTC).isoformat(), **about)
+            self.objects[name] = stored
+            return stored
+
+
+def demand_preconditions(stored: Stored | None, query: Mapping[str, str]) -> None:
+    generation, metageneration = (0, 0) if stored is None else (stored.generation, stored.metageneration)
+    for name, actual in (("Generation", generation), ("Metageneration", metageneration)):
+        if int(query.get(f"if{name}Match", actual)) != actual:
+            raise RefusalError(412, "conditionNotMet", "At least one of the pre-conditions did not hold.")
+        if int(query.get(f"if{name}NotMatch", -1)) == actual:
+            raise RefusalError(304, "notModified", "Not Modified")
+
+
+def crc32c_of(data: bytes) -> str:
+    return base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
+
+
+def md5_of(data: bytes) -> str:
+    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()

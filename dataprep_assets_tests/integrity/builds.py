@@ -1,0 +1,114 @@
+"""Builds of one small artifact over any store, in this process or in one that is killed before a write."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.integrity.handle import ArtifactHandle
+from dataprep_assets.integrity.receipt import NAME
+from dataprep_assets.stores.connect import Place
+from dataprep_assets.stores.local import LocalStore
+from dataprep_assets.stores.store import ObjectInfo, Store
+
+ARTIFACT = Artifact(dataset="ds", name="thing", partition="p-0")
+OLD = {"a.bin": b"a" * 1000, "sub/b.bin": b"b" * 2000, "gone.bin": b"g" * 10}
+NEW = {"a.bin": b"A" * 1000, "sub/b.bin": b"b" * 2000, "more.bin": b"m" * 30}
+CONDITIONAL = ("folder", "moto", "gcs")
+"""Swift has no conditional replacement (If-Match), so it is tried with first publications only."""
+
+
+def opened(place: Place, root: Path, budget: int | None = None) -> BucketArtifacts:
+    return BucketArtifacts(root, place, place.url, budget)
+
+
+def build(store: ArtifactStore, files: dict[str, bytes], key: str, artifact: Artifact = ARTIFACT) -> tuple[Any, bool]:
+    def write(staged: Path) -> Written:
+        for name, data in files.items():
+            (staged / name).parent.mkdir(parents=True, exist_ok=True)
+            (staged / name).write_bytes(data)
+        return Written(inputs={}, facts={"dtype": "uint16"})
+
+    return ensure(artifact, store, key, write)
+
+
+def contents(place: Place, below: str = "") -> dict[str, bytes]:
+    """Key → bytes of everything in the place but receipts."""
+    store = place()
+    return {
+        info.key: b"".join(store.read(info.key)) for info in store.list(below) if info.key.rpartition("/")[2] != NAME
+    }
+
+
+def as_objects(files: dict[str, bytes], artifact: Artifact = ARTIFACT) -> dict[str, bytes]:
+    return {f"{artifact}/{name}": data for name, data in files.items()}
+
+
+def read_by(store: BucketArtifacts, artifact: Artifact = ARTIFACT) -> dict[str, bytes]:
+    """What a reader gets who follows the receipt."""
+    handle = ArtifactHandle.of(store, artifact)
+    return {record.path: handle.read(record.path) for record in handle.files}
+
+
+class KillingStore(LocalStore):
+    """Ends its process at the n-th call that writes."""
+
+    def __init__(self, root: Path, at: int) -> None:
+        super().__init__(root)
+        self.left = at
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
+        self._count()
+        return super().put(key, data, if_absent=if_absent, if_version=if_version)
+
+    def upload(self, path: Path, key: str, **named: Any) -> ObjectInfo:
+        self._count()
+        return super().upload(path, key, **named)
+
+    def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
+        self._count()
+        return super().compose(keys, key, sha256=sha256)
+
+    def delete(self, key: str) -> None:
+        self._count()
+        super().delete(key)
+
+
+@dataclass(frozen=True)
+class KillingPlace:
+    root: Path
+    at: int
+
+    def __call__(self) -> Store:
+        return KillingStore(self.root, self.at)
+
+
+def main(bucket: str, cache: str, version: str, at: str) -> None:
+    store = BucketArtifacts(Path(cache), KillingPlace(Path(bucket), int(at)), "file://bucket")
+    build(store, OLD if version == "old" else NEW, version)
+
+
+def killed_at(bucket: Path, cache: Path, version: str, at: int) -> bool:
+    """Run `main` in a process; whether it was killed."""
+    program = f"from {__name__} import main; import sys; main(*sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", program, bucket, cache, version, str(at)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
+    return done.returncode != 0

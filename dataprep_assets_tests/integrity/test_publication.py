@@ -1,0 +1,144 @@
+"""Publications in a bucket: kills before any write, and rivals; folder, S3 and GCS alike."""
+
+import shutil
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.integrity.receipt import NAME
+from dataprep_assets.stores.connect import LocalPlace, Place
+from dataprep_assets.stores.store import ObjectInfo, Store
+from dataprep_assets_tests.fakes.places import Places
+from dataprep_assets_tests.integrity.builds import (
+    ARTIFACT,
+    CONDITIONAL,
+    NEW,
+    OLD,
+    as_objects,
+    build,
+    contents,
+    killed_at,
+    opened,
+    read_by,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("same_machine", [True, False])
+def test_a_first_publication_killed_anywhere_is_not_there_and_the_next_run_completes_it(
+    same_machine: bool, tmp_path: Path
+) -> None:
+    for at in range(1, 30):
+        bucket, cache = tmp_path / f"bucket-{at}", tmp_path / f"cache-{at}"
+        if not killed_at(bucket, cache, "old", at):
+            assert at > 4, "too few points"
+            return
+        place = LocalPlace(root=bucket)
+        seen = opened(place, tmp_path / f"reader-{at}")
+        assert seen.receipt(ARTIFACT) is None or read_by(seen) == OLD
+        again = opened(place, cache if same_machine else tmp_path / f"other-{at}")
+        build(again, OLD, "old")
+        assert contents(place) == as_objects(OLD)
+        assert read_by(again) == OLD
+    raise AssertionError("never finished")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("same_machine", [True, False])
+def test_a_replacement_killed_anywhere_leaves_the_old_or_the_new_whole_and_the_next_run_completes_it(
+    same_machine: bool, tmp_path: Path
+) -> None:
+    place = LocalPlace(root=tmp_path / "prepared")
+    build(opened(place, tmp_path / "prepared-cache"), OLD, "old")
+    seen_versions = set()
+    for at in range(1, 40):
+        bucket, cache = tmp_path / f"bucket-{at}", tmp_path / f"cache-{at}"
+        shutil.copytree(tmp_path / "prepared", bucket)
+        if not killed_at(bucket, cache, "new", at):
+            assert at > 6, "too few points"
+            assert seen_versions == {"old", "new"}
+            return
+        reader = opened(LocalPlace(root=bucket), tmp_path / f"reader-{at}")
+        version = reader.require(ARTIFACT).key
+        seen_versions.add(version)
+        assert read_by(reader) == (OLD if version == "old" else NEW)
+        assert reader.current(ARTIFACT, version) is not None
+        again = opened(LocalPlace(root=bucket), cache if same_machine else tmp_path / f"other-{at}")
+        build(again, NEW, "new")
+        assert contents(LocalPlace(root=bucket)) == as_objects(NEW)
+    raise AssertionError("never finished")
+
+
+def test_what_was_built_and_not_published_is_published_by_the_next_look_without_a_build(tmp_path: Path) -> None:
+    bucket, cache = tmp_path / "bucket", tmp_path / "cache"
+    assert killed_at(bucket, cache, "old", 1)
+    store = opened(LocalPlace(root=bucket), cache)
+    assert store.receipt(ARTIFACT) is None
+    assert store.current(ARTIFACT, "old") is not None
+    assert contents(LocalPlace(root=bucket)) == as_objects(OLD)
+
+
+@pytest.mark.parametrize("kind", ["folder", "moto", "swift", "gcs"])
+def test_two_runs_that_publish_the_same_both_succeed(kind: str, servers: Places, tmp_path: Path) -> None:
+    place = servers.new(kind)
+    barrier, results = threading.Barrier(2), []
+
+    def run(name: str) -> None:
+        barrier.wait()
+        results.append(build(opened(place, tmp_path / name), OLD, "k1")[0].content)
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 2
+    assert len(set(results)) == 1
+    assert contents(place) == as_objects(OLD)
+
+
+@dataclass(frozen=True)
+class InterruptingPlace:
+    """A place in which another machine publishes just before this one's receipt."""
+
+    place: Place
+    other: BucketArtifacts
+    files: tuple[tuple[str, bytes], ...]
+
+    def __call__(self) -> Store:
+        store = self.place()
+        put, rest = store.put, [None]
+
+        def interrupted(key: str, data: bytes, **named: Any) -> ObjectInfo:
+            if rest and key.endswith(NAME):
+                rest.clear()
+                build(self.other, dict(self.files), "rival")
+            return put(key, data, **named)
+
+        store.put = interrupted  # type: ignore[method-assign]
+        return store
+
+
+@pytest.mark.parametrize("kind", CONDITIONAL)
+@pytest.mark.parametrize("replacing", [False, True])
+def test_of_two_runs_that_publish_different_bytes_the_second_is_refused(
+    kind: str, replacing: bool, servers: Places, tmp_path: Path
+) -> None:
+    place = servers.new(kind)
+    other = opened(place, tmp_path / "other")
+    if replacing:
+        build(other, OLD, "k0")
+    rival = {"a.bin": b"R" * 1000}
+    interrupted = InterruptingPlace(place, other, tuple(rival.items()))
+    with pytest.raises(IntegrityError, match="at the same time"):
+        build(BucketArtifacts(tmp_path / "mine", interrupted, place.url), NEW, "k1")
+    receipt = other.require(ARTIFACT)
+    assert receipt.key == "rival"
+    assert other.damage(ARTIFACT, receipt) == []
+    assert read_by(opened(place, tmp_path / "reader")) == rival
+    assert {key: data for key, data in contents(place).items() if ".staging" not in key} == as_objects(rival)

@@ -1,0 +1,172 @@
+"""Training blends on a Dagster instance: what a test materializes, checks and reads."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import dagster as dg
+
+from dataprep_assets.graph.runs import planned_runs
+from dataprep_assets.graph.status import stale
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.orchestration.assets import asset_key
+from dataprep_assets.orchestration.partitions import range_tags
+from dataprep_assets.pipelines.blend.component import TrainingBlend
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
+from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
+from dataprep_assets_tests.sample.make_sample_blends import plain_chat, task
+from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
+from resources import StorageResource, resources_of
+
+REFERENCE = {"engine_certificate.fast_engine_accepted"}
+"""What fails, as a report, where the reference engine is declared: no certification makes these tests slow."""
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass
+class Blend:
+    """One declared blend, its storage and its Dagster instance."""
+
+    declaration: BlendDeclaration
+    root: Path
+    instance: dg.DagsterInstance
+
+    @property
+    def component(self) -> TrainingBlend:
+        """Its component, made anew."""
+        return TrainingBlend(self.declaration)
+
+    @property
+    def store(self) -> LocalArtifacts:
+        """Where its artifacts are."""
+        return LocalArtifacts(self.root)
+
+    @property
+    def plan(self) -> BlendPlan:
+        """The committed plan."""
+        return load_blend_plan(self.declaration, self.store)
+
+    @property
+    def definitions(self) -> dg.Definitions:
+        """The component's definitions, bound to the storage, with a job of the checks alone."""
+        built = self.component.build_defs(None)  # type: ignore[arg-type]
+        checks = dg.define_asset_job("checks", selection=dg.AssetSelection.all_asset_checks())
+        resources = resources_of(StorageResource(root=str(self.root)))
+        return dg.Definitions.merge(built, dg.Definitions(resources=resources, jobs=[checks]))
+
+    def key(self, name: str) -> dg.AssetKey:
+        """The key of one of its assets."""
+        return dg.AssetKey([self.declaration.dataset, name])
+
+    def stale(self) -> list[str]:
+        """Names of its stale artifacts."""
+        return [one.name for one in stale(self.component.specs, self.store)]
+
+    def directory(self, name: str, partition: str | None = None) -> Path:
+        """Where an artifact lies."""
+        return self.store.directory(self.declaration.artifact(name, partition))
+
+    @property
+    def run_directory(self) -> Path:
+        """Where the finished blend lies."""
+        return self.directory("runs", self.plan.run_hash)
+
+    def run_all(self) -> list[dg.ExecuteInProcessResult]:
+        """Every step of the component, as `dataprep run` does them; stops after one that failed."""
+        job = self.definitions.resolve_implicit_global_asset_job_def()
+        outcomes = []
+        for run in planned_runs(self.component.specs, self.store):
+            outcomes.append(
+                job.execute_in_process(
+                    asset_selection=[asset_key(spec) for spec in run.specs],
+                    tags=range_tags(run.partitions),
+                    instance=self.instance,
+                    raise_on_error=False,
+                    run_config=QUIET,
+                )
+            )
+            if not outcomes[-1].success:
+                break
+        return outcomes
+
+    def check(self) -> dict[str, dg.AssetCheckEvaluation]:
+        """Run all checks alone, on what there is now: `<asset>.<check>` → its evaluation."""
+        job = self.definitions.resolve_job_def("checks")
+        outcome = job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=QUIET)
+        return evaluations([outcome])
+
+    def metadata(self, asset: str, partition: str | None = None) -> Mapping[str, Any]:
+        """What the UI shows of the last materialization."""
+        (record,) = self.instance.fetch_materializations(
+            dg.AssetRecordsFilter(asset_key=self.key(asset), asset_partitions=[partition] if partition else None),
+            limit=1,
+        ).records
+        assert record.asset_materialization is not None
+        return {name: shown.value for name, shown in record.asset_materialization.metadata.items()}
+
+
+def evaluations(outcomes: list[dg.ExecuteInProcessResult]) -> dict[str, dg.AssetCheckEvaluation]:
+    """`<asset>.<check>` → its evaluation in some runs."""
+    return {
+        f"{e.asset_key.path[-1]}.{e.check_name}": e
+        for outcome in outcomes
+        for e in outcome.get_asset_check_evaluations()
+    }
+
+
+def failed(found: Mapping[str, dg.AssetCheckEvaluation]) -> set[str]:
+    """The checks that did not pass."""
+    return {name for name, evaluation in found.items() if not evaluation.passed}
+
+
+def rows(value: Any) -> list[dict[str, Any]]:
+    """The rows of a table of the UI."""
+    return [dict(record.data) for record in value.records]
+
+
+@contextmanager
+def blend(declaration: BlendDeclaration, root: Path) -> Iterator[Blend]:
+    """A blend on an instance of its own in memory."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Blend(declaration, root, instance)
+
+
+def chats(folder: Path, **changes: Any) -> BlendDeclaration:
+    """An SFT blend of two sources of plain conversations."""
+    if not folder.exists():
+        for name, count in (("first", 24), ("second", 24)):
+            write_rows(folder / f"{name}.jsonl", [plain_chat(Random(f"{name} {n}"), n) for n in range(count)])
+        write_chat_tokenizer(folder / "tokenizer")
+    return BlendDeclaration.model_validate(
+        {
+            "dataset": "small_sft",
+            "stage": "sft",
+            "blend": {"datasets": [{"name": n, "path": str(folder / f"{n}.jsonl")} for n in ("first", "second")]},
+            "tokenizer": {"path": folder / "tokenizer", "engine": "tokenizers"},
+            "sft": {"pack_size": 256},
+            "num_shards": 3,
+            "tolerance": 0.2,
+            **changes,
+        }
+    )
+
+
+def tasks(folder: Path, **changes: Any) -> BlendDeclaration:
+    """An RL blend of one source with a validation split."""
+    if not folder.exists():
+        for split, count in (("train", 20), ("validation", 6)):
+            write_rows(folder / f"{split}.jsonl", [task(Random(f"{split} {n}"), n) for n in range(count)])
+    return BlendDeclaration.model_validate(
+        {
+            "dataset": "small_rl",
+            "stage": "rl",
+            "blend": {"datasets": [{"name": "knots", "path": str(folder)}]},
+            "rl": {"transforms": ["nemotron_rl"]},
+            "num_shards": 2,
+            **changes,
+        }
+    )

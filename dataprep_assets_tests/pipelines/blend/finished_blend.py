@@ -1,0 +1,34 @@
+"""A finished blend that a test may damage."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
+from dataprep_assets.pipelines.blend.plan import BlendPlan
+from dataprep_assets_tests.pipelines.blend.pipeline import finished, shards
+
+
+@dataclass(frozen=True)
+class FinishedBlend:
+    """A declaration, its plan, and its run."""
+
+    blend: BlendDeclaration
+    store: LocalArtifacts
+    plan: BlendPlan
+    directory: Path
+    receipt: Receipt
+
+    @property
+    def shards(self) -> Sequence[ShardToBuild]:
+        """All shards of the plan."""
+        return shards(self.blend, self.store, self.plan)
+
+
+def finish(blend: BlendDeclaration, root: Path) -> FinishedBlend:
+    """Build all of a blend."""
+    directory, receipt, plan = finished(blend, root)
+    return FinishedBlend(blend, LocalArtifacts(root), plan, directory, receipt)

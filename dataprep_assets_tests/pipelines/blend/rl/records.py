@@ -1,0 +1,49 @@
+"""RL blends over generated records."""
+
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.rl.rl_jsonl import rl_shards
+from dataprep_assets.pipelines.blend.rl.shard import RlShard
+from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, write_rows
+
+
+def rl_rows(count: int) -> list[dict[str, Any]]:
+    """Rows as NVIDIA's RL blend has them."""
+    return [
+        {"responses_create_params": {"input": [{"role": "user", "content": f"Frage {i}: ü"}]}, "id": i}
+        for i in range(count)
+    ]
+
+
+def rl_blend(folder: Path, options: dict[str, Any] | None = None, **changes: Any) -> BlendDeclaration:
+    """A dataset with three splits, in two shards each."""
+    write_rows(folder / "train-0.jsonl", rl_rows(11))
+    write_rows(folder / "validation.jsonl.zst", rl_rows(4))
+    write_rows(folder / "test.parquet", rl_rows(3))
+    return pretraining(
+        folder,
+        stage="rl",
+        tokenizer=None,
+        pretrain=None,
+        rl=options or {"transforms": ["nemotron_rl"]},
+        **{"blend": {"datasets": [{"name": "a", "path": str(folder)}]}, "num_shards": 2} | changes,
+    )
+
+
+def weighted_records(folder: Path, weights: tuple[float, float], **changes: Any) -> BlendDeclaration:
+    """An RL blend of 90 records of `code` and 60 of `web`."""
+    small_sources(folder)
+    entries = [{"name": n, "path": str(folder / n), "weight": w} for n, w in zip(("code", "web"), weights, strict=True)]
+    settings = {"stage": "rl", "tokenizer": None, "pretrain": None, "blend": {"train": entries}, "num_shards": 2}
+    return pretraining(folder, **settings | changes)
+
+
+def finished_rl_shards(blend: BlendDeclaration, root: Path) -> list[RlShard]:
+    """The shards of a finished blend."""
+    store = LocalArtifacts(root)
+    plan = load_blend_plan(blend, store)
+    return rl_shards(blend, store, plan, plan.partitions)

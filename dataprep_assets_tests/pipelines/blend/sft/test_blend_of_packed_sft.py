@@ -1,0 +1,134 @@
+"""An SFT blend from its sources to the split directories that a trainer reads."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from dataprep_assets.formats import blend_json
+from dataprep_assets.graph.status import stale, sweep
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
+from dataprep_assets.pipelines.blend.blend_preview import build_blend_preview
+from dataprep_assets.pipelines.blend.blend_sample import blend_engine
+from dataprep_assets.pipelines.blend.blend_snapshot import build_blend_snapshot
+from dataprep_assets.pipelines.blend.component import blend_specs
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested
+from dataprep_assets.pipelines.blend.run_proofs import run_intact, shards_complete, splits_disjoint
+from dataprep_assets.pipelines.blend.runs import build_blend_run
+from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, sft_shards
+from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard
+from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
+from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, text_of, write_rows
+
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role + ': ' + m.content + '<|endoftext|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+)
+
+
+def _chat(name: str, count: int) -> list[dict[str, Any]]:
+    return [
+        {"turns": [{"role": "user", "content": f"{name} {i}?"}, {"role": "assistant", "content": text_of(name, i)}]}
+        for i in range(count)
+    ]
+
+
+def _blend(folder: Path, **changes: Any) -> BlendDeclaration:
+    entries = []
+    for name, rows, weight in (("big", 80, 1.0), ("small", 20, 1.0)):
+        path = write_rows(folder / f"{name}.jsonl.zst", _chat(name, rows))
+        entries.append({"name": name, "path": str(path), "weight": weight, "messages_field": "turns"})
+    return pretraining(
+        folder,
+        stage="sft",
+        pretrain=None,
+        sft={"pack_size": 64, "chat_template": TEMPLATE, "too_long": "truncate"},
+        blend={"datasets": entries},
+        **{"tolerance": 0.05, "num_shards": 8} | changes,
+    )
+
+
+def _run(blend: BlendDeclaration, root: Path) -> tuple[Receipt, Path]:
+    store = LocalArtifacts(root)
+    build_blend_plan(blend, store)
+    plan = load_blend_plan(blend, store)
+    build_blend_preview(blend, store, plan)
+    for partition in plan.partitions:
+        build_blend_snapshot(blend, store, plan, partition)
+    ensure_certificate(blend_engine(blend), store)
+    shards = sft_shards(blend, store, plan, plan.partitions)
+    results = list(build_packed_sft(shards, workers=1))
+    assert not [result.error for result in results if result.error]
+    receipt, _ = build_blend_run(blend, store, plan, shards)
+    return receipt, store.directory(blend.artifact("runs", plan.run_hash))
+
+
+def test_split_directories_hold_rows_in_proportion_to_the_weights(tmp_path: Path) -> None:
+    blend = _blend(tmp_path / "s")
+    receipt, directory = _run(blend, tmp_path / "out")
+    files = sorted((directory / "splits" / "train").iterdir())
+    rows: dict[str, int] = {"big": 0, "small": 0}
+    for position, path in enumerate(files):
+        name = path.name.split("__")[1]
+        assert path.name.startswith(f"{position:06d}__{name}__shard_")
+        assert not path.is_symlink()  # a link that points outside dangles after a move (FORMATS D.13)
+        rows[name] += pq.read_metadata(path).num_rows
+    table = {row["name"]: row for row in receipt.facts["realised"]}
+    assert {name: table[name]["rows"] for name in rows} == rows
+    assert table["small"]["realised"] == pytest.approx(0.5, abs=0.05)
+    assert table["small"]["shards"] == 8
+    assert table["big"]["shards"] < 8  # whole shards are left out, and it is said
+
+
+def test_its_blend_json_lists_the_shards_that_the_split_directories_hold(tmp_path: Path) -> None:
+    """Nemotron's `stage1_sft/data_prep.py` writes one beside the split directories, which its trainer reads."""
+    blend = _blend(tmp_path / "s", held_out={"valid": 1})
+    receipt, directory = _run(blend, tmp_path / "out")
+    splits = blend_json.read_blend(directory / "blend.json")
+    assert set(splits) == {"train", "valid"}
+    for split, entries in splits.items():
+        stored = {sha256_file(Path(f"{entry.prefix}.parquet")) for entry in entries}
+        assert stored == {sha256_file(path) for path in (directory / "splits" / split).iterdir()}
+        assert sum(entry.weight for entry in entries) == pytest.approx(1)
+    assert entry_lists_every_shard(blend, directory, receipt).passed
+    value = json.loads((directory / "blend.json").read_bytes())
+    (directory / "blend.json").write_text(json.dumps(value | {"train": value["train"][2:]}))
+    finding = entry_lists_every_shard(blend, directory, receipt)
+    assert not finding.passed
+    assert "blend.json: train lists" in finding.summary
+
+
+def test_its_run_passes_the_proofs_and_nothing_is_stale(tmp_path: Path) -> None:
+    blend = _blend(tmp_path / "s")
+    receipt, directory = _run(blend, tmp_path / "out")
+    store = LocalArtifacts(tmp_path / "out")
+    plan = load_blend_plan(blend, store)
+    shards = sft_shards(blend, store, plan, plan.partitions)
+    for finding in (
+        run_intact(directory, receipt, plan),
+        entry_lists_every_shard(blend, directory, receipt),
+        realised_as_requested(blend, directory, receipt, plan),
+        splits_disjoint(receipt, plan),
+        shards_complete(store, plan, shards),
+    ):
+        assert finding.passed, finding.summary
+    assert list(stale(blend_specs(blend), store)) == []
+    sweep(blend_specs(blend), store)
+    next((directory / "splits" / "train").iterdir()).unlink()
+    assert not entry_lists_every_shard(blend, directory, receipt).passed
+
+
+def test_shards_too_coarse_for_the_weights_fail_the_proof(tmp_path: Path) -> None:
+    blend = _blend(tmp_path / "s", num_shards=2)
+    receipt, directory = _run(blend, tmp_path / "out")
+    plan = load_blend_plan(blend, LocalArtifacts(tmp_path / "out"))
+    finding = realised_as_requested(blend, directory, receipt, plan)
+    assert not finding.passed
+    assert "was to be 0.5000 of the blend" in finding.summary

@@ -1,0 +1,144 @@
+"""Proofs on the rows of a shard: each fails on its own planted faults, naming the place."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dataprep_assets.formats.packed_sft import schema
+from dataprep_assets.pipelines.blend.sft.row_proofs import specials_not_doubled
+from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE
+from dataprep_assets_tests.pipelines.blend.sft.conversations import Shard, build_rows
+from dataprep_assets_tests.pipelines.blend.sft.proven_shards import (
+    ROWS,
+    edit,
+    failing,
+    with_facts,
+    with_ledger,
+)
+from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
+
+
+def test_books_that_do_not_balance_are_found(shard: Shard) -> None:
+    wrong = replace(shard, receipt=with_ledger(shard.receipt, rows_in=62))
+    assert "does not balance" in failing(wrong)["ledger_balances"]
+    (shard.directory / QUARANTINE).unlink()
+    assert "1 rows dropped as no_messages, quarantine.jsonl holds 0" in failing(shard)["ledger_balances"]
+
+
+def test_a_source_line_that_does_not_add_up_is_found(shard: Shard) -> None:
+    (line,) = shard.receipt.facts["sources"]
+    wrong = with_facts(shard, sources=[{**line, "conversations": 59}])
+    assert "rows.jsonl: 61 rows in, but 59 conversations + 1 dropped" in failing(wrong)["ledger_balances"]
+
+
+@pytest.mark.parametrize("fact", ["bins", "sequences", "tokens", "trained_tokens", "fill"])
+def test_a_count_that_is_not_the_files_is_found(fact: str, shard: Shard) -> None:
+    wrong = with_facts(shard, **{fact: shard.receipt.facts[fact] + 1})
+    assert str(wrong.receipt.facts[fact]) in failing(wrong)["counts_match"]
+
+
+def test_another_schema_is_found(shard: Shard) -> None:
+    wide = pa.schema([(f.name, pa.list_(pa.int64())) for f in schema()])
+    edit(shard, lambda rows: None, wide)
+    assert "the trainer needs input_ids list<element: int32>" in failing(shard)["rows_valid"]
+
+
+def test_other_row_groups_are_found(shard: Shard) -> None:
+    pq.write_table(pq.read_table(shard.directory / PACKED), shard.directory / PACKED)
+    assert "declared are 4" in failing(shard)["rows_valid"]
+
+
+def set_starts(rows: list[dict[str, list[int]]]) -> None:
+    rows[5]["seq_start_id"][1] = 0
+
+
+def set_mask(value: int) -> Callable[[list[dict[str, list[int]]]], None]:
+    def change(rows: list[dict[str, list[int]]]) -> None:
+        rows[5]["loss_mask"][-1] = value
+
+    return change
+
+
+def clear_mask(rows: list[dict[str, list[int]]]) -> None:
+    rows[5]["loss_mask"] = [0] * len(rows[5]["loss_mask"])
+
+
+ROW_FAULTS: list[tuple[Callable[[list[dict[str, list[int]]]], None], str]] = [
+    (set_starts, "row 5: starts of sequences do not increase strictly"),
+    (set_mask(1), "row 5: the last position of a sequence is trained"),
+    (set_mask(7), "row 5: loss_mask holds a value that is not 0 or 1"),
+    (clear_mask, "row 5: a sequence has no trained token"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), ROW_FAULTS)
+def test_a_row_that_the_trainer_would_misread_is_found(change: Any, said: str, shard: Shard) -> None:
+    edit(shard, change)
+    assert said in failing(shard)["rows_valid"]
+
+
+def test_a_row_longer_than_the_pack_size_is_found(shard: Shard) -> None:
+    assert "longer than the pack size of 600" in failing(with_facts(shard, pack_size=600))["rows_valid"]
+
+
+@pytest.mark.parametrize("token", [-1, 4102])
+def test_an_id_outside_the_vocabulary_is_found(token: int, shard: Shard) -> None:
+    edit(shard, lambda rows: rows[5]["input_ids"].__setitem__(7, token))
+    assert f"row 5 holds id {token}, not in [0, 4102)" in failing(shard)["ids_in_vocabulary"]
+
+
+def test_a_range_of_ids_that_is_not_the_ledgers_is_found(shard: Shard) -> None:
+    wrong = replace(shard, receipt=with_ledger(shard.receipt, max_id=4000))
+    assert "the ledger says" in failing(wrong)["ids_in_vocabulary"]
+
+
+def _shifted(rows: list[dict[str, list[int]]], by: int) -> None:
+    for row in rows:
+        for start, end in zip(row["seq_start_id"], [*row["seq_start_id"][1:], len(row["input_ids"])], strict=True):
+            part = row["loss_mask"][start:end]
+            row["loss_mask"][start:end] = [0, *part[:-1]] if by < 0 else [*part[1:], 0]
+
+
+@pytest.mark.parametrize("by", [-1, 1])
+def test_a_mask_not_shifted_or_shifted_twice_is_found(by: int, shard: Shard) -> None:
+    edit(shard, lambda rows: _shifted(rows, by))
+    found = failing(shard)
+    assert "not with the stop token 4097" in found["stop_tokens_trained"]
+    assert "its loss mask differ" in found["round_trip"]
+
+
+def test_a_stop_token_outside_the_mask_is_found(shard: Shard) -> None:
+    def change(rows: list[dict[str, list[int]]]) -> None:
+        row = rows[5]
+        last = max(i for i, on in enumerate(row["loss_mask"]) if on)
+        row["loss_mask"][last] = 0
+
+    edit(shard, change)
+    assert "row 5: the trained labels that end at token" in failing(shard)["stop_tokens_trained"]
+
+
+def test_answers_cut_off_that_nobody_counted_are_found(tmp_path: Path) -> None:
+    shard = build_rows(tmp_path, ROWS, pack_size=100)
+    wrong = with_facts(shard, truncated_to_pack_size=0)
+    assert "sequences end inside an answer, but only 0 were truncated" in failing(wrong)["stop_tokens_trained"]
+
+
+TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+PROMPT = "{% if add_generation_prompt %}<|im_start|>assistant\n"
+
+
+def test_a_doubled_special_token_is_found_and_one_beside_another_sequences_is_not(tmp_path: Path) -> None:
+    rows = [{"messages": r["messages"]} for seed, r in enumerate(ROWS[:60]) if seed % 4 < 2]
+    twice = f"<|endoftext|><|endoftext|>{TURNS}{PROMPT}{{% endif %}}"
+    around = f"<|endoftext|>{TURNS}{PROMPT}{{% else %}}<|endoftext|>{{% endif %}}"
+    doubled = build_rows(tmp_path / "a", rows, template=twice)
+    single = build_rows(tmp_path / "b", rows, template=around, turns="always")
+    found = failing(doubled)
+    assert found.keys() == {"specials_not_doubled"}
+    assert "'<|endoftext|>' 30 times; the first in row 0, 0" in found["specials_not_doubled"]
+    assert specials_not_doubled(single.directory, single.receipt, chat_bundle()).passed

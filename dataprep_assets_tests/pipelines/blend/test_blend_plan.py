@@ -1,0 +1,184 @@
+"""Claims about the frozen plan of a blend and its hashes."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
+from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan, plan_from_json
+from dataprep_assets.pipelines.blend.planner import plan_blend
+from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, pretraining, small_sources, texts, write_rows
+from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    return small_sources(tmp_path / "sources")
+
+
+def _rows(plan: BlendPlan, unit: int) -> list[list[tuple[str, int, int | None]]]:
+    return [
+        [(p.entry.relpath, p.rows.first if p.rows else 1, p.rows.stop if p.rows else None) for p in shard.parts]
+        for shard in plan.units[unit].shards
+    ]
+
+
+def test_as_many_files_as_shards_stay_whole_and_fewer_are_cut_by_rows(sources: Path) -> None:
+    two = plan_blend(pretraining(sources, num_shards=2))
+    assert _rows(two, 0) == [[("part-2.jsonl.zst", 1, None)], [("part-10.jsonl.gz", 1, None)]]
+    assert _rows(two, 1) == [[("train-00000.parquet", 1, 31)], [("train-00000.parquet", 31, None)]]
+    assert two.partitions == ["code-00000", "code-00001", "web-00000", "web-00001"]
+    one = plan_blend(pretraining(sources, num_shards=1))
+    assert _rows(one, 0) == [[("part-2.jsonl.zst", 1, None), ("part-10.jsonl.gz", 1, None)]]
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 4, 7, 100])
+def test_every_row_is_in_one_shard_whatever_their_number(sources: Path, shards: int) -> None:
+    plan = plan_blend(pretraining(sources, num_shards=shards))
+    finding = plan_covers_sources(plan)
+    assert finding.passed, finding.summary
+    assert [len(unit.shards) for unit in plan.units] == [shards, shards]
+
+
+def test_skewed_sizes_are_cut_where_the_original_crashes(tmp_path: Path) -> None:
+    """An IndexError there for sizes 1000, 1, 1 over 4 shards (FORMATS D.3)."""
+    for name, rows in (("a", 500), ("b", 1), ("c", 1)):
+        write_rows(tmp_path / f"{name}.jsonl", texts(name, rows))
+    blend = pretraining(tmp_path, num_shards=4, blend={"datasets": [{"name": "skewed", "path": str(tmp_path)}]})
+    assert _rows(plan_blend(blend), 0) == [
+        [("a.jsonl", 1, 251)],
+        [("a.jsonl", 251, None)],
+        [("b.jsonl", 1, None)],
+        [("c.jsonl", 1, None)],
+    ]
+
+
+def _hashes(blend: BlendDeclaration) -> tuple[str, list[str]]:
+    plan = plan_blend(blend)
+    return plan.run_hash, [unit.plan_hash for unit in plan.units]
+
+
+def test_hashes_do_not_change_with_times_places_or_workers(sources: Path, tmp_path: Path) -> None:
+    before = _hashes(pretraining(sources))
+    moved = shutil.copytree(sources, tmp_path / "elsewhere")
+    for path in moved.rglob("*.*"):
+        os.utime(path, (1, 1))
+    tokenizer = shutil.copytree(SAMPLE / "tokenizer", tmp_path / "tokenizer")
+    options = {"separator": "<|endoftext|>", "sequence_length": 99, "sample_rate": 1.0}
+    same = pretraining(
+        moved,
+        tokenizer={"path": tokenizer, "name": "another"},
+        workers=7,
+        storage=str(tmp_path / "out"),
+        description="other words",
+        tolerance=0.5,
+        pretrain=options,
+    )
+    assert _hashes(same) == before
+
+
+def _changed(sources: Path, tmp_path: Path, what: str) -> BlendDeclaration:
+    if what == "data":
+        write_rows(sources / "web" / "train-00000.parquet", texts("web", 59))
+        return pretraining(sources)
+    if what == "tokenizer bytes":
+        tokenizer = shutil.copytree(SAMPLE / "tokenizer", tmp_path / "tokenizer")
+        with open(tokenizer / "tokenizer_config.json", "a") as file:
+            file.write(" ")
+        return pretraining(sources, tokenizer={"path": tokenizer})
+    changes: dict[str, Any] = {
+        "shards": {"num_shards": 4},
+        "option": {"pretrain": {"separator": "<|endoftext|>", "add_eos": False}},
+        "rows": {"max_rows": 5},
+        "force": {"force": "2"},
+        "policy": {"bad_records": {"policy": "drop"}},
+    }
+    return pretraining(sources, **changes[what])
+
+
+@pytest.mark.parametrize("what", ["data", "tokenizer bytes", "shards", "option", "rows", "force", "policy"])
+def test_hashes_change_with_content(sources: Path, tmp_path: Path, what: str) -> None:
+    run, plans = _hashes(pretraining(sources))
+    new_run, new_plans = _hashes(_changed(sources, tmp_path, what))
+    assert new_run != run
+    assert new_plans[1] != plans[1]
+    assert (new_plans[0] == plans[0]) == (what == "data")  # only the dataset that changed has another plan
+
+
+def test_the_text_of_a_template_decides_and_its_name_does_not(tmp_path: Path) -> None:
+    """The original hashes the name alone: an edited file kept its old data (FORMATS D.3)."""
+    write_rows(tmp_path / "chat.jsonl", [{"messages": [{"role": "user", "content": "a"}]}])
+    text = "{% for m in messages %}{{ m.content }}{% endfor %}"
+
+    def hashed(template: Path, text: str) -> tuple[str, list[str]]:
+        template.write_text(text)
+        blend = pretraining(
+            tmp_path,
+            stage="sft",
+            pretrain=None,
+            sft={"chat_template": str(template)},
+            blend={"datasets": [{"name": "chat", "path": str(tmp_path / "chat.jsonl")}]},
+        )
+        return _hashes(blend)
+
+    first = hashed(tmp_path / "a.jinja", text)
+    assert hashed(tmp_path / "b.jinja", text) == first
+    assert hashed(tmp_path / "a.jinja", text + " ") != first
+
+
+def test_weights_change_the_run_and_not_the_shards(sources: Path) -> None:
+    other = blend_json(sources)
+    other["datasets"][0]["weight"] = 1.0
+    run, plans = _hashes(pretraining(sources))
+    new_run, new_plans = _hashes(pretraining(sources, blend=other))
+    assert (new_run != run, new_plans) == (True, plans)
+
+
+def test_a_sample_keeps_some_shards_of_each_dataset(sources: Path) -> None:
+    plan = plan_blend(pretraining(sources, num_shards=10, sample={"percent": 20}))
+    assert [len(unit.chosen) for unit in plan.units] == [2, 2]
+    assert len(plan.partitions) == 4
+    assert plan.partitions == plan_blend(pretraining(sources, num_shards=10, sample={"percent": 20})).partitions
+    counted = plan_blend(pretraining(sources, num_shards=10, sample={"count": 3}))
+    assert [len(unit.chosen) for unit in counted.units] == [3, 3]
+    # the shards themselves are those of the whole blend: a full run goes on from a sample
+    assert [u.plan_hash for u in plan.units] == [u.plan_hash for u in counted.units]
+
+
+def test_max_rows_are_the_first_rows_of_each_shard(sources: Path) -> None:
+    plan = plan_blend(pretraining(sources, num_shards=1, max_rows=45))
+    assert _rows(plan, 0) == [[("part-2.jsonl.zst", 1, None), ("part-10.jsonl.gz", 1, 6)]]
+    assert _rows(plan, 1) == [[("train-00000.parquet", 1, 46)]]
+    cut = plan_blend(pretraining(sources, num_shards=2, max_rows=5))
+    assert _rows(cut, 1) == [[("train-00000.parquet", 1, 6)], [("train-00000.parquet", 31, 36)]]
+    assert plan_covers_sources(cut, max_rows=5).passed
+
+
+def test_a_plan_is_frozen_and_read_back(sources: Path, tmp_path: Path) -> None:
+    blend, store = pretraining(sources), LocalArtifacts(tmp_path / "out")
+    receipt, reused = build_blend_plan(blend, store)
+    assert not reused
+    assert load_blend_plan(blend, store) == plan_blend(blend)
+    assert receipt.facts["run_hash"] == plan_blend(blend).run_hash
+    assert build_blend_plan(blend, store)[1]
+    for path in sources.rglob("*.*"):
+        os.utime(path, (1, 1))
+    assert build_blend_plan(blend, store)[1]
+
+
+def test_a_plan_that_is_none_is_refused(tmp_path: Path) -> None:
+    write_rows(tmp_path / "a.jsonl", texts("a", 1))
+    blend = {"datasets": [{"name": "a", "path": str(tmp_path)}]}
+    value = plan_blend(pretraining(tmp_path, blend=blend)).to_json()
+    assert plan_from_json(value, "here").to_json() == value
+    with pytest.raises(FormatError, match="version 7"):
+        plan_from_json(value | {"version": 7}, "here")
+    with pytest.raises(FormatError, match="here: not a blend's plan"):
+        plan_from_json({"version": 1, "run_hash": "x"}, "here")

@@ -1,0 +1,62 @@
+"""The proofs on a blend's plan pass on a good one, and fail on each defect that they are there for."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources, plan_is_current
+from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
+from dataprep_assets.sources.rows import RowRange
+from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend
+from dataprep_assets_tests.pipelines.blend.pipeline import texts, write_rows
+
+
+def _with_parts(plan: BlendPlan, shard: int, rows: RowRange | None) -> BlendPlan:
+    """The plan with another range in one shard of `web`, or without the shard's part."""
+    unit = plan.units[1]
+    old = unit.shards[shard]
+    parts = tuple(replace(p, rows=rows) for p in old.parts) if rows else ()
+    shards = [replace(old, parts=parts) if s is old else s for s in unit.shards]
+    return replace(plan, units=(plan.units[0], replace(unit, shards=tuple(shards))))
+
+
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        (RowRange(15, 41), "in two shards"),
+        (RowRange(25, 41), "rows 21 to 24"),
+        (RowRange(21, 35), "rows 35 to 40"),
+        (None, "rows 21 to 40"),
+    ],
+)
+def test_rows_twice_or_never_are_found(good: FinishedBlend, rows: RowRange | None, complaint: str) -> None:
+    finding = plan_covers_sources(_with_parts(good.plan, 1, rows))
+    assert not finding.passed
+    assert complaint in finding.summary
+
+
+def test_a_file_twice_or_never_and_a_shard_index_gap_are_found(good: FinishedBlend) -> None:
+    unit = good.plan.units[1]
+    missing = replace(unit, shards=())
+    twice = replace(unit, shards=(unit.shards[0], *unit.shards))
+    gap = replace(unit, shards=(unit.shards[0], *(replace(s, index=s.index + 1) for s in unit.shards[1:])))
+    for broken, complaint in ((missing, "in no shard"), (twice, "two shards"), (gap, "numbered [0, 2, 3]")):
+        finding = plan_covers_sources(replace(good.plan, units=(broken,)))
+        assert not finding.passed
+        assert complaint in " ".join(str(row["defect"]) for row in finding.table)
+
+
+def test_a_changed_source_is_another_plan(good: FinishedBlend, tmp_path: Path) -> None:
+    write_rows(tmp_path / "s" / "web" / "train-00000.parquet", texts("web", 61))
+    finding = plan_is_current(good.blend, good.store)
+    assert not finding.passed
+    assert finding.summary.startswith("web: plan hash")
+
+
+def test_a_plan_that_cannot_be_read_is_a_finding(good: FinishedBlend) -> None:
+    path = good.store.directory(good.blend.artifact("blend_plan")) / "plan.json"
+    path.write_text("{}")
+    assert not plan_is_current(good.blend, good.store).passed
+    with pytest.raises(Exception, match="not a blend's plan"):
+        load_blend_plan(good.blend, good.store)

@@ -1,0 +1,85 @@
+"""Claims about the preview of a blend."""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend import preview
+from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
+from dataprep_assets.pipelines.blend.planner import plan_blend
+from dataprep_assets.pipelines.blend.preview import preview_blend
+from dataprep_assets_tests.pipelines.blend.pipeline import (
+    SEPARATOR,
+    blend_json,
+    finished,
+    pretraining,
+    small_sources,
+    write_rows,
+)
+from dataprep_assets_tests.pipelines.corpus.shards import reference_ids
+
+
+def test_small_sources_are_counted_exactly(tmp_path: Path) -> None:
+    blend = pretraining(small_sources(tmp_path / "s"))
+    found = {source.name: source for source in preview_blend(blend, plan_blend(blend))}
+    _, receipt, _ = finished(blend, tmp_path / "out")
+    assert {n: s.rows for n, s in found.items()} == {"code": 90, "web": 60}
+    assert {n: s.tokens for n, s in found.items()} == {r["name"]: r["tokens"] for r in receipt.facts["realised"]}
+    assert {n: round(s.epochs, 6) for n, s in found.items()} == {
+        r["name"]: round(r["epochs"], 6) for r in receipt.facts["realised"]
+    }
+    bins = LocalArtifacts(tmp_path / "out").root / "small_blend" / "indexed_bins"
+    on_disk = sum(p.stat().st_size for p in bins.glob("code-*/*") if p.name.startswith(("tokens", "document")))
+    assert found["code"].disk_bytes == pytest.approx(on_disk, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst", "a.parquet"])
+def test_large_sources_are_estimated_from_their_first_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(preview, "ROWS_PER_FILE", 50)
+    from dataprep_assets.sources import blocks
+
+    monkeypatch.setattr(blocks, "_BLOCK", 1 << 20)
+    digests = [sha256(str(row).encode()).hexdigest() for row in range(60_000)]  # hardly compressible, as text is not
+    path = write_rows(tmp_path / name, [{"text": digest} for digest in digests])
+    blend = pretraining(tmp_path, blend={"datasets": [{"name": "a", "path": str(path)}]})
+    (found,) = preview_blend(blend, plan_blend(blend))
+    assert found.rows == pytest.approx(60_000, rel=0.25)
+    exact = 60 * (sum(map(len, reference_ids(digests[:1000]))) + 1000)
+    assert found.tokens == pytest.approx(exact, rel=0.25)
+
+
+def test_a_dataset_that_rounds_to_zero_fails_and_is_named(tmp_path: Path) -> None:
+    """marin#8373: eight sources rounded to zero, and a warning was all (PAINS 25)."""
+    tiny = blend_json(small_sources(tmp_path / "s"))
+    tiny["datasets"][0]["weight"] = 1000.0
+    blend = pretraining(tmp_path / "s", blend=tiny, pretrain={"separator": SEPARATOR, "sequence_length": 64})
+    finished(blend, tmp_path / "out")
+    receipt = LocalArtifacts(tmp_path / "out").require(blend.artifact("blend_preview"))
+    assert receipt.facts["rounds_to_zero"] == ["web"]
+    finding = nothing_rounds_to_zero(receipt)
+    assert not finding.passed
+    assert "web" in finding.summary
+    assert [row["name"] for row in finding.table] == ["code", "web"]
+
+
+def test_it_says_what_cannot_be_had_without_repeating(tmp_path: Path) -> None:
+    blend = pretraining(small_sources(tmp_path / "s"), max_epochs=1)
+    found = {source.name: source for source in preview_blend(blend, plan_blend(blend))}
+    assert found["code"].epochs > 1
+    assert found["code"].realisable < found["code"].requested == 0.75
+    assert sum(source.realisable for source in found.values()) == pytest.approx(1)
+
+
+def test_it_is_a_table_in_a_file(tmp_path: Path) -> None:
+    blend = pretraining(small_sources(tmp_path / "s"))
+    finished(blend, tmp_path / "out")
+    store = LocalArtifacts(tmp_path / "out")
+    rows = json.loads((store.local(blend.artifact("blend_preview")) / "preview.json").read_bytes())
+    assert rows == store.require(blend.artifact("blend_preview")).facts["sources"]
+    assert {row["shards"] for row in rows} == {3}
+    assert {row["bytes_to_fetch"] for row in rows} == {0}

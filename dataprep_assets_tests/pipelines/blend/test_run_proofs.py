@@ -1,0 +1,101 @@
+"""Every proof on a run passes on a good one; those on its shards, files and splits fail on each defect."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources, plan_is_current
+from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
+from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested
+from dataprep_assets.pipelines.blend.run_proofs import rows_read_once, run_intact, shards_complete, splits_disjoint
+from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard
+from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
+from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, texts, write_rows
+
+
+def test_a_good_run_passes_every_proof(good: FinishedBlend) -> None:
+    found = [
+        plan_covers_sources(good.plan),
+        plan_is_current(good.blend, good.store),
+        rows_read_once(good.blend, good.store, good.plan, good.shards),
+        nothing_rounds_to_zero(good.store.require(good.blend.artifact("blend_preview"))),
+        shards_complete(good.store, good.plan, good.shards),
+        run_intact(good.directory, good.receipt, good.plan),
+        entry_lists_every_shard(good.blend, good.directory, good.receipt),
+        realised_as_requested(good.blend, good.directory, good.receipt, good.plan),
+        splits_disjoint(good.receipt, good.plan),
+    ]
+    assert [finding.summary for finding in found if not finding.passed] == []
+    assert found[7].facts["largest_difference"] < 1e-9
+
+
+def test_a_file_that_grew_has_rows_that_nobody_read(good: FinishedBlend, tmp_path: Path) -> None:
+    write_rows(tmp_path / "s" / "web" / "train-00000.parquet", texts("web", 61))
+    finding = rows_read_once(good.blend, good.store, good.plan, good.shards)
+    assert not finding.passed
+    assert "read 60 rows of 61" in finding.summary
+
+
+def test_missing_and_stale_shards_are_named(good: FinishedBlend) -> None:
+    shards = good.shards
+    shutil.rmtree(good.store.directory(good.blend.artifact("indexed_bins", "web-00001")))
+    finding = shards_complete(good.store, good.plan, shards)
+    assert not finding.passed
+    assert "missing or failed: web-00001" in finding.summary
+    assert (finding.facts["missing"], finding.facts["stale"]) == (1, 0)
+    other: Any = [replace(shard, salt="x") for shard in shards]
+    assert shards_complete(good.store, good.plan, other).facts["stale"] == 5
+
+
+def _cut_bin(good: FinishedBlend) -> None:
+    path = next(good.directory.glob("datasets/web/*/*.bin"))
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data[:-2])
+
+
+def _leftover(good: FinishedBlend) -> None:
+    (good.directory / "blend.json.tmp.1f").write_text("{}")
+
+
+def _second_plan(good: FinishedBlend) -> None:
+    folder = next(good.directory.glob("datasets/web/*"))
+    shutil.copytree(folder, folder.with_name("0123456789abcdef"))
+
+
+@pytest.mark.parametrize("damage", [_cut_bin, _leftover, _second_plan])
+def test_a_damaged_run_is_not_intact(good: FinishedBlend, damage: Callable[[FinishedBlend], None]) -> None:
+    damage(good)
+    assert not run_intact(good.directory, good.receipt, good.plan).passed
+
+
+def test_a_run_of_another_plan_is_not_this_one(good: FinishedBlend) -> None:
+    finding = run_intact(good.directory, good.receipt, replace(good.plan, run_hash="0" * 16))
+    assert not finding.passed
+    assert "it is the run of" in finding.summary
+
+
+def test_splits_that_share_rows_are_found_whatever_their_files_are_called(tmp_path: Path) -> None:
+    write_rows(tmp_path / "a" / "one.jsonl", texts("a", 9))
+    write_rows(tmp_path / "b" / "two.jsonl", texts("a", 9))
+    blend = {
+        "train": [{"name": "a", "path": str(tmp_path / "a")}],
+        "valid": [{"name": "b", "path": str(tmp_path / "b")}],
+    }
+    good = finish(pretraining(tmp_path, blend=blend), tmp_path / "out")
+    finding = splits_disjoint(good.receipt, good.plan)
+    assert not finding.passed
+    assert "two.jsonl are in valid, and as one.jsonl in train" in finding.summary
+
+
+def test_a_shard_in_two_splits_is_found(good: FinishedBlend) -> None:
+    used = good.receipt.facts["used"]
+    both = {**used, "valid": [*used["valid"], used["train"][0]]}
+    receipt = replace(good.receipt, facts={**good.receipt.facts, "used": both})
+    finding = splits_disjoint(receipt, good.plan)
+    assert not finding.passed
+    assert used["train"][0] in finding.summary

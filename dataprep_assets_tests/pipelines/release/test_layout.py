@@ -1,0 +1,55 @@
+"""Every stream is cut without losing a token, and a release that no reader could load is refused with the way out."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from dataprep_assets.errors import ConfigError, MissingArtifactError
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.release.layout import cut_stream, release_layout
+from dataprep_assets_tests.pipelines.release.conftest import Bins
+
+
+@given(
+    st.integers(0, 4000),
+    st.integers(1, 40),
+    st.integers(1, 12),
+    st.sampled_from(["drop", "pad"]),
+)
+def test_cuts_account_for_every_token_of_any_stream(tokens: int, length: int, sequences: int, tail: Any) -> None:
+    cuts = cut_stream(tokens, sequence_length=length, tokens_per_shard=length * sequences, tail=tail)
+    assert all(cut.tokens % length == 0 and cut.tokens > 0 for cut in cuts)
+    assert all(cut.tokens == length * sequences for cut in cuts[:-1])
+    assert [cut.index for cut in cuts] == list(range(len(cuts)))
+    held = sum(cut.tokens - cut.padding + cut.dropped for cut in cuts)
+    assert held == tokens or (tail == "drop" and tokens < length and not cuts)
+
+
+def test_tokens_per_shard_that_are_not_whole_sequences_are_refused(bins: Bins) -> None:
+    """The original saves shards of any length, which its own reader cannot load."""
+    with pytest.raises(ValidationError, match="no reader loads such a shard; use 128"):
+        bins.declare(tokens_per_shard=150)
+
+
+def test_a_split_shorter_than_a_sequence_is_refused_with_the_way_out(bins: Bins) -> None:
+    declared = bins.declare(sequence_length=1 << 20, tokens_per_shard=1 << 20)
+    with pytest.raises(ConfigError, match=r"not one sequence of 1048576.*`tail: pad`"):
+        bins.layout(declared)
+
+
+def test_missing_token_bins_are_named(bins: Bins, tmp_path: Path) -> None:
+    own = bins.copied(tmp_path)
+    declared = own.declare()
+    shutil.rmtree(own.store.directory(declared.artifact("token_bins", "train-00001")))
+    with pytest.raises(MissingArtifactError, match="train-00001"):
+        release_layout(declared, LocalArtifacts(own.root))
+
+
+def test_an_unknown_partition_is_refused(bins: Bins) -> None:
+    with pytest.raises(ConfigError, match="'train_000999' is not a shard of this release, which has train_000000"):
+        bins.layout(bins.declare()).find("train_000999")

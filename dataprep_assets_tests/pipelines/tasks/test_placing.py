@@ -1,0 +1,91 @@
+"""Files and links in the new project: what is replaced, what is mended, what is refused."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets_tests.pipelines.tasks.trees import TRAIN, Project, prove, snapshot
+
+
+def test_modes_change_without_a_history_because_nothing_is_lost(tree: Project) -> None:
+    copied = tree.declared({"Copa": {}})
+    linked = tree.declared({"Copa": {"mode": "symlink"}})
+    for declaration, is_link in ((copied, False), (linked, True), (copied, False)):
+        done = tree.migrate(declaration)["Copa"]
+        assert len(done.placed) == 3
+        assert done.record.history == ()
+        assert (tree.new / "Copa" / TRAIN).is_symlink() == is_link
+        assert prove(tree.folder(declaration, done)) == {}
+
+
+def test_permissions_of_a_copy_are_mended(tree: Project) -> None:
+    declaration = tree.declared({"Copa": {}})
+    tree.migrate(declaration)
+    (tree.new / "Copa" / TRAIN).chmod(0o600)
+    assert not tree.is_current(declaration, "Copa")
+    done = tree.migrate(declaration)["Copa"]
+    assert (done.placed, done.reused) == ((TRAIN,), True)
+    assert (tree.new / "Copa" / TRAIN).stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("mode", ["copy", "symlink"])
+@pytest.mark.parametrize("target", ["nowhere.jsonl", "copa_other.jsonl"])
+def test_a_link_to_something_else_is_replaced_and_remembered(tree: Project, mode: str, target: str) -> None:
+    path = tree.new / "Copa" / TRAIN
+    path.parent.mkdir(parents=True)
+    (path.parent / "copa_other.jsonl").write_bytes(b"{}\n")
+    path.symlink_to(target)
+    done = tree.migrate(tree.declared({"Copa": {"mode": mode}}))["Copa"]
+    [entry] = done.record.history
+    assert (entry.kind, entry.link, entry.kept) == ("link", target, False)
+    assert path.read_bytes() == (tree.old / "Copa" / TRAIN).read_bytes()
+    assert (path.parent / "copa_other.jsonl").read_bytes() == b"{}\n"
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_a_folder_or_pipe_in_a_files_place_is_refused(tree: Project, make: Callable[[Path], None]) -> None:
+    path = tree.new / "Copa" / TRAIN
+    path.parent.mkdir(parents=True)
+    make(path)
+    with pytest.raises(
+        ConfigError, match=r"copa_train.jsonl: is .* where a file has to be. Move it away, then migrate"
+    ):
+        tree.migrate(tree.declared({"Copa": {}}, overwrite=True))
+    assert [p.name for p in path.parent.iterdir()] == [TRAIN]
+
+
+def test_a_file_in_the_folders_place_is_refused(tree: Project) -> None:
+    tree.new.mkdir(parents=True)
+    (tree.new / "Copa").write_text("mine")
+    with pytest.raises(ConfigError, match=r"Copa: is not a folder. Move what is there away"):
+        tree.migrate(tree.declared({"Copa": {}}))
+    shutil.rmtree(tree.home / "new")
+    (tree.home / "new").write_text("mine")
+    with pytest.raises(ConfigError, match=r"(is a file where a folder has to be|is not a folder)"):
+        tree.migrate(tree.declared({"Copa": {}}))
+
+
+@pytest.mark.parametrize("mode", ["copy", "symlink"])
+def test_the_old_project_is_never_written_to(tree: Project, mode: str) -> None:
+    before = snapshot(tree.home / "old")
+    tasks = {"Copa": {"mode": mode, "version": "latest"}}
+    with pytest.raises(ConfigError, match="is a folder of the old project"):
+        tree.migrate(tree.declared(tasks, new_root="old", overwrite=True))
+    tree.new.mkdir(parents=True)
+    (tree.new / "Copa").symlink_to(tree.old / "Copa")
+    with pytest.raises(ConfigError, match="is a folder of the old project"):
+        tree.migrate(tree.declared(tasks, overwrite=True))
+    assert snapshot(tree.home / "old") == before
+
+
+def test_a_killed_runs_leftover_is_taken_away(tree: Project) -> None:
+    declaration = tree.declared({"Copa": {}})
+    tree.migrate(declaration)
+    staged = tree.new / "Copa" / f".{TRAIN}.staged"
+    staged.write_bytes(b"torn")
+    assert tree.migrate(declaration)["Copa"].placed == ()
+    assert not staged.exists()

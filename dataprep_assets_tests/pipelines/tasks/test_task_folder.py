@@ -1,0 +1,259 @@
+"""Task folders as Dagster migrates them: partitions, what the UI shows, what is done again, what breaks alone."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.integrity.verify import verify
+from dataprep_assets.pipelines.tasks.contract import shipped_contracts
+from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER
+from dataprep_assets_tests.pipelines.tasks.migrations import ALL, Migration, evaluations, failed, migration, rows
+from dataprep_assets_tests.pipelines.tasks.trees import TASKS, edit, project, put
+from dataprep_assets_tests.project import failure_of
+from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED, LAYOUT, VERSIONS
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Migration]:
+    """All six tasks, laid out as the seed shows; of Copa every version, CB by symlink."""
+    home = tmp_path_factory.mktemp("tasks")
+    project(home)
+    (home / "old" / LAYOUT / "Copa" / "copa_train_all.jsonl").write_text("{}\n")
+    with migration(home, {**ALL, "Copa": {"version": "all"}, "CB": {"mode": "symlink"}}) as made:
+        outcome = made.run()
+        assert outcome.success, failure_of(outcome)
+        assert failed(evaluations(outcome)) == set()
+        yield made
+
+
+def test_there_is_a_partition_for_each_task_and_each_version_of_all(finished: Migration) -> None:
+    expected = [*(f"Copa.{v}" for v in VERSIONS), *(t for t in TASKS if t != "Copa")]
+    assert sorted(finished.partitions) == sorted(expected)
+    assert finished.materialized() == set(expected)
+
+
+def test_every_folder_is_where_its_task_value_points(finished: Migration) -> None:
+    for partition in finished.partitions:
+        task, _, version = partition.partition(".")
+        shown = finished.metadata(partition)
+        place = f"versions/{version}/{task}" if version else task
+        assert shown["TASK"] == str(finished.new / place)
+        assert shown["training_script_line"] == f"TASK={finished.new / place}"
+        names = {f.name for f in shipped_contracts()[task].files.values()}
+        assert {p.name for p in Path(shown["TASK"]).iterdir()} == names
+
+
+def test_the_materialization_tells_what_came_from_where(finished: Migration) -> None:
+    shown = finished.metadata("Copa.version_10-1")
+    train, validation, _ = rows(shown["what_came_from_where"])
+    assert train["from"] == f"{LAYOUT}/Copa/mezo_gpt/version_10-1/copa_train.jsonl"
+    assert (train["version"], train["inherited"], train["how"], train["rows"]) == ("version_10-1", "no", "copied", 12)
+    assert (validation["version"], validation["inherited"]) == ("base", "from base")
+    assert len(train["sha256"]) == 64
+    (linked, *_) = rows(finished.metadata("CB")["what_came_from_where"])
+    assert linked["how"] == "linked"
+    assert shown["rows_train"] == 12
+    assert shown["files_absent"] == 0
+    assert rows(shown["versions_passed_over"]) == [
+        {"name": DISCARDED, "reason": "has 'discard' where its minor number should be"}
+    ]
+
+
+def test_the_materialization_tells_the_difference_from_the_original(finished: Migration) -> None:
+    shown = finished.metadata("Copa.version_1")
+    by_split = {row["split"]: row for row in rows(shown["difference_from_original"])}
+    train = by_split["train"]
+    assert 0 < train["changed"] == shown["rows_changed_train"]
+    assert train["changed"] + train["unchanged"] == 12
+    assert shown["labels_changed_train"] == 0
+    assert shown["rows_changed_validation"] == 0
+
+
+def test_the_page_of_the_asset_says_what_is_wanted(finished: Migration) -> None:
+    spec = next(iter(finished.definitions.resolve_all_asset_specs()))
+    assert "| Copa | all | copy | copa_train.jsonl, copa_validation.jsonl, copa_test.jsonl |" in (
+        spec.description or ""
+    )
+    assert "| CB | base | symlink |" in (spec.description or "")
+    assert spec.kinds == {"json", "file"}
+
+
+def test_files_that_the_trainer_never_reads_are_named(tmp_path: Path) -> None:
+    home = tmp_path
+    project(home, ["Copa"])
+    (home / "old" / LAYOUT / "Copa" / "copa_train_all.jsonl").write_text("{}\n")
+    with migration(home, {"Copa": {}}) as made:
+        assert made.run().success
+        shown = made.metadata("Copa")
+        assert rows(shown["files_that_the_trainer_never_reads"]) == [{"file": "copa_train_all.jsonl"}]
+        assert not (made.new / "Copa" / "copa_train_all.jsonl").exists()
+
+
+@pytest.fixture
+def copied(finished: Migration, tmp_path: Path) -> Iterator[Migration]:
+    """Another project with the same trees and artifacts, which a test may change."""
+    for name in ("old", "original", "new", "artifacts"):
+        shutil.copytree(finished.home / name, tmp_path / name, symlinks=True)
+    with migration(tmp_path, {**ALL, "Copa": {"version": "all"}, "CB": {"mode": "symlink"}}) as made:
+        yield made
+
+
+def inodes(folder: Path) -> dict[str, int]:
+    return {str(p): p.lstat().st_ino for p in folder.rglob("*") if not p.is_dir() and ".staging" not in p.parts}
+
+
+def test_a_second_run_does_nothing(copied: Migration) -> None:
+    assert copied.stale() == {}
+    before = {**inodes(copied.home / "new"), **inodes(copied.home / "artifacts")}
+    outcome = copied.run()
+    assert outcome.success
+    assert {**inodes(copied.home / "new"), **inodes(copied.home / "artifacts")} == before
+    events = outcome.get_asset_materialization_events()
+    assert len(events) == len(copied.partitions)
+    assert all(event.materialization.metadata["up_to_date"].value is True for event in events)
+
+
+def test_what_changed_in_the_old_project_is_migrated_again_and_that_alone(copied: Migration) -> None:
+    edit(copied.declaration.old_tasks / "RTE" / "rte_train.jsonl", put(1, premise="Another premise."))
+    assert copied.stale() == {"tasks/task_folder/RTE": f"its source changed: {LAYOUT}/RTE/rte_train.jsonl"}
+    (copied.new / "RTE" / "rte_train.jsonl").unlink()  # else it is a file that differs, which is never overwritten
+    before = inodes(copied.home / "new")
+    assert copied.run().success
+    after = inodes(copied.home / "new")
+    assert {Path(p).name for p in after if before.get(p) != after[p]} == {"rte_train.jsonl"}
+    assert [p for p in copied.partitions if not copied.metadata(p)["up_to_date"]] == ["RTE"]
+
+
+def test_a_version_that_appears_is_a_partition_once_the_definitions_are_loaded_again(copied: Migration) -> None:
+    versions = copied.declaration.old_tasks / "Copa" / "mezo_gpt"
+    shutil.copytree(versions / "version_1", versions / "version_11")
+    assert "Copa.version_11" in copied.partitions
+    assert copied.stale() == {"tasks/task_folder/Copa.version_11": "absent"}
+    assert copied.run("Copa.version_11").success
+    assert "Copa.version_11" in copied.materialized()
+
+
+def test_all_verifies_offline_and_a_flipped_byte_is_named(copied: Migration) -> None:
+    verdicts = list(verify(copied.home / "artifacts"))
+    assert len(verdicts) == len(copied.partitions)
+    assert [v for v in verdicts if v.defects] == []
+    record = copied.declaration.artifact(TASK_FOLDER, "RTE").directory(copied.home / "artifacts") / "migration.json"
+    data = record.read_bytes()
+    record.write_bytes(data.replace(b'"copied"', b'"linked"', 1))
+    (bad,) = (v for v in verify(copied.home / "artifacts") if v.defects)
+    assert bad.name.endswith("task_folder/RTE")
+
+
+def test_the_summary_has_the_line_for_every_training_script(finished: Migration) -> None:
+    lines = finished.component.summary(finished.store)
+    assert len(lines) == 1 + len(finished.partitions)
+    copa = next(line for line in lines if line.startswith("Copa.version_10-1"))
+    assert copa.endswith(f"TASK={finished.new}/versions/version_10-1/Copa")
+    assert copa.split()[1:4] == ["version_10-1", "3", "23"]
+
+
+# --- one broken task
+
+
+def test_one_broken_task_is_red_and_named_and_the_others_are_materialized(tmp_path: Path) -> None:
+    project(tmp_path, ["Copa", "CB", "RTE"])
+    theirs = tmp_path / "new" / LAYOUT / "CB" / "cb_train.jsonl"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("somebody's own file\n")
+    with migration(tmp_path, {"Copa": {"version": "version_77"}, "CB": {}, "RTE": {}}) as made:
+        outcome = made.run()
+        assert not outcome.success
+        told = failure_of(outcome)
+        assert "2 of 3 tasks failed; the others are finished and kept" in told
+        assert "tasks.Copa.version: version_77: not there; there are version_1, version_9-2, version_10-1" in told
+        assert "kept. CB: cb_train.jsonl in" in told  # the partition once: the reporter names it
+        assert "set `overwrite: true`" in told
+        assert made.materialized() == {"RTE"}
+        assert theirs.read_text() == "somebody's own file\n"
+        assert list(made.stale()) == ["tasks/task_folder/Copa", "tasks/task_folder/CB"]
+    with migration(tmp_path, {"CB": {}, "RTE": {}}, overwrite=True) as made:
+        assert made.run().success
+        shown = made.metadata("CB")
+        assert shown["files_replaced"] == 1
+        kept = made.declaration.artifact(TASK_FOLDER, "CB").directory(tmp_path / "artifacts") / "replaced"
+        assert [p.read_text() for p in kept.iterdir()] == ["somebody's own file\n"]
+        assert made.metadata("RTE")["up_to_date"]
+
+
+def test_a_task_whose_versions_are_not_there_is_one_red_partition(tmp_path: Path) -> None:
+    project(tmp_path, ["Copa", "CB"])
+    with migration(tmp_path, {"CB": {"version": "all"}, "Copa": {"version": "latest"}}) as made:
+        assert made.partitions == ["CB", "Copa"]
+        outcome = made.run()
+        assert "`versions_in` names the folder that holds the versions" in failure_of(outcome)
+        assert made.materialized() == {"Copa"}
+        assert made.metadata("Copa")["version"] == "version_10-1"
+
+
+def test_a_machine_without_the_projects_loads_and_each_task_says_what_is_missing(tmp_path: Path) -> None:
+    with migration(tmp_path, ALL) as made:
+        assert set(made.partitions) == set(TASKS)
+        assert len(made.stale()) == 6
+        outcome = made.run()
+        assert not outcome.success
+        found = evaluations(outcome)
+        assert {"files_present", "loads_as_trainer"} <= failed(found)
+        missing = {r["task"]: r["what"] for r in rows(found["files_present"].metadata["table"].value)}
+        assert set(missing) == set(TASKS)
+        assert f"the folder {LAYOUT}/Copa is not there" in missing["Copa"]
+
+
+# --- the real data
+
+
+REAL: dict[str, dict[str, Any]] = {
+    "base": {"version": "base"},
+    "latest": {"version": "latest"},
+    "all": {"version": "all"},
+}
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("mode", ["copy", "symlink"])
+def test_the_real_tree_migrates_twice_and_fails_exactly_the_checks_that_it_should(
+    shared: Path, tmp_path: Path, mode: str
+) -> None:
+    real = shared / "data" / "tasks"
+    for name, wish in REAL.items():
+        home = tmp_path / name
+        home.mkdir()
+        os.symlink(real / "old", home / "old")
+        wanted = {"Copa": {**wish, "mode": mode}, "CB": {"mode": mode}}
+        with migration(home, wanted, original=str(real / "original"), contracts={}) as made:
+            outcome = made.run()
+            assert outcome.success, failure_of(outcome)
+            found = evaluations(outcome)
+            assert len(found) == 20
+            expected = {"ids_unique", "row_counts"} if name == "all" else set()
+            assert failed(found) == expected
+            for check in expected:
+                bad = [r["task"] for r in rows(found[check].metadata["table"].value) if r["verdict"] == "fails"]
+                assert set(bad) == {"Copa.version_4-3"}
+            shown = {p: made.metadata(p) for p in made.partitions}
+            assert sum(s["rows_changed_train"] for p, s in shown.items() if p == "CB") == 146
+            if name == "all":
+                assert len(shown) == 25
+                assert shown["Copa.version_4-3"]["rows_train"] == 700
+                assert {p for p, s in shown.items() if p != "CB" and s["rows_train"] != 400} == {"Copa.version_4-3"}
+            elif name == "latest":
+                assert shown["Copa"]["version"] == "version_13-2"
+                assert [r["name"] for r in rows(shown["Copa"]["versions_passed_over"])] == ["version_5-discard"]
+            assert all(s["labels_changed_train"] == 0 for s in shown.values())
+            again = made.run()
+            assert all(e.materialization.metadata["up_to_date"].value for e in again.get_asset_materialization_events())
+            assert failed(evaluations(again)) == expected
+            samples = {
+                r["task"]: (r["train_samples"], r["validation_samples"])
+                for r in rows(found["loads_as_trainer"].metadata["table"].value)
+                if "train_samples" in r
+            }
+            assert samples["CB"] == (250, 56)
