@@ -306,7 +306,7 @@ def virtual_files(directory: TfdsDirectory, locations: Mapping[str, str], source
         defects = list(_mixture(found, wanted))
     return verdict(
         (f"{name_of(directory.receipt)}: {d}" for d in defects),
-        f"{len(wanted)} sources, each at its place.",
+        f"{len(wanted)} sources, each at its location.",
         REBUILD,
         facts={"sources": len(wanted)},
     )
@@ -318,6 +318,6 @@ def _mixture(found: Mapping[str, Any], wanted: Mapping[str, str]) -> Iterable[st
         return
     for name, location in wanted.items():
         if not str(found[name]["path"]).startswith(f"{location}/{name}-"):
-            yield f"{GRAIN_MIXTURE}: {name} is not at its place"
+            yield f"{GRAIN_MIXTURE}: {name} is not at its location"
     if abs(sum(of["weight"] for of in found.values()) - 1) > 1e-9:
         yield f"{GRAIN_MIXTURE}: the weights do not add up to 1"
