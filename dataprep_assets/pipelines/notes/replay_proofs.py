@@ -81,10 +81,8 @@ def prove_combined(replay: ReplayDeclaration, store: ArtifactStore) -> Iterator[
         receipts = {name: store.require(source) for name, source in sources.items()}
         if virtual:
             yield "files_intact", files_intact(directory)
-            yield (
-                "virtual_files",
-                virtual_files(directory, {n: store.location(a) for n, a in sources.items()}, receipts),
-            )
+            locations = {name: store.location(source) for name, source in sources.items()}
+            yield "virtual_files", virtual_files(directory, locations, receipts)
         else:
             facts = DirectoryFacts.of(directory.receipt)
             columns = [Column(name=name, length=facts.row_length) for name in facts.columns]
@@ -298,9 +296,8 @@ def virtual_files(directory: TfdsDirectory, locations: Mapping[str, str], source
     wanted = {name: f"{location}/{DirectoryFacts.of(sources[name]).directory}" for name, location in locations.items()}
     if directory.format == "tfrecord":
         found = json.loads((directory.artifact / BUILDER_DIRECTORIES).read_bytes())
-        defects = (
-            [] if found == list(wanted.values()) else [f"{BUILDER_DIRECTORIES} does not name the sources' locations"]
-        )
+        wrong = f"{BUILDER_DIRECTORIES} does not name the sources' locations"
+        defects = [] if found == list(wanted.values()) else [wrong]
     else:
         found = json.loads((directory.artifact / GRAIN_MIXTURE).read_bytes())
         defects = list(_mixture(found, wanted))
