@@ -46,16 +46,20 @@ def _sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
     for month, (_, path) in cohorts.items():
         with unquoting(month):
             digests[month] = sha256_file(path)
-    read = {
-        "cohorts": notes.cohorts.model_dump(mode="json"),
-        "template": notes.template.model_dump(mode="json"),
-    }
+    cohorts_read, template = notes.cohorts.model_dump(mode="json"), notes.template.model_dump(mode="json")
     return Sample(
         kind="notes_engine_certificate",
-        parts=[list(read.values()), digests],
-        # one digest of them all: that of a file would tell who has a file like it that it is a cohort's
-        sources={"sampled cohorts": digest_value(digests)},
-        settings=read,
+        parts=[[cohorts_read, template], digests],
+        # Digests alone, because the pattern may spell out names of source files; one of all cohorts, because that of a
+        # file would tell whoever has a copy of it that it is among them.
+        sources={
+            "sampled cohorts": digest_value(digests),
+            "cohorts.pattern": digest_value(cohorts_read["pattern"]),
+        },
+        settings={
+            "cohorts": {name: value for name, value in cohorts_read.items() if name != "pattern"},
+            "template": template,
+        },
         months=list(cohorts),
         texts=lambda: _texts(notes, cohorts),
         guard=partial(unquoting, ENGINE_CERTIFICATE),

@@ -81,10 +81,8 @@ def prove_combined(replay: ReplayDeclaration, store: ArtifactStore) -> Iterator[
         receipts = {name: store.require(source) for name, source in sources.items()}
         if virtual:
             yield "files_intact", files_intact(directory)
-            yield (
-                "virtual_files",
-                virtual_files(directory, {n: store.location(a) for n, a in sources.items()}, receipts),
-            )
+            locations = {name: store.location(source) for name, source in sources.items()}
+            yield "virtual_files", virtual_files(directory, locations, receipts)
         else:
             facts = DirectoryFacts.of(directory.receipt)
             columns = [Column(name=name, length=facts.row_length) for name in facts.columns]
@@ -298,15 +296,14 @@ def virtual_files(directory: TfdsDirectory, locations: Mapping[str, str], source
     wanted = {name: f"{location}/{DirectoryFacts.of(sources[name]).directory}" for name, location in locations.items()}
     if directory.format == "tfrecord":
         found = json.loads((directory.artifact / BUILDER_DIRECTORIES).read_bytes())
-        defects = (
-            [] if found == list(wanted.values()) else [f"{BUILDER_DIRECTORIES} does not name the sources' locations"]
-        )
+        wrong = f"{BUILDER_DIRECTORIES} does not name the sources' locations"
+        defects = [] if found == list(wanted.values()) else [wrong]
     else:
         found = json.loads((directory.artifact / GRAIN_MIXTURE).read_bytes())
         defects = list(_mixture(found, wanted))
     return verdict(
         (f"{name_of(directory.receipt)}: {d}" for d in defects),
-        f"{len(wanted)} sources, each at its place.",
+        f"{len(wanted)} sources, each at its location.",
         REBUILD,
         facts={"sources": len(wanted)},
     )
@@ -318,6 +315,6 @@ def _mixture(found: Mapping[str, Any], wanted: Mapping[str, str]) -> Iterable[st
         return
     for name, location in wanted.items():
         if not str(found[name]["path"]).startswith(f"{location}/{name}-"):
-            yield f"{GRAIN_MIXTURE}: {name} is not at its place"
+            yield f"{GRAIN_MIXTURE}: {name} is not at its location"
     if abs(sum(of["weight"] for of in found.values()) - 1) > 1e-9:
         yield f"{GRAIN_MIXTURE}: the weights do not add up to 1"
