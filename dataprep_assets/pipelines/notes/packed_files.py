@@ -3,7 +3,8 @@
 With the one split `train` the files are at the top, as the seed has them; with several, a folder for each split:
 
 ==========================  =====================================================================================
-``<YYYY>-<MM>.jsonl``       one packed row a line, every stored column a list of integers (FORMATS A.1)
+``<YYYY>-<MM>.jsonl``       one packed row a line, every stored column a list of integers
+                            (docs/formats/packed-rows.md#files)
 ``<YYYY>-<MM>.arrow``       the same rows (`packed_rows`), from which shards are made
 ``patients.bin``            sorted 16-byte keyed digests of the patients in these rows; see below
 ==========================  =====================================================================================

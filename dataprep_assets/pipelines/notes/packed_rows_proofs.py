@@ -56,7 +56,10 @@ def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_si
 
 @judged
 def rows_valid(packed: OpenedCohort) -> Finding:
-    """No row is empty or too long; sampled JSON lines hold the invariants of their layout (FORMATS A.9)."""
+    """No row is empty or too long; sampled JSON lines hold the invariants of their layout.
+
+    See docs/formats/packed-rows.md#invariants.
+    """
     defects, looked = [], 0
     for name, scan in packed.scans.items():
         path = packed_paths(packed.notes, packed.month)[name].jsonl

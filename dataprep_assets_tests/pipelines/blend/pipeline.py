@@ -116,9 +116,9 @@ def build_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan,
             out.failed[result.partition] = result.error
 
 
-def run(blend: BlendDeclaration, root: Path, workers: int = 1) -> tuple[Outcome, Receipt | None]:
+def run(blend: BlendDeclaration, root: Path | ArtifactStore, workers: int = 1) -> tuple[Outcome, Receipt | None]:
     """Plan, preview, snapshots, shards and, unless one failed, the run."""
-    store, outcome = LocalArtifacts(root), Outcome()
+    store, outcome = LocalArtifacts(root) if isinstance(root, Path) else root, Outcome()
     outcome.add(*build_blend_plan(blend, store))
     plan = load_blend_plan(blend, store)
     outcome.add(*build_blend_preview(blend, store, plan))

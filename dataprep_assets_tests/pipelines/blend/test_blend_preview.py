@@ -11,6 +11,7 @@ from dataprep_assets.pipelines.blend import preview
 from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
 from dataprep_assets.pipelines.blend.planner import plan_blend
 from dataprep_assets.pipelines.blend.preview import preview_blend
+from dataprep_assets_tests.pipelines.blend.finished_blend import finish
 from dataprep_assets_tests.pipelines.blend.pipeline import (
     SEPARATOR,
     blend_json,
@@ -54,7 +55,7 @@ def test_large_sources_are_estimated_from_their_first_rows(
 
 
 def test_a_dataset_that_rounds_to_zero_fails_and_is_named(tmp_path: Path) -> None:
-    """marin#8373: eight sources rounded to zero, and a warning was all (PAINS 25)."""
+    """marin#8373: eight sources rounded to zero, and a warning was all (docs/known-failures.md#blend)."""
     tiny = blend_json(small_sources(tmp_path / "s"))
     tiny["datasets"][0]["weight"] = 1000.0
     blend = pretraining(tmp_path / "s", blend=tiny, pretrain={"separator": SEPARATOR, "sequence_length": 64})
@@ -83,3 +84,12 @@ def test_it_is_a_table_in_a_file(tmp_path: Path) -> None:
     assert rows == store.require(blend.artifact("blend_preview")).facts["sources"]
     assert {row["shards"] for row in rows} == {3}
     assert {row["bytes_to_fetch"] for row in rows} == {0}
+
+
+def test_a_source_that_rounds_to_zero_fails(tmp_path: Path) -> None:
+    tiny = blend_json(small_sources(tmp_path / "s"))
+    tiny["datasets"][1]["weight"] = 1e-6
+    good = finish(pretraining(tmp_path / "s", blend=tiny), tmp_path / "out")
+    finding = nothing_rounds_to_zero(good.store.require(good.blend.artifact("blend_preview")))
+    assert not finding.passed
+    assert finding.summary.startswith("web: a share of 0.000000 is 0 samples")

@@ -1,4 +1,4 @@
-"""Packed cohorts hold every token of every note once, in rows that follow FORMATS A.1 and A.2."""
+"""Packed cohorts hold every token of every note once, in rows that follow docs/formats/packed-rows.md."""
 
 import hmac
 import json

@@ -217,6 +217,7 @@ REAL: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize("mode", ["copy", "symlink"])
 def test_the_real_tree_migrates_twice_and_fails_exactly_the_checks_that_it_should(

@@ -64,7 +64,7 @@ FEATURES = (
 )
 
 
-def test_loop_controls_the_generation_tag_and_variables_are_those_ofrendered() -> None:
+def test_loop_controls_the_generation_tag_and_variables_are_those_of_transformers() -> None:
     messages = [
         USER,
         {"role": "tool", "content": "left out"},

@@ -1,0 +1,124 @@
+"""What of a blend is stale and why, and what sweeping it removes."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.graph.status import stale, sweep
+from dataprep_assets.integrity import bucket
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.pipelines.blend import runs
+from dataprep_assets.pipelines.blend.component import blend_specs
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.stores.connect import S3Place
+from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
+from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
+from dataprep_assets_tests.faults.edits import flip_byte
+from dataprep_assets_tests.pipelines.blend.pipeline import (
+    SEPARATOR,
+    blend_json,
+    pretraining,
+    run,
+    small_sources,
+    texts,
+    write_rows,
+)
+from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
+
+Change = Callable[[Path], BlendDeclaration | None]
+"""Changes something below a folder of `s` (sources) and `out` (artifacts), or gives another declaration of it."""
+
+
+def absent(home: Path) -> None:
+    shutil.rmtree(home / "out/small_blend/indexed_bins/web-00001")
+
+
+def damaged(home: Path) -> None:
+    flip_byte(home / "out/small_blend/blend_preview/preview.json")
+
+
+def source_changed(home: Path) -> None:
+    write_rows(home / "s/web/train-00000.parquet", texts("web", 61))
+
+
+def declared(**changes: Any) -> Change:
+    return lambda home: pretraining(home / "s", **changes)
+
+
+def other_weight(home: Path) -> BlendDeclaration:
+    blend = blend_json(home / "s")
+    blend["datasets"][1]["weight"] = 2.0
+    return pretraining(home / "s", blend=blend)
+
+
+@pytest.mark.parametrize(
+    ("change", "first", "kind", "reason"),
+    [
+        (absent, "indexed_bins/web-00001", "absent", "absent"),
+        (damaged, "blend_preview", "damaged", "damaged: preview.json: sha256"),
+        (source_changed, "blend_plan", "input changed", "its source changed: web"),
+        (
+            declared(pretrain={"separator": SEPARATOR, "sequence_length": 32, "max_doc_tokens": 50}),
+            "blend_plan",
+            "settings changed",
+            "options.max_doc_tokens was not set, is 50 now",
+        ),
+        (other_weight, "blend_plan", "settings changed", "blend.web.weight was 1.0, is 2.0 now"),
+        (declared(train_tokens=5000), "blend_preview", "settings changed", "train_tokens was not set, is 5000 now"),
+    ],
+)
+def test_the_first_stale_artifact_tells_why_and_the_others_that_they_follow_from_it(
+    tmp_path: Path, change: Change, first: str, kind: str, reason: str
+) -> None:
+    blend, store = pretraining(small_sources(tmp_path / "s")), LocalArtifacts(tmp_path / "out")
+    run(blend, tmp_path / "out")
+    assert list(stale(blend_specs(blend), store)) == []
+    found, *others = stale(blend_specs(change(tmp_path) or blend), store)
+    assert (found.name, found.kind) == (f"small_blend/{first}", kind)
+    assert found.reason.startswith(reason)
+    assert others
+    assert {one.kind for one in others} == {"input changed"}
+
+
+def test_a_run_of_an_older_version_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blend = pretraining(small_sources(tmp_path / "s"))
+    run(blend, tmp_path / "out")
+    monkeypatch.setattr(runs, "VERSION", runs.VERSION + 1)
+    (found,) = stale(blend_specs(blend), LocalArtifacts(tmp_path / "out"))
+    assert (found.kind, found.reason) == ("older version", "made by version 2 of this step, which is 3 now")
+
+
+def test_records_tell_their_settings(tmp_path: Path) -> None:
+    before = weighted_records(tmp_path / "s", (1.0, 1.0))
+    run(before, tmp_path / "out")
+    after = weighted_records(tmp_path / "s", (1.0, 1.0), rl={"compression": "zstd"})
+    found = next(stale(blend_specs(after), LocalArtifacts(tmp_path / "out")))
+    assert found.reason == "options.compression was none, is zstd now"
+
+
+def test_abandoned_uploads_of_a_blend_in_a_bucket_are_given_up(
+    moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = new_bucket(moto)
+    place = S3Place(bucket=name, endpoint_url=moto, region="us-east-1", access_key_id=KEY_ID, secret_access_key=SECRET)
+    blend, store = weighted_records(tmp_path / "s", (1.0, 1.0)), BucketArtifacts(tmp_path / "out", place, place.url)
+    outcome, receipt = run(blend, store)
+    assert not outcome.failed
+    assert receipt is not None
+    client = new_client(moto)
+    for key in ("small_blend/rl_jsonl/code__train-00000/records.jsonl", "another/file"):
+        client.create_multipart_upload(Bucket=name, Key=key)
+
+    def unfinished() -> list[str]:
+        return [upload["Key"] for upload in client.list_multipart_uploads(Bucket=name).get("Uploads", [])]
+
+    assert list(stale(blend_specs(blend), store)) == []
+    sweep(blend_specs(blend), store)
+    assert len(unfinished()) == 2, "somebody may be uploading them at this moment"
+    monkeypatch.setattr(bucket, "_ABANDONED_SECONDS", 0.0)
+    sweep(blend_specs(blend), store)
+    assert unfinished() == ["another/file"]
