@@ -12,7 +12,6 @@ REMAINING = {
     "pipelines.blend.test_blend_assets",
     "pipelines.blend.test_component",
     "pipelines.blend.test_finalize",
-    "pipelines.tasks.test_task_folder_asset",
 }
 
 

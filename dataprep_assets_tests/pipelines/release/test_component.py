@@ -100,7 +100,7 @@ def test_the_graph_runs_from_token_bins_to_the_publication() -> None:
 
 
 def test_dclm_2t_has_the_published_dimensions(tmp_path: Path) -> None:
-    """2,048 tokens a sample and 100 Gi tokens a shard, as the published shards have."""
+    """As docs/formats/npy-shards.md#dimensions has them: 2,048 tokens a sample, 100 Gi tokens a shard."""
     path = SHIPPED / "dclm_2t" / "defs.yaml"
     release = declared(ReleaseDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
     options = release.release

@@ -31,7 +31,7 @@ def test_cuts_account_for_every_token_of_any_stream(tokens: int, length: int, se
 
 
 def test_tokens_per_shard_that_are_not_whole_sequences_are_refused(bins: Bins) -> None:
-    """The original saves shards of any length, which its own reader cannot load."""
+    """The original saves shards that its reader cannot load (docs/formats/npy-shards.md#last-shard)."""
     with pytest.raises(ValidationError, match="no reader loads such a shard; use 128"):
         bins.declare(tokens_per_shard=150)
 

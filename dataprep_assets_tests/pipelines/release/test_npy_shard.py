@@ -161,7 +161,7 @@ def test_a_finished_shard_is_current_and_a_changed_source_shard_makes_it_stale(b
 
 
 def test_the_last_partial_shard_is_whole_sequences(bins: Bins, tmp_path: Path) -> None:
-    """The original's final shard has whatever length remains, and is unloadable."""
+    """The original's last shard has whatever length remains (docs/formats/npy-shards.md#last-shard)."""
     own = bins.copied(tmp_path)
     declared = own.declare()
     layout = own.build(declared)

@@ -12,7 +12,7 @@ from dataprep_assets.graph.finding import Finding, files_intact
 from dataprep_assets.graph.verdicts import prove_all
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.release import npy_shards_proofs, order
-from dataprep_assets.pipelines.release.layout import Cut, ReleaseLayout
+from dataprep_assets.pipelines.release.layout import ReleaseLayout, ShardCut
 from dataprep_assets.pipelines.release.npy_shard import shard_artifact
 from dataprep_assets.pipelines.release.npy_shards import planned_shards
 from dataprep_assets.pipelines.release.order import StreamOrder
@@ -197,6 +197,6 @@ def test_a_shuffled_order_is_told_from_one_that_is_not(
 
 def test_a_wrong_cut_is_not_the_stream(built: tuple[Bins, ReleaseLayout], tmp_path: Path) -> None:
     shard = Shard(built, tmp_path, "train_000001")
-    moved = Cut(index=1, start=shard.cut.start + 1, stop=shard.cut.stop + 1)
+    moved = ShardCut(index=1, start=shard.cut.start + 1, stop=shard.cut.stop + 1)
     found = npy_shards_proofs.equals_stream(shard.directory, shard.receipt, shard.bins.store, shard.split, moved)
     assert "is not that of the stream" in found.summary

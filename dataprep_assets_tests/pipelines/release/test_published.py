@@ -13,7 +13,7 @@ from dataprep_assets_tests.serving.releases import make_release, publish, publis
 
 
 def test_bytes_that_arrive_wrong_fail_the_publication(tmp_path: Path) -> None:
-    """The original writer reports success after a failed upload."""
+    """Writers report success after a failed upload (docs/known-failures.md#failed-upload)."""
     release = make_release(tmp_path / "built")
     store = CountedStore(tmp_path / "store")
     store.spoil = "train_000001.npy"

@@ -60,7 +60,7 @@ def flip_shard(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
 
 
 def wider_ids(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
-    """A shard of another dtype among those of the run."""
+    """A shard of another dtype among those of the run (docs/formats/npy-shards.md#damage)."""
     np.save(made.npy(SHARD), np.load(made.npy(SHARD)).astype("<u2"))
 
 
