@@ -2,14 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
-from dataprep_assets.cli import _component
 from dataprep_assets.cli.estimate import estimate
-from dataprep_assets.components import TrainingBlend
-from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan, load_blend_plan
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
@@ -27,17 +21,3 @@ def test_the_plan_of_a_corpus_is_the_same_before_and_after_it_is_made(tmp_path: 
     assert after.cost.splits == before.cost.splits
     stored = sum(path.stat().st_size for path in tmp_path.glob("*/token_bins/*/tokens.bin"))
     assert after.cost.artifact_bytes == 2 * stored, "once in shards, once joined; the view is links"
-
-
-def test_a_pretraining_blend_has_the_shards_of_its_plan(tmp_path: Path) -> None:
-    component, store = _component("sample_blend_pretrain"), LocalArtifacts(tmp_path)
-    assert isinstance(component, TrainingBlend)
-    blend = component.declaration
-    with pytest.raises(ConfigError, match="materialize `blend_plan` first"):
-        estimate(blend, store, MACHINE)
-    build_blend_plan(blend, store)
-    plan = load_blend_plan(blend, store)
-    found = estimate(blend, store, MACHINE)
-    assert [split.split for split in found.cost.splits] == [unit.name for unit in plan.units]
-    assert found.cost.shards == len(plan.partitions)
-    assert found.cost.transfer == 0, "its sources are read in place"
