@@ -19,8 +19,8 @@ from dataprep_assets.sources.rows import RowRange
 
 __all__ = [
     "BlendPlan",
+    "PlannedBlendShard",
     "PlannedPart",
-    "PlannedShard",
     "PlannedUnit",
     "has_blend_plan",
     "load_blend_plan",
@@ -43,7 +43,7 @@ class PlannedPart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedShard:
+class PlannedBlendShard:
     """A shard of a dataset. `total_bytes` is its part of the source: a share of the file's size where one is cut."""
 
     index: int
@@ -61,7 +61,7 @@ class PlannedUnit:
     plan_hash: str
     commit: str | None
     entries: tuple[ManifestEntry, ...]
-    shards: tuple[PlannedShard, ...]
+    shards: tuple[PlannedBlendShard, ...]
     chosen: tuple[int, ...]
 
     @property
@@ -92,7 +92,7 @@ class BlendPlan:
         """Partition keys of all chosen shards, dataset by dataset."""
         return [partition for unit in self.units for partition in unit.partitions]
 
-    def find(self, partition: str) -> tuple[PlannedUnit, PlannedShard]:
+    def find(self, partition: str) -> tuple[PlannedUnit, PlannedBlendShard]:
         """The dataset and the shard of a partition key; KeyError for an unknown one."""
         name, _, number = partition.rpartition("-")
         for unit in self.units:
@@ -144,7 +144,7 @@ def plan_from_json(value: dict[str, Any], where: str) -> BlendPlan:
 def _unit_from_json(value: dict[str, Any]) -> PlannedUnit:
     entries = tuple(ManifestEntry(**entry) for entry in value["files"])
     shards = tuple(
-        PlannedShard(
+        PlannedBlendShard(
             index=index,
             total_bytes=shard["bytes"],
             parts=tuple(

@@ -14,7 +14,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, DataBlend, Unit
 from dataprep_assets.pipelines.blend.discovery import RL_SPLITS, Discovered, discover, discover_splits, open_place
-from dataprep_assets.pipelines.blend.plan import VERSION, BlendPlan, PlannedPart, PlannedShard, PlannedUnit
+from dataprep_assets.pipelines.blend.plan import VERSION, BlendPlan, PlannedBlendShard, PlannedPart, PlannedUnit
 from dataprep_assets.pipelines.blend.rl.transforms import fingerprint
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
@@ -128,7 +128,7 @@ def _plan_unit(
     )
 
 
-def _cut(entries: Sequence[ManifestEntry], count: int, access: SourceAccess) -> tuple[PlannedShard, ...]:
+def _cut(entries: Sequence[ManifestEntry], count: int, access: SourceAccess) -> tuple[PlannedBlendShard, ...]:
     sizes = [(entry.relpath, entry.size_bytes) for entry in entries]
     if count <= len(entries):
         groups = [[PlannedPart(entry=entries[i]) for i in group] for group in assign_by_size(sizes, count)]
@@ -140,16 +140,18 @@ def _cut(entries: Sequence[ManifestEntry], count: int, access: SourceAccess) -> 
             groups += [[PlannedPart(entry=entry, rows=rows)] for rows in ranges]
             weights += [entry.size_bytes * (i + 1) // shares - entry.size_bytes * i // shares for i in range(shares)]
     return tuple(
-        PlannedShard(index=index, parts=tuple(group), total_bytes=size)
+        PlannedBlendShard(index=index, parts=tuple(group), total_bytes=size)
         for index, (group, size) in enumerate(zip(groups, weights, strict=True))
     )
 
 
-def _limited(shards: tuple[PlannedShard, ...], max_rows: int | None, access: SourceAccess) -> tuple[PlannedShard, ...]:
+def _limited(
+    shards: tuple[PlannedBlendShard, ...], max_rows: int | None, access: SourceAccess
+) -> tuple[PlannedBlendShard, ...]:
     return shards if max_rows is None else tuple(_first_rows(shard, max_rows, access) for shard in shards)
 
 
-def _first_rows(shard: PlannedShard, limit: int, access: SourceAccess) -> PlannedShard:
+def _first_rows(shard: PlannedBlendShard, limit: int, access: SourceAccess) -> PlannedBlendShard:
     """The shard with at most `limit` rows. Its size stays that of the source that is read for them."""
     kept: list[PlannedPart] = []
     for part in shard.parts:

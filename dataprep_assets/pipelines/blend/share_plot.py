@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 from dataprep_assets.graph.shown import Markdown
 
-__all__ = ["Bar", "plotted", "shares_svg"]
+__all__ = ["ShareBar", "plotted", "shares_svg"]
 
 _COLOURS = ("#9db4d6", "#1f4e9c")
 _BAR, _GAP, _MARGIN, _WIDTH, _CHARACTER = 14, 12, 16, 420, 7.3
@@ -20,7 +20,7 @@ _BAR, _GAP, _MARGIN, _WIDTH, _CHARACTER = 14, 12, 16, 420, 7.3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bar:
+class ShareBar:
     """One dataset: its two shares, from 0 to 1."""
 
     name: str
@@ -30,12 +30,12 @@ class Bar:
 
 def plotted(rows: Sequence[Mapping[str, Any]], other: str) -> Markdown:
     """The plot: the `requested` share of each `name` and `split`, and the share called `other` of the same row."""
-    bars = [Bar(name=f"{row['split']} {row['name']}", first=row["requested"], second=row[other]) for row in rows]
+    bars = [ShareBar(name=f"{row['split']} {row['name']}", first=row["requested"], second=row[other]) for row in rows]
     picture = base64.b64encode(shares_svg(bars, "requested", other).encode()).decode()
     return Markdown(f"![requested and {other} shares](data:image/svg+xml;base64,{picture})")
 
 
-def shares_svg(bars: Sequence[Bar], first: str, second: str) -> str:
+def shares_svg(bars: Sequence[ShareBar], first: str, second: str) -> str:
     """An SVG of a pair of bars a dataset, each with its number, below a legend."""
     left = _MARGIN + _CHARACTER * max((len(bar.name) for bar in bars), default=0) + _GAP
     longest = max((share for bar in bars for share in (bar.first, bar.second)), default=0.0)
@@ -63,7 +63,7 @@ def _legend(left: float, names: tuple[str, str]) -> Iterator[str]:
         at += 3 * _BAR + _CHARACTER * len(name)
 
 
-def _pair(bar: Bar, left: float, top: float, scale: float) -> Iterator[str]:
+def _pair(bar: ShareBar, left: float, top: float, scale: float) -> Iterator[str]:
     yield _text(left - _GAP, top + _BAR + 3, bar.name, anchor="end")
     for place, (share, colour) in enumerate(zip((bar.first, bar.second), _COLOURS, strict=True)):
         y = top + place * _BAR

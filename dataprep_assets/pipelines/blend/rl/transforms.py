@@ -33,7 +33,7 @@ from dataprep_assets.pipelines.blend.rl.placeholders import (
     resolve,
 )
 
-__all__ = ["RESOLVE", "Record", "Step", "Transform", "compose", "declared_sources", "fingerprint", "parse"]
+__all__ = ["RESOLVE", "DeclaredTransform", "Record", "Transform", "compose", "declared_sources", "fingerprint", "parse"]
 
 Record = dict[str, Any]
 Transform = Callable[[Record], Record | None]
@@ -94,7 +94,7 @@ _FACTORIES: Mapping[str, Callable[..., Transform]] = {
 
 
 @dataclass(frozen=True)
-class Step:
+class DeclaredTransform:
     """One declared transform: a known name or `module:function`, and its options."""
 
     name: str
@@ -106,7 +106,7 @@ class Step:
         return ":" in self.name
 
 
-def parse(declared: Declared) -> list[Step]:
+def parse(declared: Declared) -> list[DeclaredTransform]:
     """The declared steps; ConfigError for an unknown name or an entry of more than one key."""
     steps = []
     for entry in declared:
@@ -117,7 +117,7 @@ def parse(declared: Declared) -> list[Step]:
             raise ConfigError(
                 f"transforms: {name!r} is none of {[*_FACTORIES, RESOLVE]}; a function of your own is `module:function`"
             )
-        steps.append(Step(name, options))
+        steps.append(DeclaredTransform(name, options))
     return steps
 
 
@@ -154,7 +154,7 @@ def compose(declared: Declared, placeholders: Sequence[PlaceholderFiles] = ()) -
     return [(step.name, _transform(step, sources)) for step in parse(declared)]
 
 
-def _transform(step: Step, sources: Mapping[str, PlaceholderFiles]) -> Transform:
+def _transform(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles]) -> Transform:
     if step.name == RESOLVE:
         return lambda record: resolve(record, sources)
     if not step.is_own:
@@ -164,7 +164,7 @@ def _transform(step: Step, sources: Mapping[str, PlaceholderFiles]) -> Transform
     return lambda record: function(record, **options)
 
 
-def _built(step: Step) -> Transform:
+def _built(step: DeclaredTransform) -> Transform:
     factory, options = _FACTORIES[step.name], step.options
     try:
         if options is None:
