@@ -237,8 +237,8 @@ def test_scaffolded_then_declared_then_run_from_the_command_line(cloned: Path) -
     described = {**yaml.safe_load(SENTIMENT), "dataset": "my_tasks"}
     path.write_text(yaml.safe_dump({"type": written["type"], "attributes": described}, sort_keys=False))
     assert command(cloned, "dataprep", "status", "my_tasks").stdout.splitlines() == [
-        "stale: my_tasks/task_folder/Sentiment",
-        "stale: my_tasks/task_folder/CopaEasy",
+        "stale: my_tasks/task_folder/Sentiment: absent",
+        "stale: my_tasks/task_folder/CopaEasy: absent",
     ]
     ran = command(cloned, "dataprep", "run", "my_tasks")
     assert ran.returncode == 0, ran.stdout + ran.stderr
