@@ -8,10 +8,14 @@ READERS ?= ,readers
 EXTRAS ?= r2,gcs,tfds
 SAMPLES := sample_corpus sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks sample_blend_pretrain sample_blend_sft sample_blend_rl
 
+# a process more than cores: a fifth of the time tests wait for servers, daemons and kills. A file is one process's
+# alone, and those with slow tests go first
+PYTEST := $(BIN)/python -m pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist loadfile --no-loadscope-reorder
+
 export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := yes
 
-.PHONY: demo test ui bench check clean
+.PHONY: demo test test-fast ui bench check lint clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/dataprep run $(SAMPLES)
@@ -19,15 +23,21 @@ demo: $(VENV)/.installed
 ui: $(VENV)/.installed $(DAGSTER_HOME)/dagster.yaml
 	$(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p 3000
 
-# a process more than cores: a fifth of the time tests wait for servers, daemons and kills
 test: $(VENV)/.installed-tests check
-	$(BIN)/python -m pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
 
-check: $(VENV)/.installed-tests
+# after a change in one wing: `make test-fast WING=blend`. Everything is left to `make test`
+WING ?= corpus
+test-fast: $(VENV)/.installed-tests lint
+	$(PYTEST) -m "not slow" dataprep_assets_tests/pipelines/$(WING) dataprep_assets_tests/session/test_imports.py
+
+lint: $(VENV)/.installed-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check: lint
 	$(BIN)/dg check yaml
 	$(BIN)/dg check defs
 

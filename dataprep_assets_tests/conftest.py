@@ -2,10 +2,7 @@
 
 import os
 import signal
-import sys
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,22 +16,9 @@ CHECKOUT = Path(__file__).parent.parent
 # no deadlines, which a busy machine misses, and the same examples every time
 settings.load_profile("ci")
 
-# TensorFlow's logging closes its stream whenever logging is configured anew (Dagster does that) and standard error is
-# another by then, as under `capfd`: it must not hold one of pytest's own
-with suppress(ImportError):
-    from absl import logging as absl_logging
-
-    absl_logging.get_absl_handler().python_handler.stream = sys.__stderr__
-
 # a shell may have started the tests with Ctrl-C ignored (`&`), and what they start would inherit that
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests first: a worker that began one last would keep the others waiting."""
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(scope="session")

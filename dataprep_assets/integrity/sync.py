@@ -303,7 +303,10 @@ class Sync:
 
 
 def inventory(found: Sequence[ObjectInfo]) -> Iterator[str]:
-    """What is odd among `train_000000.npy` and `sample_ids_000000.bin` (FORMATS C.1), one sentence a finding."""
+    """What is odd among `train_000000.npy` and `sample_ids_000000.bin`, one sentence a finding.
+
+    See docs/formats/npy-shards.md#layout.
+    """
     shards: dict[tuple[str, str], dict[int, int]] = {}
     ids: dict[str, dict[int, int]] = {}
     for info in found:

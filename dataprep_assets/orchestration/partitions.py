@@ -58,7 +58,7 @@ def definition_of(partitions: Partitions) -> dg.PartitionsDefinition[str]:
     if partitions.dynamic is not None:
         return dg.DynamicPartitionsDefinition(name=partitions.dynamic)
     # fixed ones are the declaration's and ask no store
-    return dg.StaticPartitionsDefinition(partitions.fixed_keys)
+    return dg.StaticPartitionsDefinition(list(partitions.fixed_keys))
 
 
 def range_tags(partitions: Sequence[str]) -> dict[str, str]:

@@ -292,10 +292,10 @@ class _Fetcher:
         return False
 
 
-def _changed(label: str, said: str) -> SourceError:
+def _changed(label: str, difference: str) -> SourceError:
     return SourceError(
-        f"{label}: the object changed since the manifest was made ({said}). Materialize `manifest` again if that was "
-        "meant; otherwise restore the object"
+        f"{label}: the object changed since the manifest was made ({difference}). Materialize `manifest` again if that "
+        "was meant; otherwise restore the object"
     )
 
 

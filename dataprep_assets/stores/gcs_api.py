@@ -1,4 +1,4 @@
-"""One bucket's JSON API, one request a method; every failure is said in this project's errors.
+"""One bucket's JSON API, one request a method; every failure becomes an error of this project.
 
 It goes through the session of a `google.cloud.storage.Client` (dagster-gcp's `GCSResource.get_client()`), which brings
 credentials, their renewal and the endpoint, `STORAGE_EMULATOR_HOST` included. It does not go through `Blob`, for three
@@ -323,20 +323,20 @@ def _demand(response: Any, permission: str, bucket: str) -> None:
     if 200 <= status < 300:
         return
     reason, message = _refusal(response)
-    said = f"HTTP {status}{f', {reason}' if reason else ''}"
+    code = f"HTTP {status}{f', {reason}' if reason else ''}"
     if status in _RETRY_STATUS:
-        raise RetryableError(said, parse_retry_after(response.headers.get("Retry-After")))
+        raise RetryableError(code, parse_retry_after(response.headers.get("Retry-After")))
     if status == 400 and ("crc32c" in message or "md5" in message):
-        raise RetryableError(f"{said}: the bytes that arrived are not the ones that were sent")
+        raise RetryableError(f"{code}: the bytes that arrived are not the ones that were sent")
     if status in (401, 403):
-        raise SourceError(f"bucket {bucket}: access refused ({said}); {permission} is needed. {CREDENTIALS_REMEDY}")
+        raise SourceError(f"bucket {bucket}: access refused ({code}); {permission} is needed. {CREDENTIALS_REMEDY}")
     if status == 404 and ("bucket does not exist" in message or permission == "storage.objects.list"):
-        raise SourceError(f"there is no bucket {bucket} ({said}). Create it, or correct the name of the bucket")
+        raise SourceError(f"there is no bucket {bucket} ({code}). Create it, or correct the name of the bucket")
     if status == 404:
         raise NoObjectError
     if status == 412:
-        raise ConflictError(f"the object is another version than the request demands ({said})")
-    raise SourceError(f"bucket {bucket}: the server refused a request of {permission} ({said})")
+        raise ConflictError(f"the object is another version than the request demands ({code})")
+    raise SourceError(f"bucket {bucket}: the server refused a request of {permission} ({code})")
 
 
 def _refusal(response: Any) -> tuple[str, str]:

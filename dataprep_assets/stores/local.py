@@ -73,11 +73,11 @@ class LocalStore(Store):
 
     def head(self, key: str) -> ObjectInfo | None:
         path = self.path(key)
-        with _said(path):
+        with _translated(path):
             return _info(key, path)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        with _said(self._root):
+        with _translated(self._root):
             for key in self._keys("", prefix):
                 info = _info(key, self._root / key)
                 # It may be gone since its folder was read.
@@ -158,7 +158,7 @@ class LocalStore(Store):
 
     def delete(self, key: str) -> None:
         path = self.path(key)
-        with _said(path), self._locked():
+        with _translated(path), self._locked():
             if _info(key, path) is None:
                 return
             path.unlink()
@@ -168,7 +168,7 @@ class LocalStore(Store):
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
         latest = time.time() - older_than_seconds
         swept = 0
-        with _said(self._root), self._locked():
+        with _translated(self._root), self._locked():
             for area in self._areas():
                 # A living writer's files come and go while one looks.
                 if _is_held(area):
@@ -206,7 +206,7 @@ class LocalStore(Store):
         return path.is_file() and (not path.is_symlink() or path.resolve().is_relative_to(self._root))
 
     def _blocks(self, key: str, path: Path, start: int, stop: int | None, version: str | None) -> Iterator[bytes]:
-        with _said(path):
+        with _translated(path):
             _existing(key, path)
             with path.open("rb", buffering=0) as file:
                 status = os.fstat(file.fileno())
@@ -238,7 +238,7 @@ class LocalStore(Store):
         """A name for the object to be made, in a folder that is gone afterwards."""
         area = self._root / UPLOADS / secrets.token_hex(16)
         temporary = area / key
-        with _said(self.path(key)):
+        with _translated(self.path(key)):
             # Under the lock, so that no sweep sees the folder before it is held.
             with self._locked():
                 area.mkdir()
@@ -371,7 +371,7 @@ def _is_held(area: Path) -> bool:
 
 
 @contextmanager
-def _said(path: Path) -> Iterator[None]:
+def _translated(path: Path) -> Iterator[None]:
     """The operating system's errors in this project's words."""
     try:
         yield

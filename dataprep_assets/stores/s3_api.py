@@ -74,7 +74,7 @@ class CredentialNames:
 
 
 class RefusedError(Exception):
-    """An answer that no retry cures. `code` is the store's own word, or the status where it said none."""
+    """An answer that no retry cures. `code` is the one in the answer, or the status where there is none."""
 
     def __init__(self, status: int, code: str) -> None:
         super().__init__(f"HTTP {status}, {code}")

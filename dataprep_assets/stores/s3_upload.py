@@ -64,7 +64,7 @@ def put_whole(
         found = bucket.head(key)
         # Of a conditional write the next writer may be there already.
         if found is None or (etag_of(found) != etag_of(answer) and not condition):
-            raise RetryableError("the store acknowledged it and has it not")
+            raise RetryableError("the store acknowledged the write and does not have the object")
         return answer
 
     try:

@@ -1,12 +1,10 @@
 """Packed rows as the notes pipeline makes them, and an Example encoder too simple to be wrong."""
 
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 
 from dataprep_assets.formats.example import Column
 
@@ -84,22 +82,3 @@ def entry(name: bytes, values: Iterable[int]) -> bytes:
 def example(entries: Iterable[bytes]) -> bytes:
     """An Example of map entries."""
     return field(1, b"".join(entries))
-
-
-def tensorflow() -> Any:
-    """TensorFlow, or a skipped test. Its import takes seconds: call it from a fixture of module scope."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    return pytest.importorskip("tensorflow", reason="TensorFlow is not installed (extra tfds)")
-
-
-def tensorflow_payloads(tf: Any, rows: Rows) -> list[bytes]:
-    """The payloads as TensorFlow makes them."""
-    payloads = []
-    for row in range(len(next(iter(rows.values())))):
-        features = {
-            name: tf.train.Feature(int64_list=tf.train.Int64List(value=values[row].tolist()))
-            for name, values in rows.items()
-        }
-        made = tf.train.Example(features=tf.train.Features(feature=features))
-        payloads.append(made.SerializeToString(deterministic=True))
-    return payloads

@@ -9,6 +9,7 @@ import pytest
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import datatrove, flat_bins
 from dataprep_assets_tests.formats.streams import SHAPES, tokens_of, write_stream
+from dataprep_assets_tests.readers.datatrove import windows, write_tokenized_file
 
 
 def _write(directory: Path, lengths: list[int], dtype: str, tokenizer: str | None = "qwen3") -> Path:
@@ -28,20 +29,13 @@ def test_what_is_written_is_valid_and_the_index_is_the_document_ends(tmp_path: P
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_sidecars_are_datatroves_own_bytes(tmp_path: Path, shape: str, dtype: str) -> None:
-    tokenizer = pytest.importorskip("datatrove.pipeline.tokens.tokenizer")
-    theirs = tokenizer.TokenizedFile(
-        str(tmp_path / "theirs"),
-        "train.ds",
-        tokenizer_name_or_path="qwen3",
-        save_final_metadata=True,
-        token_size=flat_bins.DTYPES[dtype].itemsize,
-    )
     ids = tokens_of(SHAPES[shape], dtype)
-    start = 0
+    documents, start = [], 0
     for length in SHAPES[shape]:
-        theirs.write(ids[start : start + length].tolist(), None)
+        documents.append(ids[start : start + length].tolist())
         start += length
-    theirs.close()
+    token_size = flat_bins.DTYPES[dtype].itemsize
+    write_tokenized_file(tmp_path / "theirs", "train.ds", documents, tokenizer="qwen3", token_size=token_size)
     _write(tmp_path, SHAPES[shape], dtype)
     for suffix in ("", ".index", ".metadata"):
         assert (tmp_path / f"train.ds{suffix}").read_bytes() == (tmp_path / f"theirs/train.ds{suffix}").read_bytes()
@@ -49,23 +43,19 @@ def test_the_sidecars_are_datatroves_own_bytes(tmp_path: Path, shape: str, dtype
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
 def test_datatroves_dataset_reads_the_same_stream_and_positions(tmp_path: Path, dtype: str) -> None:
-    dataset = pytest.importorskip("datatrove.utils.dataset")
-    pytest.importorskip("torch")
     # With a separator after each document no document is without a token.
     lengths = [length + 1 for length in SHAPES["many"]]
     tokens = _write(tmp_path, lengths, dtype)
-    reader = dataset.DatatroveFileDataset(
-        str(tokens), seq_len=31, token_size=flat_bins.DTYPES[dtype].itemsize, return_positions=True
-    )
+    read = windows(tokens, length=31, token_size=flat_bins.DTYPES[dtype].itemsize)
     ids = tokens_of(lengths, dtype)
     since_start = np.concatenate([np.arange(length) for length in lengths])
-    assert len(reader) == ids.size // 32
-    for window in range(len(reader)):
+    assert len(read) == ids.size // 32
+    for window in range(len(read)):
         where = slice(window * 32, window * 32 + 32)
-        assert np.array_equal(reader[window]["input_ids"].numpy(), ids[where])
+        assert np.array_equal(read[window]["input_ids"], ids[where])
         # datatrove counts from the start of the window or of the document, whichever is later.
         expected = np.minimum(since_start[where], np.arange(32))
-        assert np.array_equal(reader[window]["positions"].numpy(), expected)
+        assert np.array_equal(read[window]["positions"], expected)
 
 
 def test_an_unnamed_tokenizer_has_one_bar_and_datatroves_merger_can_split_it(tmp_path: Path) -> None:

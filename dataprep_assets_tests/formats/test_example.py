@@ -1,7 +1,6 @@
 """Claims about `dataprep_assets.formats.example`, some of them tested on TensorFlow itself."""
 
 import random
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ from dataprep_assets.formats import example
 from dataprep_assets.formats.example import Column
 from dataprep_assets_tests.formats import packed
 from dataprep_assets_tests.formats.packed import Rows, assert_same, columns_of, entry, field, packed_rows
+from dataprep_assets_tests.readers.tensorflow import example_payloads, int64_values, parsed_examples
 
 LOW, HIGH = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 EDGES = [0, 1, *(edge + by for bits in range(7, 63, 7) for edge in [1 << bits] for by in (-1, 0)), HIGH]
@@ -41,11 +41,6 @@ BATCHES: dict[str, Rows] = {
 }
 
 
-@pytest.fixture(scope="module")
-def tf() -> Any:
-    return packed.tensorflow()
-
-
 def _reference(rows: Rows) -> list[bytes]:
     names = sorted(rows, key=example.key_order)
     return [
@@ -64,16 +59,16 @@ def test_payloads_are_the_plain_encoding_and_decode_to_the_rows(batch: str) -> N
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-def test_payloads_are_tensorflows_byte_for_byte(tf: Any, batch: str) -> None:
-    assert list(example.encode_rows(BATCHES[batch])) == packed.tensorflow_payloads(tf, BATCHES[batch])
+def test_payloads_are_tensorflows_byte_for_byte(batch: str) -> None:
+    assert list(example.encode_rows(BATCHES[batch])) == example_payloads(BATCHES[batch])
 
 
-def test_names_are_in_the_order_of_protobufs_deterministic_maps(tf: Any) -> None:
+def test_names_are_in_the_order_of_protobufs_deterministic_maps() -> None:
     draw = random.Random(3)
     for _ in range(200):
         names = {"".join(draw.choices("ab_é", k=draw.randint(1, 5))) for _ in range(draw.randint(2, 8))}
         rows: Rows = {name: np.array([[1]], np.int32) for name in names}
-        assert list(example.encode_rows(rows)) == packed.tensorflow_payloads(tf, rows)
+        assert list(example.encode_rows(rows)) == example_payloads(rows)
 
 
 def test_a_longer_name_stands_before_its_own_prefix() -> None:
@@ -87,13 +82,13 @@ def test_a_longer_name_stands_before_its_own_prefix() -> None:
     ]
 
 
-def test_tensorflow_parses_every_column(tf: Any) -> None:
+def test_tensorflow_parses_every_column() -> None:
     rows = packed_rows(4, 300)
-    features = {name: tf.io.FixedLenFeature([300], tf.int64) for name in rows}
-    for row, payload in enumerate(example.encode_rows(rows)):
-        parsed = tf.io.parse_single_example(payload, features)
+    parsed = parsed_examples(list(example.encode_rows(rows)), list(rows), 300)
+    assert len(parsed) == 4
+    for row, found in enumerate(parsed):
         for name, values in rows.items():
-            assert np.array_equal(parsed[name].numpy(), values[row])
+            assert np.array_equal(found[name], values[row])
 
 
 @settings(max_examples=150, deadline=None)
@@ -209,7 +204,7 @@ def test_damage_is_refused_or_leaves_rows_that_decode(data: st.DataObject) -> No
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_what_is_accepted_decodes_as_tensorflow_decodes_it(tf: Any, data: st.DataObject) -> None:
+def test_what_is_accepted_decodes_as_tensorflow_decodes_it(data: st.DataObject) -> None:
     rows: Rows = {"a": np.array([[1, 300, -1, 2**40]], np.int64)}
     payload = bytearray(next(example.encode_rows(rows)))
     start = len(payload) - 19
@@ -219,8 +214,7 @@ def test_what_is_accepted_decodes_as_tensorflow_decodes_it(tf: Any, data: st.Dat
         decoded = example.decode_rows([bytes(payload)], columns_of(rows))
     except FormatError:
         return
-    theirs = tf.train.Example.FromString(bytes(payload)).features.feature["a"].int64_list.value
-    assert decoded["a"][0].tolist() == list(theirs)
+    assert decoded["a"][0].tolist() == int64_values(bytes(payload), "a")
 
 
 def test_a_value_never_appears_in_a_message() -> None:

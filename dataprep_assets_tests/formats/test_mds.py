@@ -11,31 +11,24 @@ import pytest
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import mds
-from dataprep_assets_tests.formats.mosaicml import mosaicml_streaming, streamed
+from dataprep_assets_tests.readers.mosaicml import local_tokens, streamed_tokens, write_windows
 
 TOKENS = (np.arange(1003) * 7 % 65_521).astype(np.uint16)
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
 def test_streaming_reads_every_sample_in_order(tmp_path: Path, dtype: Any) -> None:
-    theirs = mosaicml_streaming()
     written = mds.write_mds(tmp_path / "m", TOKENS.astype(dtype), length=16, shard_bytes=1 << 10)
     assert (written.samples, written.tokens_left_out) == (62, 11)
     assert written.shards > 3
-    read = theirs.LocalDataset(str(tmp_path / "m"))
     wanted = TOKENS[: 62 * 16].tolist()
-    assert np.concatenate([read[i]["tokens"] for i in range(len(read))]).tolist() == wanted
-    assert np.concatenate([sample["tokens"] for sample in streamed(tmp_path / "m")]).tolist() == wanted
+    assert local_tokens(tmp_path / "m").tolist() == wanted
+    assert streamed_tokens(tmp_path / "m").tolist() == wanted
 
 
 def test_the_files_are_those_of_their_writer(tmp_path: Path) -> None:
-    theirs = mosaicml_streaming()
     mds.write_mds(tmp_path / "ours", TOKENS, length=16, shard_bytes=1 << 10)
-    with theirs.MDSWriter(
-        out=str(tmp_path / "theirs"), columns={"tokens": "ndarray:int32:16"}, hashes=["sha256"], size_limit=1 << 10
-    ) as out:
-        for start in range(0, 62 * 16, 16):
-            out.write({"tokens": TOKENS[start : start + 16].astype(np.int32)})
+    write_windows(tmp_path / "theirs", TOKENS[: 62 * 16].astype(np.int32).reshape(62, 16), shard_bytes=1 << 10)
     ours, wanted = ({p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in ("ours", "theirs"))
     assert {n: d for n, d in ours.items() if n != "index.json"} == {
         n: d for n, d in wanted.items() if n != "index.json"

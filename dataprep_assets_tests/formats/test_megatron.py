@@ -4,7 +4,6 @@ import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,15 +11,10 @@ import pytest
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends, flat_bins, megatron
 from dataprep_assets_tests.formats.streams import EOS, NONEMPTY, SHAPES, ends_of, tokens_of, write_stream
+from dataprep_assets_tests.readers.megatron import build_pair, indexed_documents, read_documents, train_samples
 
 DTYPES = ["uint16", "uint32"]
 GIB = 1 << 30
-
-
-def _megatron() -> Any:
-    pytest.importorskip("torch")
-    # Its import warns, once for each accelerator library that a CPU does not have.
-    return pytest.importorskip("megatron.core.datasets.indexed_dataset")
 
 
 def _pair(directory: Path, lengths: list[int], dtype: str = "uint32") -> tuple[Path, Path]:
@@ -61,15 +55,11 @@ def test_blocks_do_not_change_the_bytes(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bytes_are_those_of_megatrons_builder(tmp_path: Path, shape: str, dtype: str) -> None:
-    theirs = _megatron()
     ours = _pair(tmp_path, SHAPES[shape], dtype)
-    builder = theirs.IndexedDatasetBuilder(
-        str(tmp_path / "theirs.bin"), dtype=np.uint16 if dtype == "uint16" else np.int32
+    documents = np.split(tokens_of(SHAPES[shape], dtype), ends_of(SHAPES[shape])[:-1].astype(np.int64))
+    build_pair(
+        tmp_path / "theirs", documents if SHAPES[shape] else [], dtype="uint16" if dtype == "uint16" else "int32"
     )
-    for document in np.split(tokens_of(SHAPES[shape], dtype), ends_of(SHAPES[shape])[:-1].astype(np.int64)):
-        if SHAPES[shape]:
-            builder.add_document(document, [document.size])
-    builder.finalize(str(tmp_path / "theirs.idx"))
     for mine, suffix in zip(ours, ("bin", "idx"), strict=True):
         assert mine.read_bytes() == (tmp_path / f"theirs.{suffix}").read_bytes()
 
@@ -78,66 +68,36 @@ def test_bytes_are_those_of_megatrons_builder(tmp_path: Path, shape: str, dtype:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", NONEMPTY)
 def test_megatron_reads_every_document_of_a_hard_linked_bin(tmp_path: Path, shape: str, dtype: str, mmap: bool) -> None:
-    theirs = _megatron()
     lengths = NONEMPTY[shape]
     bin_path, _ = _pair(tmp_path, lengths, dtype)
     assert bin_path.stat().st_nlink == 2
-    dataset = theirs.IndexedDataset(str(tmp_path / "train"), mmap=mmap)
-    assert len(dataset) == len(lengths)
-    assert dataset.document_indices.tolist() == list(range(len(lengths) + 1))
+    found, document_indices = indexed_documents(tmp_path / "train", mmap=mmap)
+    assert len(found) == len(lengths)
+    assert document_indices == list(range(len(lengths) + 1))
     documents = np.split(tokens_of(lengths, dtype), ends_of(lengths)[:-1].astype(np.int64))
-    for at, document in enumerate(documents):
-        assert np.array_equal(dataset[at], document)
+    for read, document in zip(found, documents, strict=True):
+        assert np.array_equal(read, document)
 
 
-# Megatron's half-built dataset also fails to tear itself down.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_megatron_cannot_map_an_empty_bin_but_opens_it_unmapped(tmp_path: Path) -> None:
-    theirs = _megatron()
     _pair(tmp_path, [])
     with pytest.raises(ValueError, match="empty"):
-        theirs.IndexedDataset(str(tmp_path / "train"))
-    assert len(theirs.IndexedDataset(str(tmp_path / "train"), mmap=False)) == 0
+        indexed_documents(tmp_path / "train")
+    assert indexed_documents(tmp_path / "train", mmap=False)[0] == []
 
 
 def test_megatrons_gpt_dataset_trains_on_the_stream(tmp_path: Path) -> None:
     """Every sample is a window of ``sequence_length + 1`` tokens of the documents in the order it shuffled them."""
-    theirs = _megatron()
-    gpt = pytest.importorskip("megatron.core.datasets.gpt_dataset")
-    split = pytest.importorskip("megatron.core.datasets.utils").Split
     lengths = [length + 1 for length in SHAPES["many"]]
     _pair(tmp_path, lengths)
-    config = gpt.GPTDatasetConfig(
-        random_seed=1,
-        sequence_length=32,
-        blend=([str(tmp_path / "train")], None),
-        split="1,0,0",
-        reset_position_ids=False,
-        reset_attention_mask=False,
-        eod_mask_loss=False,
-        path_to_cache=str(tmp_path / "cache"),
-        tokenizer=_Tokenizer(),
-    )
-    low = theirs.IndexedDataset(str(tmp_path / "train"))
-    dataset = gpt.GPTDataset(
-        low, str(tmp_path / "train"), np.arange(len(lengths), dtype=np.int32), None, split.train, config
-    )
+    trained = train_samples(tmp_path / "train", len(lengths), tmp_path / "cache", length=32, eod=EOS)
     documents = np.split(tokens_of(lengths, "uint32"), ends_of(lengths)[:-1].astype(np.int64))
-    shuffled = np.concatenate([documents[at] for at in dataset.document_index])
-    assert len(dataset) == (sum(lengths) - 1) // 32
-    for sample in range(len(dataset)):
-        window = 32 * int(dataset.shuffle_index[sample])
-        assert np.array_equal(dataset[sample]["tokens"].numpy(), shuffled[window : window + 32])
-        assert np.array_equal(dataset[sample]["labels"].numpy(), shuffled[window + 1 : window + 33])
-
-
-class _Tokenizer:
-    """What `GPTDataset` asks of a tokenizer."""
-
-    eod = EOS
-    pad = EOS + 1
-    vocab_size = 1 << 31
-    unique_identifiers: dict[str, str] = {"class": "test"}  # noqa: RUF012
+    shuffled = np.concatenate([documents[at] for at in trained["document_index"]])
+    assert len(trained["tokens"]) == (sum(lengths) - 1) // 32
+    for sample in range(len(trained["tokens"])):
+        window = 32 * int(trained["shuffle_index"][sample])
+        assert np.array_equal(trained["tokens"][sample], shuffled[window : window + 32])
+        assert np.array_equal(trained["labels"][sample], shuffled[window + 1 : window + 33])
 
 
 def _cut(path: Path, change: int) -> None:
@@ -223,15 +183,13 @@ def test_pointers_go_on_past_2_and_4_gib(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_megatron_reads_a_document_past_4_gib(tmp_path: Path) -> None:
-    theirs = _megatron()
     lengths = [GIB, GIB, 3]
     megatron.write_idx(tmp_path / "train.idx", ends_of(lengths), dtype="uint32")
     with open(tmp_path / "train.bin", "wb") as handle:
         handle.seek(8 * GIB)
         handle.write(np.array([5, 6, 7], dtype="<u4").tobytes())
-    # Megatron's dataset unmaps the file when it dies, under the arrays it gave out: keep it as long as they are used.
-    dataset = theirs.IndexedDataset(str(tmp_path / "train"))
-    assert dataset[2].tolist() == [5, 6, 7]
+    (found,) = read_documents(tmp_path / "train", [2])
+    assert found.tolist() == [5, 6, 7]
 
 
 def test_document_counts_go_on_past_two_to_the_31(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import zstandard
 from tokenizers import Tokenizer
 
+from dataprep_assets_tests.readers.transformers import encoded, tokenizer_facts
 from dataprep_assets_tests.sample.make_sample import (
     END_OF_TEXT,
     ESCAPED,
@@ -112,11 +113,12 @@ def test_the_special_tokens_are_the_last_ids() -> None:
 
 
 def test_transformers_loads_the_bundle_and_agrees(all_texts: list[str]) -> None:
-    transformers = pytest.importorskip("transformers")
-    loaded = transformers.AutoTokenizer.from_pretrained(COMMITTED / "tokenizer")
-    assert (loaded.eos_token, loaded.pad_token, len(loaded)) == (END_OF_TEXT, PAD, VOCAB_SIZE)
+    facts = tokenizer_facts(COMMITTED / "tokenizer")
+    assert facts == {"length": VOCAB_SIZE, "eos_token": END_OF_TEXT, "pad_token": PAD}
     reference = Tokenizer.from_file(str(COMMITTED / "tokenizer/tokenizer.json"))
-    assert loaded(all_texts)["input_ids"] == [encoding.ids for encoding in reference.encode_batch(all_texts)]
+    assert encoded(COMMITTED / "tokenizer", all_texts) == [
+        encoding.ids for encoding in reference.encode_batch(all_texts)
+    ]
 
 
 @pytest.mark.parametrize("split_special_tokens", [False, True])

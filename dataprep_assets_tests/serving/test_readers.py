@@ -2,36 +2,14 @@
 
 import pickle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.serving.readers import Shard, torch_dataset
+from dataprep_assets.serving.readers import Shard
+from dataprep_assets_tests.readers.pytorch import loaded_by_workers, original_samples, our_samples
 from dataprep_assets_tests.serving.releases import LENGTH, make_release, tokens_of
-
-
-class Original:
-    """How tplr-ai/templar's `SharedShardedDataset` reads the two files of a shard (`mmap_tokens_and_ids`)."""
-
-    def __init__(self, token_path: Path, ids_path: Path, length: int) -> None:
-        import torch
-
-        array = np.load(token_path, mmap_mode="r", allow_pickle=False)
-        self.tokens = torch.from_numpy(np.array(array, dtype=np.uint32))
-        self.ids = torch.from_numpy(np.array(np.memmap(ids_path, dtype="<u8", mode="r")))
-        self.length = length
-        self.total = min(len(self.tokens) // length, len(self.ids))
-
-    def __len__(self) -> int:
-        return self.total
-
-    def __getitem__(self, k: int) -> Any:
-        return self.tokens[k * self.length : (k + 1) * self.length]
-
-    def sample_id(self, k: int) -> int:
-        return int(self.ids[k].item())
 
 
 def shard_in(folder: Path, dtype: str = "uint32", samples: int = 8) -> Shard:
@@ -47,28 +25,20 @@ def shard_in(folder: Path, dtype: str = "uint32", samples: int = 8) -> Shard:
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
 def test_torch_samples_and_ids_are_the_originals(tmp_path: Path, dtype: str) -> None:
-    torch = pytest.importorskip("torch")
     shard = shard_in(tmp_path, dtype)
-    ours, theirs = torch_dataset(shard), Original(shard.token_path, shard.ids_path, LENGTH)
-    assert isinstance(ours, torch.utils.data.Dataset)
-    assert len(ours) == len(theirs) == 8
-    for k in range(8):
-        assert ours[k].dtype == theirs[k].dtype == torch.uint32
-        assert torch.equal(ours[k].to(torch.int64), theirs[k].to(torch.int64))
-        assert ours.sample_id(k) == theirs.sample_id(k)
-    with pytest.raises(IndexError):
-        ours[8]
+    ours, theirs = our_samples(shard), original_samples(shard.token_path, shard.ids_path, LENGTH)
+    assert ours["is_dataset"]
+    assert ours["length"] == theirs["length"] == 8
+    assert ours["dtypes"] == theirs["dtypes"] == {"torch.uint32"}
+    assert np.array_equal(ours["samples"], theirs["samples"])
+    assert ours["ids"] == theirs["ids"]
+    assert ours["beyond"] is IndexError
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_of_a_dataloader_read_it(tmp_path: Path, context: str) -> None:
-    torch = pytest.importorskip("torch")
     shard = shard_in(tmp_path)
-    loader = torch.utils.data.DataLoader(
-        torch_dataset(shard), batch_size=4, num_workers=1, multiprocessing_context=context
-    )
-    batches = np.concatenate([batch.to(torch.int64).numpy() for batch in loader])
-    assert np.array_equal(batches.reshape(-1), shard.tokens)
+    assert np.array_equal(loaded_by_workers(shard, context).reshape(-1), shard.tokens)
 
 
 def test_numpy_samples_are_the_tokens(tmp_path: Path) -> None:
@@ -96,7 +66,7 @@ def test_a_short_ids_file_is_refused_where_the_original_drops_samples(tmp_path: 
     pytest.importorskip("torch")
     shard = shard_in(tmp_path, samples=10)
     shard.ids_path.write_bytes(shard.ids_path.read_bytes()[:64])
-    assert len(Original(shard.token_path, shard.ids_path, LENGTH)) == 8
+    assert original_samples(shard.token_path, shard.ids_path, LENGTH)["length"] == 8
     with pytest.raises(FormatError, match="the shard has 10 samples"):
         pickle.loads(pickle.dumps(shard))
 
@@ -110,7 +80,7 @@ def test_ids_with_a_header_are_refused_where_the_original_reads_empty_samples(tm
     shard = shard_in(tmp_path, samples=10)
     with open(shard.ids_path, "wb") as file:
         np.save(file, np.asarray(shard.sample_ids))
-    original = Original(shard.token_path, shard.ids_path, LENGTH)
-    assert original.sample_id(0).to_bytes(8, "little") == b"\x93NUMPY\x01\x00"
+    original = original_samples(shard.token_path, shard.ids_path, LENGTH)
+    assert original["ids"][0].to_bytes(8, "little") == b"\x93NUMPY\x01\x00"
     with pytest.raises(FormatError, match="headerless"):
         pickle.loads(pickle.dumps(shard))

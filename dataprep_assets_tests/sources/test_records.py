@@ -15,18 +15,7 @@ import zstandard
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.sources.records import REASONS
-from dataprep_assets_tests.sources.record_lines import BAD, BLANK, GOOD, read, reader
-
-
-def write(path: Path, raw: bytes) -> Path:
-    path.write_bytes(
-        zstandard.compress(raw) if path.suffix == ".zst" else gzip.compress(raw) if path.suffix == ".gz" else raw
-    )
-    return path
-
-
-def between_good_rows(line: bytes) -> bytes:
-    return b'{"text": "before"}\n' + line + b'\n{"text": "after"}\n'
+from dataprep_assets_tests.sources.json_lines import BAD, BLANK, GOOD, between_good_rows, read, reader, write
 
 
 @pytest.mark.parametrize(("line", "text"), GOOD.values(), ids=GOOD)

@@ -29,7 +29,7 @@ from dataprep_assets.tokenization.engines import (
     fast_engine,
 )
 from dataprep_assets_tests.pipelines.corpus.shards import SEPARATOR, bundle, certificate
-from dataprep_assets_tests.sources.record_lines import read
+from dataprep_assets_tests.sources.json_lines import read
 
 Ids = NDArray[np.uint32]
 Patch = Callable[[str, Ids], Ids]

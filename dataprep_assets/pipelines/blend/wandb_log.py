@@ -1,9 +1,9 @@
 """Logs the tables of a finished blend to Weights & Biases, where the declaration asks for it.
 
-The one module that imports wandb, and only when it is called. Keys are those of Nemotron's `wandb_hook.py` (FORMATS
-D.11): `<stage>/plan_table`, `progress_table`, `stage_table`. The W&B run is named after the run hash and its id follows
-from it, so that logging the same run again adds to the same W&B run. What wandb would gather by itself (console,
-machine, code, installed packages) is switched off.
+The one module that imports wandb, and only when it is called. Keys are those of Nemotron's `wandb_hook.py`
+(docs/formats/wandb-tables.md#keys): `<stage>/plan_table`, `progress_table`, `stage_table`. The W&B run is named after
+the run hash and its id follows from it, so that logging the same run again adds to the same W&B run. What wandb would
+gather by itself (console, machine, code, installed packages) is switched off.
 """
 
 from collections.abc import Mapping, Sequence

@@ -45,7 +45,7 @@ def stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPl
 
 
 def meta_of(corpus: CorpusDeclaration) -> dict[str, Any]:
-    """The content of `meta.pkl`, every value read from the tokenizer (FORMATS B.1)."""
+    """The content of `meta.pkl`, every value read from the tokenizer (docs/formats/flat-bins.md#metapkl)."""
     bundle = load_bundle(corpus.tokenizer)
     separator = bundle.separator(corpus.document.separator)
     return {

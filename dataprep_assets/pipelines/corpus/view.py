@@ -2,8 +2,8 @@
 
 A view that links token files (one inode, no second copy) and adds its sidecars costs seconds and no tokenization:
 nanoGPT reads uint16 or uint32 ids, Megatron the same bytes as uint16 or int32, datatrove and OLMo as they are
-(FORMATS 0.1). Views that are formats of their own, MDS and Parquet, copy the ids: one pass over the stream in blocks,
-by as many threads as there are workers; files that a killed run finished are kept.
+(docs/formats/README.md#one-stream). Views that are formats of their own, MDS and Parquet, copy the ids: one pass over
+the stream in blocks, by as many threads as there are workers; files that a killed run finished are kept.
 """
 
 from collections.abc import Callable, Iterator, Sequence

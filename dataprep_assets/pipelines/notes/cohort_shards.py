@@ -1,79 +1,75 @@
-"""Builds the shards of a cohort from its packed rows: TFRecord files, or ArrayRecord files of the same payloads.
+"""The artifacts `<dataset>/tfrecord_shards` and `<dataset>/array_record_shards`, a partition a cohort.
 
-A shard is `<YYYY>-<MM>_<sss>-of-<nnn>.tfrecords` (`.array_record`), from 1, of at most `rows_per_shard` rows, of which
-only the last of a cohort has fewer; with several splits, in a folder for each. Rows keep the order of the packed
-cohort. What a directory of shards must know of them (rows and payload bytes of each) is in the receipt.
+The rows of each cohort as shards that trainers read. What they hold and how they are made: `sharded_cohort`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
-from dataprep_assets.errors import IntegrityError
-from dataprep_assets.execution.processes import Meter, report
-from dataprep_assets.execution.shards import run_shards
-from dataprep_assets.formats import array_record, example, tfrecord
-from dataprep_assets.formats.tfrecord import ShardCount
-from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.execution.jobs import Outcome, run_tasks
+from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.execution.progress import Progress
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Shown
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proofs, RunStep
+from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.token_bins import ShardResult
+from dataprep_assets.pipelines.notes.cohort_shards_proofs import SHARD_PROOFS, prove_cohort_shards
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_cohorts import NAME as PACKED
-from dataprep_assets.pipelines.notes.packed_cohorts import in_split, packed_paths
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
-from dataprep_assets.pipelines.notes.privacy import unquoting
-
-__all__ = ["NAMES", "SHARED_FACTS", "ShardsWork", "build_cohort_shards", "build_shards", "shard_names", "shards_works"]
-
-VERSION = 1
-NAMES: dict[FileFormat, str] = {"tfrecord": "tfrecord_shards", "array_record": "array_record_shards"}
-"""Format → name of the artifact."""
-SHARED_FACTS = (
-    "layout",
-    "columns",
-    "row_length",
-    "pad_id",
-    "pad_may_occur",
-    "separator_id",
-    "bos_id",
-    "tokenizer",
-    "vocab_size",
+from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS
+from dataprep_assets.pipelines.notes.sharded_cohort import (
+    COHORT_SHARDS,
+    CohortShardsFacts,
+    ShardedCohort,
+    ensure_sharded_cohort,
 )
-"""Facts of packed rows that hold for everything made of them."""
+
+__all__ = ["build_cohort_shards", "cohort_shards_spec", "sharded_cohorts"]
+
+_KINDS: dict[FileFormat, set[str]] = {"tfrecord": {"tensorflow", "file"}, "array_record": {"file"}}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShardsWork:
-    """The shards of one cohort to have."""
+def cohort_shards_spec(
+    notes: NotesDeclaration, format: FileFormat, *, packed: ArtifactSpec, step: RunStep
+) -> ArtifactSpec:
+    """The shards in one format.
 
-    artifact: Artifact
-    packed: Artifact
-    store: ArtifactStore = field(repr=False)
-    notes: NotesDeclaration = field(repr=False)
-    format: FileFormat
-    month: str
-    source_bytes: int
+    Args:
+        notes: The dataset.
+        format: One of its formats.
+        packed: The packed cohorts; shards have their partitions.
+        step: The run in which cohorts are packed and sharded.
+    """
+    return ArtifactSpec(
+        declaration=notes,
+        name=COHORT_SHARDS[format],
+        description=f"Shards of at most {notes.rows_per_shard} examples of each cohort.",
+        kinds=_KINDS[format],
+        inputs=(packed,),
+        partitions=packed.partitions,
+        step=step,
+        pool="cpu",
+        recipes=partial(_recipes, notes, format),
+        build=partial(_build, notes, format),
+        metadata=_metadata,
+        proofs=Proofs(proofs=SHARD_PROOFS, examine=partial(_examine, notes, format)),
+    )
 
-    @property
-    def sensitive(self) -> bool:
-        """Whether nothing of the notes may be printed."""
-        return self.notes.sensitive
 
-
-def shards_works(
+def sharded_cohorts(
     notes: NotesDeclaration, store: ArtifactStore, months: Iterable[str], format: FileFormat = "tfrecord"
-) -> list[ShardsWork]:
-    """The work of the given months. A month whose packed cohort is not there fails alone, when it is built."""
+) -> list[ShardedCohort]:
+    """The shards in one format of the given months of ``notes``, to be made or proven, in their order.
+
+    A month whose packed cohort is not in ``store`` fails alone, when its shards are built.
+    """
     chosen = list(months)
-    packed = [notes.artifact(PACKED, month) for month in chosen]
+    packed = [notes.artifact(PACKED_COHORTS, month) for month in chosen]
     return [
-        ShardsWork(
-            artifact=notes.artifact(NAMES[format], month),
+        ShardedCohort(
+            artifact=notes.artifact(COHORT_SHARDS[format], month),
             packed=artifact,
             store=store,
             notes=notes,
@@ -85,86 +81,53 @@ def shards_works(
     ]
 
 
-def shards_key(notes: NotesDeclaration, format: FileFormat, packed: Receipt) -> str:
-    """The key of the shards of this packed cohort."""
-    shared = {name: packed.facts[name] for name in SHARED_FACTS} | {"tokenizer_sha256": packed.inputs["tokenizer"]}
-    asked = [format, notes.rows_per_shard, list(notes.splits)]
-    return digest_value(["notes_shards", VERSION, asked, shared, packed.content])
+def build_cohort_shards(
+    cohorts: Sequence[ShardedCohort], *, workers: int, progress: Progress | None = None
+) -> Iterator[Outcome]:
+    """Build the shards of the cohorts whose shards are not current; yields each cohort once it is done or failed.
+
+    Args:
+        cohorts: Whose shards to make.
+        workers: Processes; the bytes do not depend on their number.
+        progress: Counts and shows; None counts for nobody.
+
+    Raises:
+        WorkerDiedError: A worker died; the shards of the cohorts that were finished are committed.
+    """
+    silent = any(cohort.notes.sensitive for cohort in cohorts)
+    return run_tasks(cohorts, ensure_sharded_cohort, workers=workers, progress=progress, silent=silent)
 
 
-def build_shards(
-    works: Sequence[ShardsWork], *, workers: int, on_progress: Callable[[Meter, int], None] | None = None
-) -> Iterator[ShardResult]:
-    """Have the shards of all cohorts; as `packed_cohorts.build_packed_cohorts`."""
-    silent = any(work.sensitive for work in works)
-    return run_shards(works, build_cohort_shards, workers=workers, on_progress=on_progress, silent=silent)
+def _build(notes: NotesDeclaration, format: FileFormat, request: BuildRequest) -> Iterator[Outcome]:
+    cohorts = sharded_cohorts(notes, request.store, request.partitions, format)
+    return build_cohort_shards(cohorts, workers=request.workers, progress=request.progress)
 
 
-def build_cohort_shards(work: ShardsWork) -> tuple[Receipt, bool]:
-    """Have the shards of one cohort, in this process: the receipt, and whether the one that was there is current."""
-    with unquoting(work.month):
-        packed = work.store.require(work.packed)
-
-        def write(staged: Path) -> Written:
-            return _write(work, packed, staged)
-
-        key = shards_key(work.notes, work.format, packed)
-        return ensure(work.artifact, work.store, key, write, work.notes.verify)
+def _recipes(
+    notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, months: Sequence[str | None]
+) -> Iterator[Recipe]:
+    for cohort in sharded_cohorts(notes, store, [month or "" for month in months], format):
+        yield cohort.recipe(store.require(cohort.packed))
 
 
-def shard_names(notes: NotesDeclaration, split: str, month: str, total: int, format: FileFormat) -> list[str]:
-    """The files of a cohort's shards in an artifact, in order."""
-    splits = tuple(notes.splits)
-    names = [tfrecord.shard_name(month, index, total) for index in range(total)]
-    if format == "array_record":
-        names = [f"{name.removesuffix('.tfrecords')}.array_record" for name in names]
-    return [in_split(splits, split, name) for name in names]
+def _examine(
+    notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, examined: Sequence[str]
+) -> Iterator[tuple[str, Finding]]:
+    def prove(months: Sequence[str]) -> Verdicts:
+        cohorts = sharded_cohorts(notes, store, months, format)
+        return prove_all(cohorts, prove_cohort_shards, worker_count(notes.workers), silent=notes.sensitive)
 
-
-def _write(work: ShardsWork, packed: Receipt, staged: Path) -> Written:
-    paths = packed_paths(work.notes, work.month)
-    directory = work.store.local(work.packed, [path.rows for path in paths.values()])
-    splits: dict[str, Any] = {}
-    rows = 0
-    for split, path in paths.items():
-        found = _write_split(work, directory / path.rows, split, staged)
-        if sum(count.records for count in found) != packed.facts["splits"][split]["rows"]:
-            raise IntegrityError(
-                f"{work.packed}: split {split} has other rows than its receipt says. Materialize packed_cohorts again"
-            )
-        splits[split] = {
-            "shard_lengths": [count.records for count in found],
-            "payload_bytes": [count.payload_bytes for count in found],
-        }
-        rows += sum(count.records for count in found)
-    return Written(
-        inputs={PACKED: packed.content, "tokenizer": packed.inputs["tokenizer"]},
-        facts={name: packed.facts[name] for name in SHARED_FACTS}
-        | {"format": work.format, "rows_per_shard": work.notes.rows_per_shard, "splits": splits},
-        ledger=row_ledger(rows, [packed.ledger]),
+    yield from of_all_partitions(
+        store,
+        SHARD_PROOFS,
+        notes.months.expected,
+        examined,
+        artifact=lambda month: notes.artifact(COHORT_SHARDS[format], month),
+        prove=prove,
+        noun="cohort",
     )
 
 
-def row_ledger(rows: int, packed: Iterable[Ledger | None]) -> Ledger:
-    """The books of something that holds packed rows, each row a document: their tokens and range of ids."""
-    of = Ledger.total(ledger for ledger in packed if ledger is not None)
-    return Ledger(rows_in=rows, documents=rows, tokens=of.tokens, min_id=of.min_id, max_id=of.max_id)
-
-
-def _write_split(work: ShardsWork, path: Path, split: str, staged: Path) -> list[ShardCount]:
-    file = PackedRowsFile(path)
-    step, write = work.notes.rows_per_shard, tfrecord.write if work.format == "tfrecord" else array_record.write
-    names = shard_names(work.notes, split, work.month, -(-len(file) // step), work.format)
-    counts = []
-    for index, name in enumerate(names):
-        (staged / name).parent.mkdir(exist_ok=True)
-        payloads = _payloads(file, index * step, min((index + 1) * step, len(file)))
-        counts.append(write(staged / name, payloads, most=step))
-        report(source_bytes=work.source_bytes // (len(names) * len(work.notes.splits)))
-    return counts
-
-
-def _payloads(file: PackedRowsFile, start: int, stop: int) -> Iterator[bytes]:
-    step = file.shape.batch_rows
-    for at in range(start, stop, step):
-        yield from example.encode_rows(file.block(at, min(at + step, stop)).columns(file.shape))
+def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    lengths = [rows for split in CohortShardsFacts.of(receipt).splits.values() for rows in split.shard_lengths]
+    return {"shards": len(lengths), "rows": sum(lengths)}

@@ -18,17 +18,17 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import DataprepError, FormatError
 from dataprep_assets.formats import array_record, example, tfrecord
 from dataprep_assets.formats.example import Column
-from dataprep_assets.graph.finding import Finding, fact, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.packing.row_defects import find_row_defects
-from dataprep_assets.pipelines.corpus.engine_certificate import load_bundle
-from dataprep_assets.pipelines.notes.cohort_shards import ShardsWork, shard_names
+from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_cohorts import NAME as PACKED
-from dataprep_assets.pipelines.notes.packed_cohorts import packed_paths
-from dataprep_assets.pipelines.notes.packed_cohorts_proofs import token_defects
+from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
+from dataprep_assets.pipelines.notes.packed_rows_proofs import token_defects
 from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.sharded_cohort import CohortShardsFacts, ShardedCohort, SplitShards, shard_names
 
 __all__ = [
     "SHARD_PROOFS",
@@ -42,23 +42,25 @@ __all__ = [
     "rows_valid",
 ]
 
-SHARD_PROOFS: Mapping[str, str] = {
-    "files_intact": "Every file has the size and digest of the receipt, and no file is unlisted.",
-    "names_complete": "The files are shards 1 to N of each split, named as their cohort, and nothing else.",
-    "records_intact": "Both checksums of every record are right, and it has the declared columns and lengths.",
-    "lengths_counted": "The rows and payload bytes of each shard, counted, are those of the receipt.",
-    "only_the_last_is_shorter": "Every shard has the declared rows; only the last of a cohort has fewer.",
-    "rows_valid": "Every stored row holds the invariants: segments, positions, labels, padding, ids in the vocabulary.",
-    "equals_packed_rows": "Record for record, the shards are the rows of packed_cohorts as it is now.",
-}
-"""Name of each proof of a cohort's shards, and what it proves."""
+SHARD_PROOFS = (
+    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
+    Proof("names_complete", "The files are shards 1 to N of each split, named as their cohort, and nothing else."),
+    Proof("records_intact", "Both checksums of every record are right, and it has the declared columns and lengths."),
+    Proof("lengths_counted", "The rows and payload bytes of each shard, counted, are those of the receipt."),
+    Proof("only_the_last_is_shorter", "Every shard has the declared rows; only the last of a cohort has fewer."),
+    Proof(
+        "rows_valid",
+        "Every stored row holds the invariants: segments, positions, labels, padding, ids in the vocabulary.",
+    ),
+    Proof("equals_packed_rows", "Record for record, the shards are the rows of packed_cohorts as it is now."),
+)
 
 _REBUILD = "Materialize this partition of the shards again"
 
 
 @dataclass(kw_only=True)
 class _Counted:
-    """What was found in the shards of one split: records and payload bytes of each, and defects by proof."""
+    """What one reading found in the shards of one split: records and payload bytes of each, and defects by proof."""
 
     records: list[int] = field(default_factory=list)
     payload_bytes: list[int] = field(default_factory=list)
@@ -79,16 +81,20 @@ class CohortShards:
     month: str
     vocab_size: int
 
+    @cached_property
+    def facts(self) -> CohortShardsFacts:
+        """The receipt's facts; IntegrityError when one is missing."""
+        return CohortShardsFacts.of(self.receipt)
+
     @property
-    def splits(self) -> Mapping[str, Any]:
-        """Split → its part of the receipt's facts."""
-        of: Mapping[str, Any] = fact(self.receipt, "splits")
-        return of
+    def splits(self) -> Mapping[str, SplitShards]:
+        """Split → its shards in the receipt."""
+        return self.facts.splits
 
     def names(self, split: str) -> list[str]:
         """The files that a split must have, in order."""
-        total = len(self.splits[split]["shard_lengths"])
-        return shard_names(self.notes, split, self.month, total, fact(self.receipt, "format"))
+        total = len(self.splits[split].shard_lengths)
+        return shard_names(self.notes, split, self.month, total, self.facts.format)
 
     @cached_property
     def counted(self) -> Mapping[str, _Counted]:
@@ -99,7 +105,7 @@ class CohortShards:
         found, rows = _Counted(), PackedRowsFile(self.packed / packed_paths(self.notes, self.month)[split].rows)
         columns = [Column(name=name, length=rows.shape.row_length) for name in rows.shape.columns]
         for number, name in enumerate(self.names(split)):
-            first = number * int(fact(self.receipt, "rows_per_shard"))
+            first = number * self.facts.rows_per_shard
             records = size = 0
             try:
                 for payloads in _batches(self._payloads(self.directory / name), rows.shape.batch_rows):
@@ -116,11 +122,11 @@ class CohortShards:
             found.records.append(records)
             found.payload_bytes.append(size)
         if sum(found.records) != len(rows):
-            found.different.append(f"{sum(found.records)} records of {split}, {len(rows)} rows in {PACKED}")
+            found.different.append(f"{sum(found.records)} records of {split}, {len(rows)} rows in {PACKED_COHORTS}")
         return found
 
     def _payloads(self, path: Path) -> Iterator[bytes]:
-        if fact(self.receipt, "format") == "array_record":
+        if self.facts.format == "array_record":
             return array_record.records(path)
         return (record.payload for record in tfrecord.records(path))
 
@@ -159,28 +165,28 @@ def _decoded(payloads: list[bytes], columns: list[Column], before: int) -> dict[
 def _differences(found: Mapping[str, NDArray[Any]], stored: Mapping[str, NDArray[Any]]) -> Iterator[str]:
     for name, column in found.items():
         if column.shape != stored[name].shape:
-            yield f"column {name} has {len(column)} rows, {PACKED} {len(stored[name])}"
+            yield f"column {name} has {len(column)} rows, {PACKED_COHORTS} {len(stored[name])}"
         elif (wrong := (column != stored[name]).any(axis=1)).any():
-            yield f"row {int(wrong.argmax())}, column {name}: not that of {PACKED}"
+            yield f"row {int(wrong.argmax())}, column {name}: not that of {PACKED_COHORTS}"
 
 
-def prove_cohort_shards(work: ShardsWork) -> dict[str, Finding]:
-    """Every proof of the shards of one cohort; missing shards, or rows, fail them all."""
+def prove_cohort_shards(cohort: ShardedCohort) -> dict[str, Finding]:
+    """Every proof of the shards of one cohort, by name; shards or rows that are missing fail them all."""
     try:
-        with unquoting(work.month):
-            receipt, packed_receipt = work.store.require(work.artifact), work.store.require(work.packed)
+        with unquoting(cohort.month):
+            receipt, packed_receipt = cohort.store.require(cohort.artifact), cohort.store.require(cohort.packed)
             shards = CohortShards(
-                directory=work.store.local(work.artifact),
+                directory=cohort.store.local(cohort.artifact),
                 receipt=receipt,
-                packed=work.store.local(work.packed),
+                packed=cohort.store.local(cohort.packed),
                 packed_receipt=packed_receipt,
-                notes=work.notes,
-                month=work.month,
-                vocab_size=load_bundle(work.notes.tokenizer).vocab_size,
+                notes=cohort.notes,
+                month=cohort.month,
+                vocab_size=load_bundle(cohort.notes.tokenizer).vocab_size,
             )
     except DataprepError as error:  # a receipt that cannot be read is the finding
-        return dict.fromkeys(SHARD_PROOFS, Finding(passed=False, summary=str(error)))
-    with unquoting(work.month):
+        return {proof.name: Finding(passed=False, summary=str(error)) for proof in SHARD_PROOFS}
+    with unquoting(cohort.month):
         return {
             "files_intact": files_intact(shards.directory, shards.receipt, _REBUILD),
             "names_complete": names_complete(shards),
@@ -200,7 +206,7 @@ def names_complete(shards: CohortShards) -> Finding:
     there = {name for name in wanted if (shards.directory / name).is_file()}
     where = name_of(shards.receipt)
     defects = [f"{where}: {name} is not in the receipt" for name in sorted(wanted - listed)]
-    defects += [f"{where}: {name} is no shard of this cohort" for name in sorted(listed - wanted)]
+    defects += [f"{where}: {name} is not a shard of this cohort" for name in sorted(listed - wanted)]
     defects += [f"{where}: {name} is not there" for name in sorted(wanted - there)]
     return verdict(defects, f"{len(wanted)} shards, all named.", _REBUILD, facts={"shards": len(wanted)})
 
@@ -230,11 +236,11 @@ def lengths_counted(shards: CohortShards) -> Finding:
     """Each shard's records and payload bytes: a wrong length that another shard makes up for is found."""
     defects = []
     for split, of in shards.counted.items():
-        said, names = shards.splits[split], shards.names(split)
-        for name, counted, length in zip(names, of.records, said["shard_lengths"], strict=True):
+        recorded, names = shards.splits[split], shards.names(split)
+        for name, counted, length in zip(names, of.records, recorded.shard_lengths, strict=True):
             if counted != length:
                 defects.append(f"{name}: {counted} records, the receipt says {length}")
-        for name, counted, size in zip(names, of.payload_bytes, said["payload_bytes"], strict=True):
+        for name, counted, size in zip(names, of.payload_bytes, recorded.payload_bytes, strict=True):
             if counted != size:
                 defects.append(f"{name}: {counted} payload bytes, the receipt says {size}")
     records = sum(sum(of.records) for of in shards.counted.values())
@@ -259,7 +265,7 @@ def only_the_last_is_shorter(shards: CohortShards) -> Finding:
     return verdict(
         (f"{name_of(shards.receipt)}: {d}" for d in defects),
         f"All shards but the last have {most} rows.",
-        f"Was rows_per_shard changed since? {_REBUILD}",
+        f"rows_per_shard may have changed since. {_REBUILD}",
         facts={"rows_per_shard": most},
     )
 
@@ -276,7 +282,7 @@ def rows_valid(shards: CohortShards) -> Finding:
 def equals_packed_rows(shards: CohortShards) -> Finding:
     """Every stored value equals that of the packed rows, in order, and the receipt names these rows as its input."""
     defects = [*_all(shards, "different"), *_unread(shards)]
-    if shards.receipt.inputs.get(PACKED) != shards.packed_receipt.content:
-        defects.append(f"{name_of(shards.receipt)}: made of other rows than {PACKED} has now")
+    if shards.receipt.inputs.get(PACKED_COHORTS) != shards.packed_receipt.content:
+        defects.append(f"{name_of(shards.receipt)}: made of other rows than {PACKED_COHORTS} has now")
     rows = sum(sum(of.records) for of in shards.counted.values())
     return verdict(defects, f"{rows} rows, all equal.", _REBUILD, facts={"rows": rows})

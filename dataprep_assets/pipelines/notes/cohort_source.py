@@ -11,7 +11,7 @@ from dataprep_assets.pipelines.notes.privacy import source_errors_without_names
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.cohorts import CohortReader, compression_of, find_cohorts
 
-__all__ = ["CohortFile", "list_cohorts", "no_file", "require_every_month"]
+__all__ = ["CohortFile", "list_cohorts", "no_file"]
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,6 @@ def list_cohorts(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
         files = open_source(notes.source).list().files
     found = find_cohorts(files, notes.cohorts.pattern, notes.months.expected, notes.months.allow_missing)
     return {month: CohortFile(notes, month, file) for month, file in found.items()}
-
-
-def require_every_month(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
-    """As `list_cohorts`, and SourceError naming the declared months that have no file."""
-    found = list_cohorts(notes)
-    if missing := [month for month in notes.months.expected if month not in found]:
-        raise no_file(missing)
-    return found
 
 
 def no_file(months: list[str]) -> SourceError:

@@ -1,36 +1,36 @@
 """`PackedCohorts` and `CombinedCohorts`: notes by birth month, packed into rows that MaxText reads; and mixtures."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Self
+from pathlib import Path
+from typing import ClassVar, Self
 
 import dagster as dg
 from dagster.components.scaffold.scaffold import scaffold_with
 from pydantic import BaseModel
 
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
+from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import DatasetComponent
-from dataprep_assets.orchestration.dataset import DatasetAssets, Step, partition_range
-from dataprep_assets.orchestration.scaffold import CombinedCohortsScaffolder, PackedCohortsScaffolder
-from dataprep_assets.pipelines.corpus.engine_certificate_asset import engine_certificate_asset
-from dataprep_assets.pipelines.notes.cohort_shards import NAMES as SHARDS
-from dataprep_assets.pipelines.notes.cohort_shards_asset import cohort_shards_asset
-from dataprep_assets.pipelines.notes.cohorts_checks import cohorts_checks, combined_cohorts_checks
+from dataprep_assets.orchestration.scaffold import scaffolder
+from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
+from dataprep_assets.pipelines.notes.cohort_shards import cohort_shards_spec
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
-from dataprep_assets.pipelines.notes.engine_certificate import build_engine_certificate, load_certificate
-from dataprep_assets.pipelines.notes.packed_cohorts import NAME as PACKED
-from dataprep_assets.pipelines.notes.packed_cohorts_asset import packed_cohorts_asset
-from dataprep_assets.pipelines.notes.status import stale, stale_replay, sweep_dataset, sweep_replay
-from dataprep_assets.pipelines.notes.tfds_directory import NAMES as DIRECTORIES
-from dataprep_assets.pipelines.notes.tfds_directory import maxtext_settings
-from dataprep_assets.pipelines.notes.tfds_directory_asset import combined_directory_asset, tfds_directory_asset
+from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES
+from dataprep_assets.pipelines.notes.maxtext import maxtext_settings
+from dataprep_assets.pipelines.notes.notes_sample import notes_engine
+from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts_spec
+from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
+from dataprep_assets.pipelines.notes.replay import combined_directory_spec
+from dataprep_assets.pipelines.notes.tfds_directory import tfds_directory_spec
 
 
-@scaffold_with(PackedCohortsScaffolder)
+@scaffold_with(scaffolder(Path(__file__).with_name("packed_cohorts.scaffold.yaml")))
 class PackedCohorts(DatasetComponent):
     """Clinical notes, one file a birth month, to packed rows, shards, and a directory that TFDS and grain open."""
 
-    model = NotesDeclaration
+    model: ClassVar[type[NotesDeclaration]] = NotesDeclaration
     declaration: NotesDeclaration
 
     @classmethod
@@ -42,52 +42,21 @@ class PackedCohorts(DatasetComponent):
         return super().load(attributes, context)
 
     @cached_property
-    def assets(self) -> DatasetAssets:
-        return DatasetAssets(self.declaration)
+    def specs(self) -> Sequence[ArtifactSpec]:
+        return notes_specs(self.declaration)
 
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        notes, dataset = self.declaration, self.assets
-        certificate = engine_certificate_asset(
-            dataset,
-            lambda store: build_engine_certificate(notes, store),
-            lambda store: load_certificate(notes, store),
-        )
-        per_format = [
-            make(dataset, notes, format)
-            for format in notes.formats
-            for make in (cohort_shards_asset, tfds_directory_asset)
-        ]
-        return dg.Definitions(
-            assets=[certificate, packed_cohorts_asset(dataset, notes), *per_format],
-            asset_checks=cohorts_checks(dataset, notes),
-        )
-
-    def steps(self, store: ArtifactStore) -> Iterator[Step]:
-        """The certificate, then all cohorts as one range, then the directories."""
-        key, months = self.assets.key, self.declaration.months.expected
-        yield Step("engine certificate", [key("engine_certificate")])
-        shards = [key(SHARDS[format]) for format in self.declaration.formats]
-        yield Step(f"{len(months)} cohorts packed and sharded", [key(PACKED), *shards], partition_range(months))
-        yield Step("directories", [key(DIRECTORIES[format]) for format in self.declaration.formats])
-
-    def stale(self, store: ArtifactStore) -> Iterator[str]:
-        return stale(self.declaration, store)
-
-    def sweep(self, store: ArtifactStore) -> None:
-        sweep_dataset(self.declaration, store)
-
-    @property
-    def product(self) -> tuple[str, str | None]:
-        return DIRECTORIES[self.declaration.formats[0]], None
+    def product(self, store: ArtifactStore) -> Artifact:
+        return self.declaration.artifact(DIRECTORIES[self.declaration.formats[0]])
 
     def summary(self, store: ArtifactStore) -> list[str]:
         notes = self.declaration
         months = notes.months.expected
-        packed = [r for r in store.receipts([notes.artifact(PACKED, m) for m in months]) if r is not None]
-        patients = sum(r.facts["patients"] for r in packed)
+        packed = [r for r in store.receipts([notes.artifact(PACKED_COHORTS, m) for m in months]) if r is not None]
+        facts = [PackedCohortFacts.of(r) for r in packed]
+        patients = sum(f.patients for f in facts)
         documents = sum(r.ledger.documents for r in packed if r.ledger)
         tokens = sum(r.ledger.tokens for r in packed if r.ledger)
-        rows = sum(split["rows"] for r in packed for split in r.facts["splits"].values())
+        rows = sum(split.rows for f in facts for split in f.splits.values())
         settings = maxtext_settings(notes, store, notes.formats[0])
         return [
             f"{len(packed):,} of {len(months):,} cohorts, {patients:,} patients",
@@ -97,36 +66,34 @@ class PackedCohorts(DatasetComponent):
         ]
 
 
-@scaffold_with(CombinedCohortsScaffolder)
+def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:
+    """The graph of a dataset of notes: certificate → packed cohorts → in each format shards → directory."""
+    months = Partitions.fixed(notes.months.expected, "cohort")
+    certificate = engine_certificate_spec(notes_engine(notes), step=RunStep.called("engine certificate"))
+    step = RunStep.called(f"{len(notes.months.expected)} cohorts packed and sharded")
+    packed = packed_cohorts_spec(notes, months=months, certificate=certificate, step=step)
+    shards = [cohort_shards_spec(notes, format, packed=packed, step=step) for format in notes.formats]
+    step = RunStep.called("directories")
+    directories = [
+        tfds_directory_spec(notes, format, shards=of_format, step=step)
+        for format, of_format in zip(notes.formats, shards, strict=True)
+    ]
+    return [certificate, packed, *shards, *directories]
+
+
+@scaffold_with(scaffolder(Path(__file__).with_name("combined_cohorts.scaffold.yaml")))
 class CombinedCohorts(DatasetComponent):
     """Several datasets of packed rows as one directory, for training with replay."""
 
-    model = ReplayDeclaration
+    model: ClassVar[type[ReplayDeclaration]] = ReplayDeclaration
     declaration: ReplayDeclaration
 
     @cached_property
-    def assets(self) -> DatasetAssets:
-        return DatasetAssets(self.declaration)
+    def specs(self) -> Sequence[ArtifactSpec]:
+        return [combined_directory_spec(self.declaration, step=RunStep.called("combined directory"))]
 
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        return dg.Definitions(
-            assets=[combined_directory_asset(self.assets, self.declaration)],
-            asset_checks=combined_cohorts_checks(self.assets, self.declaration),
-        )
-
-    def steps(self, store: ArtifactStore) -> Iterator[Step]:
-        """One run: the sources are datasets of their own."""
-        yield Step("combined directory", [self.assets.key(DIRECTORIES[self.declaration.format])])
-
-    def stale(self, store: ArtifactStore) -> Iterator[str]:
-        return stale_replay(self.declaration, store)
-
-    def sweep(self, store: ArtifactStore) -> None:
-        sweep_replay(self.declaration, store)
-
-    @property
-    def product(self) -> tuple[str, str | None]:
-        return DIRECTORIES[self.declaration.format], None
+    def product(self, store: ArtifactStore) -> Artifact:
+        return self.declaration.artifact(DIRECTORIES[self.declaration.format])
 
     def summary(self, store: ArtifactStore) -> list[str]:
         sources = " + ".join(source.dataset for source in self.declaration.sources)

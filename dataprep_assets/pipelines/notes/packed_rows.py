@@ -117,7 +117,7 @@ class PackedRowsWriter:
 class PackedRowsFile:
     """A file of packed rows, read a batch at a time: a mapped file would count as memory of the process.
 
-    FormatError when it is not one, or not whole; no message shows a token.
+    FormatError when it is not one, or damaged; no message shows a token.
     """
 
     def __init__(self, path: Path) -> None:
@@ -135,7 +135,9 @@ class PackedRowsFile:
         self._rows = (batches - 1) * self.shape.batch_rows + self._batch(batches - 1).num_rows if batches else 0
 
     def _broken(self) -> FormatError:
-        return FormatError(f"{self._path}: not a whole file of packed rows; materialize packed_cohorts again")
+        return FormatError(
+            f"{self._path}: not a file of packed rows, or a damaged one; materialize packed_cohorts again"
+        )
 
     def _batch(self, index: int) -> Any:
         import pyarrow as pa

@@ -31,7 +31,7 @@ def unquoting(where: str) -> Iterator[None]:
         raise
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except BaseException as error:  # a panic of a Rust library is none of Exception
+    except BaseException as error:  # a panic of a Rust library is not an Exception
         said = f"{where}: {type(error).__name__} {_what(error)}at {_line(error.__traceback__)}"
     raise DataprepError(f"{said}. Its message is withheld: it may quote patients' data") from None
 
@@ -45,7 +45,7 @@ def source_errors_without_names(where: str) -> Iterator[None]:
     except (DataprepError, OSError) as error:
         said = f"{where}: {type(error).__name__} {_what(error)}at {_line(error.__traceback__)}"
     raise SourceError(
-        f"{said}. Its message is withheld: it names a source file. Check that the source is there, readable and whole"
+        f"{said}. Its message is withheld: it names a source file. Check that the source is there, readable and intact"
     ) from None
 
 

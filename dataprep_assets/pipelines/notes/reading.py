@@ -1,4 +1,4 @@
-"""From a cohort's records to its notes, with what cannot be one counted by reason.
+"""From a cohort's records to its notes; what cannot be a note is counted by reason.
 
 A note is its text, its rendered header, its date and its patient's keyed digest; ids, names and metadata go no further
 than this module. Defects of a patient's record cost all its notes, defects of a note that note alone.
@@ -65,7 +65,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Notes that are none: where, why, how many. `number` is 0 for a whole record; an unreadable one counts as one."""
+    """Dropped notes: where, why, how many. `number` is 0 for a whole record; an unreadable one counts as one note."""
 
     record: int
     number: int
@@ -76,7 +76,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A patient's record that is in order, before its notes."""
+    """A patient's record without a defect; its notes follow."""
 
     patient: bytes = field(repr=False)
     notes: int
@@ -98,7 +98,12 @@ class _RefusedError(Exception):
 def read_notes(
     reader: CohortReader, fields: NoteFields, template: HeaderTemplate, *, key: bytes, month: str
 ) -> Iterator[Opened | Note | Dropped]:
-    """The notes of a cohort in source order; each patient's after an `Opened`. Raises what the reader raises."""
+    """The notes of a cohort in source order; each patient's follow an `Opened`.
+
+    ``fields`` says where the parts of a record are, ``template`` renders the header, ``key`` is the secret of
+    `patient_digest`; a birth date, where declared, must lie in ``month`` (`YYYY-MM`). A record or note that cannot be
+    used is yielded as `Dropped`. Raises what the reader raises.
+    """
     seen: set[bytes] = set()
     parts = _Parts(fields, template, key, month)
     for record in reader:

@@ -1,4 +1,4 @@
-"""The spool: a cohort's notes as token ids on disk, in source order, and the books that say which is whose.
+"""The spool: a cohort's notes as token ids on disk, in source order, and the counters that say which is whose.
 
 Ids go to one flat file of uint32 (`[BOS] header body separator` for each note), so that memory holds some fifty bytes a
 note and nothing of its length. Rows are then laid out from the lengths alone.
@@ -21,20 +21,20 @@ from dataprep_assets.errors import BadRecordError, IntegrityError
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.corpus.token_stream import load_encoder, sampled
-from dataprep_assets.pipelines.notes.engine_certificate import NotesPlan
+from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.reading import EMPTY, MISSING_METADATA, Dropped, Note, Opened, read_notes
 from dataprep_assets.sources.cohorts import CohortReader
 from dataprep_assets.sources.records import Block
 
-__all__ = ["Books", "Spool", "fill_spool", "split_of"]
+__all__ = ["DropCounter", "Spool", "fill_spool", "split_of"]
 
 _CHARACTERS = 2_000_000
 _NOTES = 4096
 Int64 = NDArray[np.int64]
 
 
-class Books:
-    """What was dropped and why, under the declared policies. Positions alone, never content."""
+class DropCounter:
+    """Counts dropped notes by reason, under the declared policies; keeps their positions, never their content."""
 
     def __init__(self, plan: NotesPlan, month: str) -> None:
         self._policy, self._budget = plan.notes.bad_records.policy, plan.notes.bad_records.budget
@@ -45,7 +45,7 @@ class Books:
         self.quarantine: list[dict[str, Any]] = []
 
     def drop(self, found: Dropped) -> None:
-        """Count it; BadRecordError where the policy is to fail."""
+        """Count a dropped note; BadRecordError where the policy is to fail."""
         if found.reason not in self._harmless:
             if self._policy == "fail" or found.reason in self._always_fails:
                 remedy = (
@@ -55,10 +55,10 @@ class Books:
                 )
                 raise BadRecordError(
                     f"{self._month}: record {found.record}{f', note {found.number}' if found.number else ''}, "
-                    f"byte {found.byte}: {found.reason}. Mend the source, or {remedy}"
+                    f"byte {found.byte}: {found.reason}. Correct the source, or {remedy}"
                 )
-            place = {"record": found.record, "note": found.number, "byte": found.byte}
-            self.quarantine.append(place | {"notes": found.notes, "reason": found.reason})
+            position = {"record": found.record, "note": found.number, "byte": found.byte}
+            self.quarantine.append(position | {"notes": found.notes, "reason": found.reason})
         self.dropped[found.reason] += found.notes
 
     def check_budget(self, rows_in: int) -> None:
@@ -69,7 +69,7 @@ class Books:
             raise BadRecordError(
                 f"{self._month}: {sum(bad.values())} of {rows_in} notes would be dropped {bad}, more than the budget "
                 f"of {self._budget:.4%}. The first is record {first['record']}, note {first['note']}, byte "
-                f"{first['byte']}: {first['reason']}. Mend the source, or raise `bad_records.budget`"
+                f"{first['byte']}: {first['reason']}. Correct the source, or raise `bad_records.budget`"
             )
 
 
@@ -120,7 +120,9 @@ class Spool:
                 while at < stop:
                     count = file.readinto(target[at:stop])
                     if not count:
-                        raise IntegrityError("the spool is shorter than its books say; this is a bug or a full disk")
+                        raise IntegrityError(
+                            "the spool is shorter than its lengths add up to. This is a bug, or the disk is full"
+                        )
                     at += count
         return found
 
@@ -140,12 +142,17 @@ def fill_spool(
     plan: NotesPlan,
     reader: CohortReader,
     path: Path,
-    books: Books,
+    drops: DropCounter,
     *,
     month: str,
     report: Callable[..., None] | None = None,
 ) -> Spool:
-    """Read, render and encode every note of a cohort into the new file ``path``."""
+    """Read, render and encode every note of a cohort into the new file ``path``, as the ``plan`` says.
+
+    ``reader`` yields the records of ``month``'s file; notes that cannot be used are counted in ``drops``, which raises
+    BadRecordError where the policy is to fail. ``report`` is called after each batch with its tokens, documents,
+    source bytes and milliseconds of CPU. Raises what the reader raises.
+    """
     notes = plan.notes
     found = read_notes(reader, notes.cohorts.fields, notes.header_template(), key=plan.key, month=month)
     with flat_bins.create(path) as file:
@@ -156,7 +163,7 @@ def fill_spool(
             elif isinstance(item, Opened):
                 filling.open(item)
             else:
-                books.drop(item)
+                drops.drop(item)
         filling.flush()
     return filling.spool(path)
 
@@ -173,8 +180,8 @@ class _Filling:
         self._patients: dict[bytes, int] = {}
         self._batch: list[Note] = []
         self._size = 0
-        self._books = {name: array("q") for name in ("headers", "bodies", "dates", "patients", "splits")}
-        self._books |= {name: array("q") for name in ("records", "numbers", "characters")}
+        self._columns = {name: array("q") for name in ("headers", "bodies", "dates", "patients", "splits")}
+        self._columns |= {name: array("q") for name in ("records", "numbers", "characters")}
         self._seen = self._without = self._special_literals = self._literal_separators = 0
         self._bos = np.array([] if plan.stream.bos_id is None else [plan.stream.bos_id], np.uint32)
         self._separator = np.array([plan.stream.separator_id], np.uint32)
@@ -220,17 +227,17 @@ class _Filling:
             self._read, self._cpu = self._reader.bytes_read, cpu
 
     def _count(self, batch: list[Note], texts: list[str], ids: NDArray[np.uint32], lengths: Int64) -> None:
-        books, count = self._books, len(batch)
-        books["headers"].extend((lengths[:count] + self._bos.size).tolist())
-        books["bodies"].extend((lengths[count:] + 1).tolist())
+        columns, count = self._columns, len(batch)
+        columns["headers"].extend((lengths[:count] + self._bos.size).tolist())
+        columns["bodies"].extend((lengths[count:] + 1).tolist())
         for note in batch:
             ordinal = self._patients[note.patient]
-            books["dates"].append(note.date)
-            books["patients"].append(ordinal)
-            books["splits"].append(split_of(note.patient, self._shares))
-            books["records"].append(note.record)
-            books["numbers"].append(note.number)
-            books["characters"].append(len(note.text))
+            columns["dates"].append(note.date)
+            columns["patients"].append(ordinal)
+            columns["splits"].append(split_of(note.patient, self._shares))
+            columns["records"].append(note.record)
+            columns["numbers"].append(note.number)
+            columns["characters"].append(len(note.text))
         self._special_literals += self._literals.count(texts)
         self._literal_separators += int(np.count_nonzero(ids == self._plan.stream.separator_id))
 
@@ -238,14 +245,14 @@ class _Filling:
         rate = self._plan.stream.sample_rate
         if rate <= 0:
             return
-        first = len(self._books["headers"])
+        first = len(self._columns["headers"])
         seed = digest_value([self._month, self._plan.stream.tokenizer_digest])
         for at in sampled(Block(texts, first), seed, rate):
             where = f"{self._month}: note {first + int(at) + 1} of those read"
             self._encoder.recheck(texts[at], ids[bounds[at] : bounds[at + 1]], where)
 
     def spool(self, path: Path) -> Spool:
-        arrays = {name: np.array(book, np.int64) for name, book in self._books.items()}
+        arrays = {name: np.array(column, np.int64) for name, column in self._columns.items()}
         lengths = arrays["headers"] + arrays["bodies"]
         return Spool(
             path=path,

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.execution.processes import Finished, Task, WorkerPool
+from dataprep_assets.execution.processes import WorkerPool
+from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.formats import array_record, example, tfds, tfrecord
 from dataprep_assets.graph.finding import Finding, verdict
 from dataprep_assets.pipelines.notes.declaration import FileFormat
@@ -32,7 +33,10 @@ _NEEDED = ("tensorflow", "tensorflow_datasets")
 
 
 def read_with_tfds(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
-    """Whether TFDS opens the directory and reads its rows in file order; a warning where it is not installed."""
+    """Let TFDS open the directory of shards ``where`` and read its rows in file order; a warning without TFDS.
+
+    ``dataset`` and ``version`` are the names that `tfds.builder` finds it by, ``format`` that of its shards.
+    """
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         return Finding(
             passed=False,
@@ -42,7 +46,7 @@ def read_with_tfds(where: Path, dataset: str, version: str, format: FileFormat) 
             "execute this check again; it reads and writes nothing else.",
         )
     with WorkerPool(1, _QUIET) as pool:
-        pool.submit(Task("tfds_reads", _read, (where, dataset, version, format)))
+        pool.submit(Task(TaskId("", "tfds_reads"), _read, (where, dataset, version, format)))
         for event in pool.events():
             if isinstance(event, Finished):
                 if event.error is not None:

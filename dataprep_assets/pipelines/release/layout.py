@@ -20,11 +20,11 @@ from dataprep_assets.pipelines.corpus.token_shard import TokenBinsFacts, require
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.order import SourceShard, StreamOrder
 
-__all__ = ["Cut", "ReleaseLayout", "SplitLayout", "cut_stream", "partition_key", "release_layout"]
+__all__ = ["ReleaseLayout", "ShardCut", "SplitLayout", "cut_stream", "partition_key", "release_layout"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut:
+class ShardCut:
     """One shard of a split: tokens `[start, stop)` of the stream, then `padding` separators.
 
     `dropped` is the number of tokens of the stream after it that no shard has; 0 for all but a split's last.
@@ -44,7 +44,7 @@ class Cut:
 
 def cut_stream(
     tokens: int, *, sequence_length: int, tokens_per_shard: int, tail: Literal["drop", "pad"]
-) -> tuple[Cut, ...]:
+) -> tuple[ShardCut, ...]:
     """The shards of a stream of `tokens` tokens; none when it has no whole sequence and the tail is dropped.
 
     Every shard but the last has `tokens_per_shard` tokens, a multiple of `sequence_length`. `tail` says what becomes of
@@ -55,10 +55,10 @@ def cut_stream(
     dropped = rest if tail == "drop" else 0
     end = tokens - dropped
     starts = range(0, end, tokens_per_shard)
-    cuts = [Cut(index=i, start=start, stop=min(start + tokens_per_shard, end)) for i, start in enumerate(starts)]
+    cuts = [ShardCut(index=i, start=start, stop=min(start + tokens_per_shard, end)) for i, start in enumerate(starts)]
     if cuts:
         last = cuts[-1]
-        cuts[-1] = Cut(index=last.index, start=last.start, stop=last.stop, padding=padding, dropped=dropped)
+        cuts[-1] = ShardCut(index=last.index, start=last.start, stop=last.stop, padding=padding, dropped=dropped)
     return tuple(cuts)
 
 
@@ -68,7 +68,7 @@ class SplitLayout:
 
     split: str
     order: StreamOrder
-    cuts: tuple[Cut, ...]
+    cuts: tuple[ShardCut, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class ReleaseLayout:
         """Partition keys of all shards, split by split: `train_000000`."""
         return [partition_key(name, cut.index) for name, split in self.splits.items() for cut in split.cuts]
 
-    def find(self, partition: str) -> tuple[SplitLayout, Cut]:
+    def find(self, partition: str) -> tuple[SplitLayout, ShardCut]:
         """The split and the cut of a partition key; ConfigError for one that the release does not have."""
         name, _, number = partition.rpartition("_")
         split = self.splits.get(name)

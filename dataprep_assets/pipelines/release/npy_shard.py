@@ -130,7 +130,7 @@ def shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: 
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedShard:
+class NpyShard:
     """One shard to build or to prove, as it is sent to a worker: `layout` has only the shard's own split.
 
     `threads` is the number of threads that hash its samples.
@@ -212,7 +212,7 @@ def build_npy_shard(
     return ensure(shard_recipe(release, layout, partition), store, write, release.verify)
 
 
-def build_planned(shard: PlannedShard) -> tuple[Receipt, bool]:
+def build_planned(shard: NpyShard) -> tuple[Receipt, bool]:
     """The task of a worker process: `build_npy_shard` of a planned shard."""
     return build_npy_shard(shard.release, shard.store, shard.layout, shard.partition, threads=shard.threads)
 

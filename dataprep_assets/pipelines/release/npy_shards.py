@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, partition_key, release_layout
 from dataprep_assets.pipelines.release.npy_shard import (
     NPY_SHARDS,
-    PlannedShard,
+    NpyShard,
     build_planned,
     shard_artifact,
     shard_recipe,
@@ -79,7 +79,7 @@ def planned_shards(
     partitions: Sequence[str],
     *,
     workers: int,
-) -> list[PlannedShard]:
+) -> list[NpyShard]:
     """Shards to be built or proven.
 
     Args:
@@ -94,12 +94,12 @@ def planned_shards(
     for partition in partitions:
         split, _ = layout.find(partition)
         own = replace(layout, splits={split.split: split})
-        planned.append(PlannedShard(release=release, store=store, layout=own, partition=partition, threads=threads))
+        planned.append(NpyShard(release=release, store=store, layout=own, partition=partition, threads=threads))
     return planned
 
 
 def build_npy_shards(
-    planned: Sequence[PlannedShard], *, workers: int, progress: Progress | None = None
+    planned: Sequence[NpyShard], *, workers: int, progress: Progress | None = None
 ) -> Iterator[Outcome]:
     """Build the shards that are not current, on processes of this machine.
 

@@ -22,8 +22,8 @@ from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.token_shard import ENDS
-from dataprep_assets.pipelines.release.layout import Cut, SplitLayout
-from dataprep_assets.pipelines.release.npy_shard import NpyShardFacts, PlannedShard
+from dataprep_assets.pipelines.release.layout import ShardCut, SplitLayout
+from dataprep_assets.pipelines.release.npy_shard import NpyShard, NpyShardFacts
 from dataprep_assets.pipelines.release.order import shuffled
 
 __all__ = [
@@ -82,7 +82,7 @@ SPLIT_PROOFS = (
 """What only all shards of a split together can show."""
 
 
-def prove_shard(shard: PlannedShard) -> dict[str, Finding]:
+def prove_shard(shard: NpyShard) -> dict[str, Finding]:
     """Every proof of one shard, for `prove_all`; a missing shard fails them all."""
     split, cut = shard.layout.find(shard.partition)
 
@@ -201,7 +201,9 @@ def tokens_accounted(receipts: Sequence[Receipt], *, source_tokens: int) -> Find
 
 
 @judged
-def equals_stream(directory: Path, receipt: Receipt, store: ArtifactStore, split: SplitLayout, cut: Cut) -> Finding:
+def equals_stream(
+    directory: Path, receipt: Receipt, store: ArtifactStore, split: SplitLayout, cut: ShardCut
+) -> Finding:
     """The shard is its stretch of the token bins, token for token in the seeded order, then padding.
 
     `directory` and `receipt` are the shard's, `cut` its place in the stream of `split`; `store` has the token bins.
@@ -217,7 +219,7 @@ def equals_stream(directory: Path, receipt: Receipt, store: ArtifactStore, split
 
 
 def _differences(
-    tokens: NDArray[Any], store: ArtifactStore, split: SplitLayout, cut: Cut, separator: int
+    tokens: NDArray[Any], store: ArtifactStore, split: SplitLayout, cut: ShardCut, separator: int
 ) -> Iterator[str]:
     if len(tokens) != cut.tokens:
         yield f"it has {len(tokens)} tokens, its stretch {cut.tokens}"

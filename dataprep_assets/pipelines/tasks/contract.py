@@ -5,7 +5,8 @@ its checks from them. A declaration may add contracts of its own; one with `like
 and changes what it names.
 
 The shipped contracts follow the loaders of Rongite/Synthetic_Data_for_ZO, `PromptZO/MeZO/large_models/tasks.py`, and
-the data that they read. The loader takes the task from the last component of the path, in lower case.
+the data that they read (docs/formats/task-folders.md#files, docs/formats/task-folders.md#loader). The loader takes the
+task from the last component of the path, in lower case.
 
 Entry points: `TaskContract`, `shipped_contracts`, `contract_from`.
 """

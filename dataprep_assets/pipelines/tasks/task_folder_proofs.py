@@ -1,9 +1,9 @@
 """Proofs on a task folder in the trainer's tree: what a person finds only when the training run fails, or never.
 
-Each proof is one line of the contract. They judge the folder as it is now, whoever put the files there; with the
-record of a migration they also tell what the old project lacked, and whether a file has changed since. A file that
-cannot be read at all is judged by the proofs about files, and by the others only where nothing else is left to judge;
-these say which files they left out.
+Each proof is one line of the contract (docs/formats/task-folders.md#invariants). They judge the folder as it is now,
+whoever put the files there; with the record of a migration they also tell what the old project lacked, and whether a
+file has changed since. A file that cannot be read at all is judged by the proofs about files, and by the others only
+where nothing else is left to judge; these say which files they left out.
 
 The proofs are in modules by subject: `file_proofs` (the folder and its files), `row_proofs` (each file's rows),
 `original_proofs` (rows against those that they were rewritten from), `loader_proofs` (the trainer's own view),

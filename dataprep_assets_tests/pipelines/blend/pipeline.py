@@ -149,3 +149,9 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
+
+
+def prefixes(directory: Path) -> list[str]:
+    """The prefixes that the `blend.json` of a finished run lists, of all splits in turn."""
+    value = json.loads((directory / "blend.json").read_bytes())
+    return [prefix for split in ("train", "valid", "test") for prefix in value[split][1::2]]

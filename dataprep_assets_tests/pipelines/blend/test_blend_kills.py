@@ -23,12 +23,12 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests.faults.armed import armed, passed
 from dataprep_assets_tests.pipelines.blend.blend_project import STAGES, sample_blend
 from dataprep_assets_tests.pipelines.blend.dagster_blend import blend
-from dataprep_assets_tests.pipelines.blend.megatron_reader import TRAIN, megatron_datasets, prefixes
+from dataprep_assets_tests.pipelines.blend.pipeline import prefixes
 from dataprep_assets_tests.pipelines.blend.sft.conversations import answers, consumed, trained_texts
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
 from dataprep_assets_tests.project import failure_of
+from dataprep_assets_tests.readers.megatron import drawn_from_blend, indexed_documents
 from dataprep_assets_tests.sample.make_sample_blends import sample_rows
-from dataprep_assets_tests.servers import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -119,15 +119,13 @@ def rooted(found: dict[str, dict[str, Any]], root: Path) -> Any:
 
 
 def test_megatron_trains_on_the_blend_json_of_the_run(undisturbed: dict[str, tuple[Path, Run]], tmp_path: Path) -> None:
-    theirs = megatron_datasets()
     directory = run_directory("pretrain", undisturbed["pretrain"][0])
     bundle = TokenizerBundle.load(DEFS / "sample_corpus" / "tokenizer")
     eos = bundle.token("<|endoftext|>", key="separator").id
     stored = Counter()
     for prefix in prefixes(directory):
-        dataset = theirs.IndexedDataset(prefix)
-        for at in range(len(dataset)):
-            ids = dataset[at].tolist()
+        for document in indexed_documents(Path(prefix))[0]:
+            ids = document.tolist()
             assert ids[-1] == eos
             stored[bundle.decode(ids[:-1])] += 1
     texts = Counter(
@@ -137,10 +135,7 @@ def test_megatron_trains_on_the_blend_json_of_the_run(undisturbed: dict[str, tup
         for row in rows
     )
     assert stored == texts
-    command = [sys.executable, "-c", TRAIN, str(directory), str(eos), str(tmp_path / "cache"), str(free_port())]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = drawn_from_blend(directory, 400, tmp_path / "cache")
     assert found["type"] == "BlendedDataset"
     assert found["counts"]["tales"] / 400 == pytest.approx(0.75, abs=0.01)
     assert all(found["lengths"])

@@ -48,7 +48,7 @@ def test_every_row_is_in_one_shard_whatever_their_number(sources: Path, shards: 
 
 
 def test_skewed_sizes_are_cut_where_the_original_crashes(tmp_path: Path) -> None:
-    """An IndexError there for sizes 1000, 1, 1 over 4 shards (FORMATS D.3)."""
+    """An IndexError there for sizes 1000, 1, 1 over 4 shards (docs/formats/shard-plan.md#skewed-sizes)."""
     for name, rows in (("a", 500), ("b", 1), ("c", 1)):
         write_rows(tmp_path / f"{name}.jsonl", texts(name, rows))
     blend = pretraining(tmp_path, num_shards=4, blend={"datasets": [{"name": "skewed", "path": str(tmp_path)}]})
@@ -113,7 +113,10 @@ def test_hashes_change_with_content(sources: Path, tmp_path: Path, what: str) ->
 
 
 def test_the_text_of_a_template_decides_and_its_name_does_not(tmp_path: Path) -> None:
-    """The original hashes the name alone: an edited file kept its old data (FORMATS D.3)."""
+    """The original hashes the name alone: an edited file kept its old data.
+
+    See docs/formats/shard-plan.md#template-by-name.
+    """
     write_rows(tmp_path / "chat.jsonl", [{"messages": [{"role": "user", "content": "a"}]}])
     text = "{% for m in messages %}{{ m.content }}{% endfor %}"
 

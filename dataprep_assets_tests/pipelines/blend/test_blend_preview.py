@@ -55,7 +55,7 @@ def test_large_sources_are_estimated_from_their_first_rows(
 
 
 def test_a_dataset_that_rounds_to_zero_fails_and_is_named(tmp_path: Path) -> None:
-    """marin#8373: eight sources rounded to zero, and a warning was all (PAINS 25)."""
+    """marin#8373: eight sources rounded to zero, and a warning was all (docs/known-failures.md#blend)."""
     tiny = blend_json(small_sources(tmp_path / "s"))
     tiny["datasets"][0]["weight"] = 1000.0
     blend = pretraining(tmp_path / "s", blend=tiny, pretrain={"separator": SEPARATOR, "sequence_length": 64})

@@ -28,7 +28,7 @@ def test_it_has_the_defaults_of_the_original(tmp_path: Path) -> None:
 
 
 def test_fields_of_chat_data_belong_to_an_entry(tmp_path: Path) -> None:
-    """The original ignores them silently (FORMATS D.1)."""
+    """The original ignores them silently (docs/formats/blend-json.md#ignored-keys)."""
     blend = _load(tmp_path, {"datasets": [{**ONE, "messages_field": "turns", "tools_field": "functions"}]})
     assert blend.units()[0].dataset.messages_field == "turns"
 

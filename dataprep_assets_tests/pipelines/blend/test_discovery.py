@@ -59,7 +59,7 @@ def test_a_folder_is_all_its_data_files_in_natural_order(tree: Path) -> None:
 
 
 def test_compressed_json_is_what_it_is(tree: Path) -> None:
-    """The original takes a `.jsonl.zst` for Parquet and fails (FORMATS D.2)."""
+    """The original takes a `.jsonl.zst` for Parquet and fails (docs/formats/blend-json.md#compressed-json)."""
     kinds = {entry.relpath: (entry.format, entry.compression) for entry in _found(tree).entries}
     assert kinds["train/part-2.jsonl.zst"] == ("jsonl", "zstd")
     assert kinds["train-extra/a.json.gz"] == ("json", "gzip")
@@ -67,7 +67,10 @@ def test_compressed_json_is_what_it_is(tree: Path) -> None:
 
 
 def test_a_split_or_subset_is_a_whole_part_of_a_path(tree: Path) -> None:
-    """The original takes the files of `train-extra/` for the split `train` too (FORMATS D.2)."""
+    """The original takes the files of `train-extra/` for the split `train` too.
+
+    See docs/formats/blend-json.md#splits-by-name.
+    """
     assert _names(_found(tree, split="train")) == ["train/part-2.jsonl.zst", "train/part-10.jsonl"]
     assert _names(_found(tree, subset="en", split="validation")) == ["en/validation-00000.parquet"]
 
@@ -142,7 +145,7 @@ def test_what_cannot_be_reached_is_named(path: str, complaint: str) -> None:
 
 
 def test_content_identifies_files_and_time_does_not(tree: Path) -> None:
-    """`touch` changes the plan of the original and repeats all work (FORMATS D.3)."""
+    """`touch` changes the plan of the original and repeats all work (docs/formats/shard-plan.md#fingerprint)."""
     before = _found(tree).identities
     for path in tree.rglob("*.*"):
         os.utime(path, (1, 1))

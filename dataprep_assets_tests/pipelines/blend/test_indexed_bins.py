@@ -121,7 +121,10 @@ def test_short_documents_are_filtered_counted_and_no_fault(tmp_path: Path) -> No
 
 
 def test_long_documents_are_cut_and_still_end(tmp_path: Path) -> None:
-    """Cut before the separator is appended, not after: every document ends with it (FORMATS D.13)."""
+    """Cut before the separator is appended, not after: every document ends with it.
+
+    See docs/formats/megatron.md#invariants.
+    """
     rows = [{"text": text_of("a", row, words)} for row, words in enumerate((1, 50, 2, 80, 1))]
     options = {"separator": SEPARATOR, "max_doc_tokens": 12}
     (work,), _ = _one(tmp_path, rows, pretrain=options)
@@ -166,7 +169,10 @@ def test_a_bad_row_stops_its_shard_or_is_dropped_and_named(tmp_path: Path) -> No
 
 
 def test_no_document_is_there_twice_or_lost_when_one_cannot_be_stored(tmp_path: Path) -> None:
-    """The original's bisecting retry stored 11 documents of 8 with one bad (FORMATS D.6)."""
+    """The original's bisecting retry stored 11 documents of 8 with one bad.
+
+    See docs/formats/shard-plan.md#bisecting-retry.
+    """
     rows = [*texts("a", 4), {"text": None}, *texts("a", 3, 4)]
     works, _ = _one(tmp_path, rows, bad_records={"policy": "drop", "budget": 0.5})
     stored = [d for w in works for d in _documents(w)]
@@ -205,7 +211,7 @@ def test_int32_is_written_as_megatron_codes_it(tmp_path: Path) -> None:
 
 
 def test_a_second_run_does_nothing_and_a_cut_bin_is_seen(tmp_path: Path) -> None:
-    """The original takes a `.bin` of 3 bytes for finished (FORMATS D.6)."""
+    """The original takes a `.bin` of 3 bytes for finished (docs/formats/shard-plan.md#resume)."""
     blend = pretraining(small_sources(tmp_path / "s"))
     works, _ = _built(blend, tmp_path / "out")
     _, again = _built(blend, tmp_path / "out")

@@ -107,7 +107,10 @@ def _no_idx(work: TokenShard) -> None:
 
 @pytest.mark.parametrize("damage", [_truncated_bin, _old_idx, _wrong_code, _no_leading_zero, _no_idx])
 def test_an_index_that_is_not_the_streams_is_found(work: TokenShard, damage: Callable[[TokenShard], None]) -> None:
-    """A cut bin opens in Megatron, and with `mmap=False` gives uninitialised memory (FORMATS D.7)."""
+    """A cut bin opens in Megatron, and with `mmap=False` gives uninitialised memory.
+
+    See docs/formats/megatron.md#damage.
+    """
     damage(work)
     found = _findings(work)
     assert not found["index_matches_stream"].passed

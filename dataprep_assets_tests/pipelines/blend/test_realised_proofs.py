@@ -23,7 +23,7 @@ def _edit(good: FinishedBlend, change: Callable[[dict[str, Any]], None]) -> None
 
 
 def test_a_share_beyond_the_tolerance_fails(good: FinishedBlend) -> None:
-    """PAINS 25: requested against realised, computed from the file that the trainer reads."""
+    """Requested against realised, computed from the file that the trainer reads (docs/known-failures.md#blend)."""
 
     def change(value: dict[str, Any]) -> None:
         value["train"][0] = str(float(value["train"][0]) * 1.5)
@@ -74,7 +74,10 @@ def test_rl_files_that_cannot_be_read_are_findings(tmp_path: Path, name: str, te
 
 
 def test_rl_records_that_a_transform_leaves_out_are_missing_of_the_share(tmp_path: Path) -> None:
-    """PAINS 25: a dataset that loses its records to a transform is not the blend that was asked for."""
+    """A dataset that loses its records to a transform is not the blend that was asked for.
+
+    See docs/known-failures.md#blend.
+    """
     blend = weighted_records(tmp_path / "s", (1.0, 1.0), rl={"transforms": [{"select": ["text", "id"]}]})
     for file, first in (("part-2.jsonl.zst", 0), ("part-10.jsonl.gz", 40)):
         rows = [row | ({"id": i} if i % 3 == 0 else {}) for i, row in enumerate(texts("code", 45, first))]

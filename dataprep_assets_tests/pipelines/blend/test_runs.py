@@ -39,7 +39,10 @@ def _shares(entries: list[blend_json.Entry]) -> dict[str, float]:
 
 
 def test_shares_follow_the_weights_and_shards_their_tokens(tmp_path: Path) -> None:
-    """The original gives each shard of a dataset the same weight whatever its size (FORMATS D.10)."""
+    """The original gives each shard of a dataset the same weight whatever its size.
+
+    See docs/formats/blend-json.md#weights.
+    """
     directory, receipt, _ = finished(pretraining(small_sources(tmp_path / "s")), tmp_path / "out")
     entries = blend_json.read_blend(directory / "blend.json")["train"]
     assert _shares(entries) == pytest.approx({"code": 0.75, "web": 0.25})
@@ -67,7 +70,7 @@ def test_the_layout_is_the_originals(tmp_path: Path) -> None:
 
 
 def test_shards_without_rows_are_declared_empty_and_listed_nowhere(tmp_path: Path) -> None:
-    """31 rows over 40 shards left the original 10 dangling entries (FORMATS D.10)."""
+    """31 rows over 40 shards left the original 10 dangling entries (docs/formats/blend-json.md#dangling-entries)."""
     path = write_rows(tmp_path / "a.jsonl", texts("a", 5))
     blend = pretraining(tmp_path, num_shards=8, blend={"datasets": [{"name": "a", "path": str(path)}]})
     directory, receipt, _ = finished(blend, tmp_path / "out")
@@ -103,7 +106,10 @@ def test_held_out_shards_are_of_every_dataset_and_in_one_split(tmp_path: Path) -
 
 
 def test_missing_and_failed_shards_are_refused_by_name(tmp_path: Path) -> None:
-    """The original counts what is there and never compares with what should be (FORMATS D.6)."""
+    """The original counts what is there and never compares with what should be.
+
+    See docs/formats/shard-plan.md#missing-shards.
+    """
     blend = pretraining(small_sources(tmp_path / "s"))
     finished(blend, tmp_path / "out")
     store = LocalArtifacts(tmp_path / "out")

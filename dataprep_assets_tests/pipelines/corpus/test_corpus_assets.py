@@ -18,6 +18,7 @@ from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets_tests.pipelines.corpus.corpus_source import source_texts
 from dataprep_assets_tests.project import SAMPLE, Project, failure_of, project, sample_attributes
+from dataprep_assets_tests.readers.transformers import token_ids, tokenizer_facts
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +48,9 @@ def test_bins_hold_exactly_the_ids_of_the_reference_document_by_document(
 
 
 def test_meta_values_come_from_the_tokenizer(finished: Project) -> None:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(SAMPLE / "tokenizer")
     meta = pickle.loads((finished.directory("nanogpt_bins") / "meta.pkl").read_bytes())
-    assert meta["vocab_size"] == len(tokenizer)
-    assert meta["eos_token_id"] == tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    assert meta["vocab_size"] == tokenizer_facts(SAMPLE / "tokenizer")["length"]
+    assert [meta["eos_token_id"]] == token_ids(SAMPLE / "tokenizer", ["<|endoftext|>"])
     assert meta["dtype"] == "uint16"
     assert meta == json.loads((finished.directory("nanogpt_bins") / "meta.json").read_bytes())
 

@@ -85,7 +85,7 @@ def test_two_runs_of_one_machine_make_everything_once(quiet: Path, tmp_path: Pat
     assert products(root) == products(quiet)
     assert receipts(root) == receipts(quiet)
     assert debris(root) == []
-    assert "all as their receipts say" in said(machine.start("verify"))
+    assert "all match their receipts" in said(machine.start("verify"))
 
 
 def test_a_run_killed_while_another_starts_stops_nobody(quiet: Path, tmp_path: Path) -> None:
@@ -130,4 +130,4 @@ def test_two_machines_over_one_bucket_leave_what_one_run_leaves(quiet: Path, ser
     }
     assert found == products(quiet)
     assert {key for key in keys if "/.staging/" in key} == set(), "nothing of a publication is left over"
-    assert "all as their receipts say" in said(machines[1].start("verify"))
+    assert "all match their receipts" in said(machines[1].start("verify"))

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.pipelines.corpus.declaration import View
 from dataprep_assets.pipelines.corpus.view import artifact_name, build_view, combined_splits
 from dataprep_assets_tests.faults.armed import armed, passed
-from dataprep_assets_tests.formats.mosaicml import streamed
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
     data_files,
     debris,
@@ -28,6 +26,8 @@ from dataprep_assets_tests.pipelines.corpus.pipeline import (
     run_pipeline,
     sample_declaration,
 )
+from dataprep_assets_tests.readers.hf_datasets import input_ids
+from dataprep_assets_tests.readers.mosaicml import streamed_tokens
 
 VIEWS: tuple[View, ...] = ("mds", "hf_parquet")
 LENGTH = 512
@@ -64,20 +64,19 @@ def without_views(root: Path, target: Path) -> Path:
 def test_streaming_reads_the_windows_of_the_combined_bins(root: Path, split: str) -> None:
     tokens, _ = stream(root, split)
     whole = len(tokens) // LENGTH * LENGTH
-    read = np.concatenate([sample["tokens"] for sample in streamed(view_directory(root, "mds"), split)])
+    read = streamed_tokens(view_directory(root, "mds"), split)
     assert read.dtype == np.int32
     assert np.array_equal(read, tokens[:whole])
 
 
 def test_datasets_reads_every_document_of_every_split(root: Path, tmp_path: Path) -> None:
-    datasets: Any = pytest.importorskip("datasets", reason="datasets is not installed")
-    loaded = datasets.load_dataset(str(view_directory(root, "hf_parquet")), cache_dir=str(tmp_path))
+    loaded = input_ids(view_directory(root, "hf_parquet"), tmp_path)
     assert list(loaded) == ["train", "val", "test"]
     for split, rows in loaded.items():
         tokens, ends = stream(root, split)
         documents = [part.tolist() for part in np.split(tokens, ends[:-1].astype(np.int64))]
-        assert rows["input_ids"][:] == documents
-        assert rows.features["input_ids"].feature.dtype == "int32"
+        assert rows["rows"] == documents
+        assert rows["dtype"] == "int32"
 
 
 def test_a_second_run_makes_neither_again_and_another_length_only_mds(root: Path, tmp_path: Path) -> None:

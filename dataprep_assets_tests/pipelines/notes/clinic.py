@@ -7,7 +7,7 @@ from typing import Any
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_cohorts import packed_paths
+from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets_tests.pipelines.notes.pipeline import DEFS, declaration
 
 

@@ -10,9 +10,12 @@ from typing import Any
 
 import dagster as dg
 
+from dataprep_assets.graph.runs import planned_runs
+from dataprep_assets.graph.status import sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.orchestration.assets import asset_key
 from dataprep_assets.orchestration.component import DatasetComponent, declared
-from dataprep_assets.orchestration.dataset import DatasetAssets, partition_range
+from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
@@ -86,10 +89,9 @@ class NotesProject:
         assert isinstance(found, NotesDeclaration)
         return found
 
-    @property
-    def dataset(self) -> DatasetAssets:
-        """The first dataset's Dagster names."""
-        return self.components[0].assets
+    def key(self, name: str) -> dg.AssetKey:
+        """The key of one of the first dataset's assets."""
+        return dg.AssetKey([self.notes.dataset, name])
 
     @property
     def store(self) -> LocalArtifacts:
@@ -108,25 +110,18 @@ class NotesProject:
         """Materialize assets with their checks, for a range of months where they are partitioned."""
         job = self.definitions.resolve_implicit_global_asset_job_def()
         return job.execute_in_process(
-            asset_selection=[self.dataset.key(name) if isinstance(name, str) else name for name in names],
-            tags=partition_range(months) if months else {},
+            asset_selection=[self.key(name) if isinstance(name, str) else name for name in names],
+            tags=range_tags(months or ()),
             instance=self.instance,
             raise_on_error=False,
             run_config=QUIET,
         )
 
     def run_all(self) -> None:
-        """Every step of every component, each run succeeding."""
+        """Every run of every component, each succeeding."""
         for component in self.components:
-            for step in component.steps(self.store):
-                job = self.definitions.resolve_implicit_global_asset_job_def()
-                outcome = job.execute_in_process(
-                    asset_selection=list(step.keys),
-                    tags=dict(step.tags),
-                    instance=self.instance,
-                    raise_on_error=False,
-                    run_config=QUIET,
-                )
+            for run in planned_runs(component.specs, self.store):
+                outcome = self.run([asset_key(spec) for spec in run.specs], run.partitions)
                 assert outcome.success, failures(outcome)
 
     def check(self, key: dg.AssetKey) -> dict[str, dg.AssetCheckEvaluation]:
@@ -171,7 +166,7 @@ def main() -> None:
     with notes_project(folder, *json.loads((folder / "spec.json").read_bytes())) as made:
         made.run_all()
         for component in made.components:
-            component.sweep(made.store)
+            sweep(component.specs, made.store)
 
 
 if __name__ == "__main__":

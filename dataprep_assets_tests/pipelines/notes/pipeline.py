@@ -10,24 +10,22 @@ from typing import Any, TypeVar
 
 import dataprep_assets
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.token_bins import ShardResult
-from dataprep_assets.pipelines.notes.cohort_shards import ShardsWork, build_cohort_shards, build_shards, shards_works
+from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
+from dataprep_assets.pipelines.notes.cohort_shards import build_cohort_shards, sharded_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.engine_certificate import build_engine_certificate
-from dataprep_assets.pipelines.notes.packed_cohorts import (
-    CohortWork,
-    build_packed_cohort,
-    build_packed_cohorts,
-    cohort_works,
-)
+from dataprep_assets.pipelines.notes.notes_sample import notes_engine
+from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort, ensure_packed_cohort
+from dataprep_assets.pipelines.notes.packed_cohorts import build_packed_cohorts, packed_cohorts
+from dataprep_assets.pipelines.notes.sharded_cohort import ShardedCohort, ensure_sharded_cohort
 from dataprep_assets.pipelines.notes.tfds_directory import build_tfds_directory
-from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome
+from dataprep_assets_tests.pipelines.corpus import pipeline as corpus_pipeline
 
 DEFS = Path(dataprep_assets.__file__).parent / "defs"
 SAMPLE = DEFS / "sample_notes" / "data"
-W = TypeVar("W", CohortWork, ShardsWork)
+C = TypeVar("C", PackedCohort, ShardedCohort)
 KEY = "a key for fictional data, known to everyone"
 
 
@@ -60,35 +58,37 @@ def declaration(source: Path = SAMPLE, **changes: Any) -> NotesDeclaration:
     return NotesDeclaration.model_validate(declared | changes)
 
 
-def in_this_process(works: Iterable[W], build: Callable[[W], tuple[Receipt, bool]]) -> Iterator[ShardResult]:
-    """What `run_shards` yields, without its worker processes."""
-    for work in works:
-        month = work.month
+def in_this_process(cohorts: Iterable[C], build: Callable[[C], tuple[Receipt, bool]]) -> Iterator[Outcome]:
+    """What `run_tasks` yields, without its worker processes."""
+    for cohort in cohorts:
         try:
-            receipt, reused = build(work)
-            yield ShardResult(partition=month, receipt=receipt, reused=reused)
+            yield Outcome.of(*build(cohort))
         except DataprepError as error:
-            yield ShardResult(partition=month, error=error)
+            yield Outcome(partition=cohort.month, error=error)
 
 
-def run_notes(notes: NotesDeclaration, root: Path, workers: int = 0, kept: ArtifactStore | None = None) -> Outcome:
+def run_notes(
+    notes: NotesDeclaration, root: Path, workers: int = 0, kept: ArtifactStore | None = None
+) -> corpus_pipeline.Outcome:
     """Certificate, packed cohorts, then for each format shards and directory, unless a cohort failed.
 
     With no workers everything is done in this process, which spares a small test the start of theirs. Artifacts go to
     the folder `root`, unless they are `kept` elsewhere.
     """
-    outcome, store = Outcome(), kept or LocalArtifacts(root)
-    outcome.add(*build_engine_certificate(notes, store))
+    outcome, store = corpus_pipeline.Outcome(), kept or LocalArtifacts(root)
+    outcome.add(*ensure_certificate(notes_engine(notes), store))
     months = notes.months.expected
-    works = cohort_works(notes, store, months)
+    cohorts = packed_cohorts(notes, store, months)
     results = list(
-        build_packed_cohorts(works, workers=workers) if workers else in_this_process(works, build_packed_cohort)
+        build_packed_cohorts(cohorts, workers=workers) if workers else in_this_process(cohorts, ensure_packed_cohort)
     )
     for format in notes.formats:
         if all(result.error is None for result in results):
-            shards = shards_works(notes, store, months, format)
+            sharded = sharded_cohorts(notes, store, months, format)
             results += (
-                build_shards(shards, workers=workers) if workers else in_this_process(shards, build_cohort_shards)
+                build_cohort_shards(sharded, workers=workers)
+                if workers
+                else in_this_process(sharded, ensure_sharded_cohort)
             )
     for result in results:
         if result.receipt is not None:

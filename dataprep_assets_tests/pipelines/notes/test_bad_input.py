@@ -18,9 +18,12 @@ from dataprep_assets.errors import (
 )
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.engine_certificate import build_engine_certificate
-from dataprep_assets.pipelines.notes.packed_cohorts import QUARANTINE, build_packed_cohort, cohort_works
+from dataprep_assets.pipelines.notes.notes_sample import notes_engine
+from dataprep_assets.pipelines.notes.packed_cohort import ensure_packed_cohort
+from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
+from dataprep_assets.pipelines.notes.packed_files import QUARANTINE
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, rows, segments, written
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
@@ -36,9 +39,9 @@ def pack(source: Path, root: Path, months: Sequence[str] = (MONTH, MONTH), **cha
     """Have the first month packed, in this process."""
     notes = plain(source, months, **{"cohorts": {"fields": FIELDS}, "template": TEMPLATE, **changes})
     store = LocalArtifacts(root)
-    build_engine_certificate(notes, store)
-    (work,) = cohort_works(notes, store, [months[0]])
-    return build_packed_cohort(work)[0]
+    ensure_certificate(notes_engine(notes), store)
+    (cohort,) = packed_cohorts(notes, store, [months[0]])
+    return ensure_packed_cohort(cohort)[0]
 
 
 def person(**changes: Any) -> dict[str, Any]:
@@ -227,12 +230,12 @@ def test_file_names_are_in_no_error_log_or_output(
         assert_silent(error)
     store = LocalArtifacts(tmp_path / "out")
     for month in (MONTH, "2010-02"):
-        (work,) = cohort_works(notes, store, [month])
-        assert CANARY not in repr(work)
+        (cohort,) = packed_cohorts(notes, store, [month])
+        assert CANARY not in repr(cohort)
     for path in source.iterdir():
         path.unlink()
     with pytest.raises(SourceError, match="withheld") as raised:
-        build_packed_cohort(work)
+        ensure_packed_cohort(cohort)
     assert_silent(raised.value)
     assert CANARY not in "".join((*capfd.readouterr(), caplog.text))
     for path in (tmp_path / "out").rglob("*"):
@@ -252,6 +255,6 @@ def test_an_unexpected_error_comes_out_as_its_type_and_place() -> None:
 
 def test_a_month_that_is_not_declared_is_refused(tmp_path: Path) -> None:
     notes = plain(written(tmp_path / "in", {MONTH: [GOOD]}))
-    build_engine_certificate(notes, LocalArtifacts(tmp_path / "out"))
+    ensure_certificate(notes_engine(notes), LocalArtifacts(tmp_path / "out"))
     with pytest.raises(ConfigError, match="1999-01"):
-        cohort_works(notes, LocalArtifacts(tmp_path / "out"), ["1999-01"])
+        packed_cohorts(notes, LocalArtifacts(tmp_path / "out"), ["1999-01"])

@@ -8,9 +8,10 @@ import pytest
 from dataprep_assets.formats import array_record, tfrecord
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohort_shards import NAMES, ShardsWork, shards_works
+from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
 from dataprep_assets.pipelines.notes.cohort_shards_proofs import SHARD_PROOFS, prove_cohort_shards
 from dataprep_assets.pipelines.notes.declaration import FileFormat
+from dataprep_assets.pipelines.notes.sharded_cohort import COHORT_SHARDS, ShardedCohort
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 
 pytest.importorskip("array_record", reason="both formats are proven: install the extra tfds")
@@ -18,26 +19,26 @@ MONTH = "2010-12"
 FORMATS: tuple[FileFormat, ...] = ("tfrecord", "array_record")
 
 
-def sharded(root: Path, format: FileFormat, layout: str = "prepacked") -> ShardsWork:
+def sharded(root: Path, format: FileFormat, layout: str = "prepacked") -> ShardedCohort:
     """The shards of a month, made below a root."""
     notes = declaration(layout=layout, formats=[format])
     assert not run_notes(notes, root).failed
-    (work,) = shards_works(notes, LocalArtifacts(root), [MONTH], format)
-    return work
+    (cohort,) = sharded_cohorts(notes, LocalArtifacts(root), [MONTH], format)
+    return cohort
 
 
 def failed(found: dict[str, Finding]) -> set[str]:
     return {name for name, finding in found.items() if not finding.passed}
 
 
-def shard(work: ShardsWork, at: int = 0) -> Path:
-    where = work.store.directory(work.artifact)
+def shard(cohort: ShardedCohort, at: int = 0) -> Path:
+    where = cohort.store.directory(cohort.artifact)
     return sorted(path for path in where.iterdir() if path.suffix in (".tfrecords", ".array_record"))[at]
 
 
-def rewrite(work: ShardsWork, change: Callable[[list[bytes]], list[bytes]], at: int = 0) -> None:
-    path = shard(work, at)
-    if work.format == "tfrecord":
+def rewrite(cohort: ShardedCohort, change: Callable[[list[bytes]], list[bytes]], at: int = 0) -> None:
+    path = shard(cohort, at)
+    if cohort.format == "tfrecord":
         payloads = change([record.payload for record in tfrecord.records(path)])
         path.unlink()
         tfrecord.write(path, payloads)
@@ -51,16 +52,16 @@ def rewrite(work: ShardsWork, change: Callable[[list[bytes]], list[bytes]], at: 
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_proof_passes_on_what_was_made(format: FileFormat, layout: str, tmp_path: Path) -> None:
     found = prove_cohort_shards(sharded(tmp_path, format, layout))
-    assert list(found) == list(SHARD_PROOFS)
+    assert list(found) == [proof.name for proof in SHARD_PROOFS]
     assert failed(found) == set()
     assert found["equals_packed_rows"].facts["rows"] == found["records_intact"].facts["records"] != 0
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_rows_in_another_order_are_not_those_that_were_packed(format: FileFormat, tmp_path: Path) -> None:
-    work = sharded(tmp_path, format)
-    rewrite(work, lambda payloads: payloads[::-1])
-    found = prove_cohort_shards(work)
+    cohort = sharded(tmp_path, format)
+    rewrite(cohort, lambda payloads: payloads[::-1])
+    found = prove_cohort_shards(cohort)
     assert failed(found) == {"files_intact", "equals_packed_rows"}
     assert "column inputs: not that of packed_cohorts" in found["equals_packed_rows"].summary
 
@@ -69,9 +70,9 @@ def test_rows_in_another_order_are_not_those_that_were_packed(format: FileFormat
 def test_a_shard_that_lost_its_last_record_is_whole_to_a_reader_and_found_by_its_count(
     format: FileFormat, tmp_path: Path
 ) -> None:
-    work = sharded(tmp_path, format)
-    rewrite(work, lambda payloads: payloads[:-1])
-    found = prove_cohort_shards(work)
+    cohort = sharded(tmp_path, format)
+    rewrite(cohort, lambda payloads: payloads[:-1])
+    found = prove_cohort_shards(cohort)
     assert found["records_intact"].passed
     assert "7 records, the receipt says 8" in found["lengths_counted"].summary
     assert "7 rows, 8 are declared" in found["only_the_last_is_shorter"].summary
@@ -82,36 +83,36 @@ def test_a_shard_that_lost_its_last_record_is_whole_to_a_reader_and_found_by_its
 def test_rows_that_moved_to_the_next_shard_are_found_though_the_sum_is_right(
     format: FileFormat, tmp_path: Path
 ) -> None:
-    work = sharded(tmp_path, format)
+    cohort = sharded(tmp_path, format)
     moved: list[bytes] = []
 
     def take(payloads: list[bytes]) -> list[bytes]:
         moved.append(payloads[-1])
         return payloads[:-1]
 
-    rewrite(work, take)
-    rewrite(work, lambda payloads: [moved[0], *payloads], at=1)
-    found = prove_cohort_shards(work)
+    rewrite(cohort, take)
+    rewrite(cohort, lambda payloads: [moved[0], *payloads], at=1)
+    found = prove_cohort_shards(cohort)
     assert {"lengths_counted", "only_the_last_is_shorter"} <= failed(found)
     assert found["rows_valid"].passed
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_flipped_bit_and_a_cut_file_break_records_and_leave_no_row_proven(format: FileFormat, tmp_path: Path) -> None:
-    work = sharded(tmp_path, format)
-    path = shard(work)
+    cohort = sharded(tmp_path, format)
+    path = shard(cohort)
     good = path.read_bytes()
     at = good.find(b"inputs") if format == "tfrecord" else 1000
     for bad in (good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :], good[: len(good) // 2]):
         path.write_bytes(bad)
-        found = prove_cohort_shards(work)
+        found = prove_cohort_shards(cohort)
         assert {"files_intact", "records_intact", "rows_valid", "equals_packed_rows"} <= failed(found)
 
 
 def test_shards_of_older_rows_and_missing_rows_are_told(tmp_path: Path) -> None:
-    work = sharded(tmp_path, "tfrecord")
-    (work.store.directory(work.packed) / "receipt.json").unlink()
-    found = prove_cohort_shards(work)
-    assert failed(found) == set(SHARD_PROOFS)
-    assert NAMES["tfrecord"] == work.artifact.name
+    cohort = sharded(tmp_path, "tfrecord")
+    (cohort.store.directory(cohort.packed) / "receipt.json").unlink()
+    found = prove_cohort_shards(cohort)
+    assert failed(found) == {proof.name for proof in SHARD_PROOFS}
+    assert COHORT_SHARDS["tfrecord"] == cohort.artifact.name
     assert "packed_cohorts" in found["rows_valid"].summary

@@ -8,14 +8,13 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
-from dagster.components.scaffold.scaffold import ScaffoldRequest
+from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest, get_scaffolder
 
 import dataprep_assets
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.component import declared
-from dataprep_assets.orchestration.scaffold import CombinedCohortsScaffolder, PackedCohortsScaffolder
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets_tests.pipelines.notes.notes_project import notes_attributes
 from resources import StorageResource, resources_of
 
@@ -125,32 +124,30 @@ def test_a_wrong_key_is_named(change: dict[str, Any], said: str) -> None:
         declared(NotesDeclaration, notes_attributes(**change), Path("/somewhere/defs.yaml"))
 
 
-SCAFFOLDS = {
-    PackedCohorts: (PackedCohortsScaffolder, NotesDeclaration),
-    CombinedCohorts: (CombinedCohortsScaffolder, ReplayDeclaration),
-}
+COMPONENTS = (PackedCohorts, CombinedCohorts)
 
 
-def scaffolded(scaffolder: Any, folder: Path) -> dict[str, Any]:
-    """The attributes that a scaffolder writes into a folder `my_notes`."""
+def scaffolded(component: Any, folder: Path) -> Path:
+    """The declaration that `dg scaffold` writes for a component into a folder `my_notes`."""
     request = ScaffoldRequest(
         type_name="", target_path=folder / "my_notes", scaffold_format="yaml", project_root=folder, params=None
     )
-    scaffolder().scaffold(request)
-    loaded: dict[str, Any] = yaml.safe_load((folder / "my_notes" / "defs.yaml").read_text())["attributes"]
-    return loaded
+    scaffolder = get_scaffolder(component)
+    assert isinstance(scaffolder, Scaffolder)
+    scaffolder.scaffold(request)
+    return folder / "my_notes" / "defs.yaml"
 
 
-@pytest.mark.parametrize("component", SCAFFOLDS)
+@pytest.mark.parametrize("component", COMPONENTS)
 def test_what_is_scaffolded_is_a_declaration(component: Any, tmp_path: Path) -> None:
-    scaffolder, model = SCAFFOLDS[component]
-    found = declared(model, scaffolded(scaffolder, tmp_path), tmp_path / "my_notes" / "defs.yaml")
+    written = scaffolded(component, tmp_path)
+    found = declared(component.model, yaml.safe_load(written.read_text())["attributes"], written)
     assert found.dataset == "my_notes"
     assert list(graph_of(component(found)).asset_check_keys)
 
 
-@pytest.mark.parametrize("component", SCAFFOLDS)
-def test_every_key_is_in_the_scaffold(component: Any) -> None:
-    scaffolder, model = SCAFFOLDS[component]
-    for name in model.model_fields:
-        assert re.search(rf"^ *(# )?{name}:", scaffolder.template, re.MULTILINE), name
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_every_key_is_in_the_scaffold(component: Any, tmp_path: Path) -> None:
+    written = scaffolded(component, tmp_path).read_text()
+    for name in component.model.model_fields:
+        assert re.search(rf"^ *(# )?{name}:", written, re.MULTILINE), name

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify
-from dataprep_assets.orchestration.dataset import SHARDS_PER_RUN
-from dataprep_assets.pipelines.notes.packed_cohorts_asset import packed_cohorts_asset
-from dataprep_assets.pipelines.notes.status import stale
+from dataprep_assets.orchestration.assets import asset_of
+from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets.sources.cohorts import expected_months
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
@@ -40,10 +40,10 @@ def years(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NotesProject]:
     source = tiny_cohorts(folder / "source", YEARS)
     with notes_project(folder, plain_attributes(source, YEARS, workers=2, verify="size")) as made:
         assert made.run(["engine_certificate"]).success
-        policy = packed_cohorts_asset(made.dataset, made.notes).backfill_policy
+        policy = asset_of(made.components[0].spec("packed_cohorts")).backfill_policy
         assert policy is not None
-        assert policy.max_partitions_per_run == SHARDS_PER_RUN
-        batches = [YEARS[at : at + SHARDS_PER_RUN] for at in range(0, len(YEARS), SHARDS_PER_RUN)]
+        assert policy.max_partitions_per_run == SHARDS_A_RUN
+        batches = [YEARS[at : at + SHARDS_A_RUN] for at in range(0, len(YEARS), SHARDS_A_RUN)]
         assert len(batches) == 6
         for batch in batches:
             outcome = made.run(COHORT, batch)
@@ -55,7 +55,7 @@ def years(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NotesProject]:
 def test_288_months_backfill_in_six_runs_and_every_one_is_there(years: NotesProject) -> None:
     assert len(YEARS) == 288
     for name in COHORT:
-        assert years.instance.get_materialized_partitions(years.dataset.key(name)) == set(YEARS)
+        assert years.instance.get_materialized_partitions(years.key(name)) == set(YEARS)
     assert len([run for run in years.instance.get_runs() if run.is_success]) == 7
     outcome = years.run(["tfds_directory"])
     assert outcome.success, failures(outcome)
@@ -87,7 +87,7 @@ def test_every_month_is_materialized_with_numbers_that_plot(finished: NotesProje
         ("packed_cohorts", ("patients", "rows", "fill", "documents", "tokens", "dropped", "bytes")),
         ("tfrecord_shards", ("shards", "rows", "bytes")),
     ):
-        key = finished.dataset.key(name)
+        key = finished.key(name)
         assert finished.instance.get_materialized_partitions(key) == set(finished.notes.months.expected)
         event = finished.instance.get_latest_materialization_event(key)
         assert event is not None
@@ -97,7 +97,7 @@ def test_every_month_is_materialized_with_numbers_that_plot(finished: NotesProje
 
 
 def test_the_directory_says_how_to_train_on_it_and_its_version_is_its_content(finished: NotesProject) -> None:
-    event = finished.instance.get_latest_materialization_event(finished.dataset.key("tfds_directory"))
+    event = finished.instance.get_latest_materialization_event(finished.key("tfds_directory"))
     receipt = read_receipt(finished.directory("tfds_directory"))
     assert event is not None
     assert event.asset_materialization is not None
@@ -107,7 +107,7 @@ def test_the_directory_says_how_to_train_on_it_and_its_version_is_its_content(fi
 
 
 def test_all_is_up_to_date_and_verifies_offline_and_a_second_run_builds_nothing(finished: NotesProject) -> None:
-    assert list(stale(finished.notes, finished.store)) == []
+    assert list(stale(finished.components[0].specs, finished.store)) == []
     verdicts = list(verify(finished.root))
     assert len(verdicts) == 10
     assert [v for v in verdicts if v.defects] == []
@@ -128,7 +128,7 @@ def test_a_failed_cohort_is_red_and_alone_and_mending_it_builds_it_alone(tmp_pat
         assert not outcome.success
         assert "1 of 6 cohorts failed" in failures(outcome)
         assert "2010-03: the file ends in record 1" in failures(outcome)
-        key = made.dataset.key("packed_cohorts")
+        key = made.key("packed_cohorts")
         assert made.instance.get_materialized_partitions(key) == set(months) - {"2010-03"}
         assert not made.directory("packed_cohorts", "2010-03").exists()
         before = {m: made.directory("packed_cohorts", m).stat().st_ino for m in months if m != "2010-03"}

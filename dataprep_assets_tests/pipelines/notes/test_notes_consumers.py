@@ -13,13 +13,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dataprep_assets.formats import example, tfds
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.packed_cohorts import packed_paths
+from dataprep_assets.pipelines.notes.maxtext import maxtext_settings
+from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
-from dataprep_assets.pipelines.notes.tfds_directory import maxtext_settings
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
+from dataprep_assets_tests.readers.families import TENSORFLOW
+from dataprep_assets_tests.readers.tfds import ByName, read_at, read_rows
 
-library = pytest.importorskip("tensorflow_datasets", reason="TFDS is the reader: install the extra tfds")
+pytestmark = pytest.mark.skipif(TENSORFLOW.missing is not None, reason=f"{TENSORFLOW.missing}")
 Row = Mapping[str, NDArray[Any]]
 LENGTH = 256
 
@@ -45,9 +48,8 @@ def packed(notes: Any, root: Path) -> list[dict[str, Any]]:
 def read(notes: Any, root: Path) -> list[Row]:
     """All rows in file order, by the settings that the asset prints."""
     settings = maxtext_settings(notes, LocalArtifacts(root))
-    builder = library.builder(settings["dataset_name"], data_dir=settings["dataset_path"])
-    config = library.ReadConfig(interleave_cycle_length=1)
-    return list(builder.as_dataset(split=settings["train_split"], read_config=config).as_numpy_iterator())
+    by_name = ByName(settings["dataset_name"], Path(settings["dataset_path"]))
+    return list(read_rows(by_name, settings["train_split"]))
 
 
 def stock(row: NDArray[Any], length: int) -> dict[str, NDArray[Any]]:
@@ -72,17 +74,15 @@ def test_tfds_by_name_gives_the_packed_rows_in_order(made: tuple[Any, Path]) -> 
 
 
 def test_grain_reads_the_array_record_files_in_order_and_at_random(made: tuple[Any, Path]) -> None:
-    grain = pytest.importorskip("grain.python", reason="grain is the reader: install the extra tfds")
-    from dataprep_assets.formats import example, tfds
-
     notes, root = made
     where = LocalArtifacts(root).directory(notes.artifact("array_record_directory")) / notes.dataset / "1.0.0"
     info = tfds.read_metadata(where)
-    source = grain.ArrayRecordDataSource([str(where / name) for name in info.shard_names(info.splits[0])])
     wanted = packed(notes, root)
-    assert len(source) == len(wanted)
-    for at in [*range(len(wanted)), len(wanted) // 2, 0]:
-        row = example.decode_rows([source[at]], info.columns)
+    places = [*range(len(wanted)), len(wanted) // 2, 0]
+    total, payloads = read_at([where / name for name in info.shard_names(info.splits[0])], places)
+    assert total == len(wanted)
+    for at, payload in zip(places, payloads, strict=True):
+        row = example.decode_rows([payload], info.columns)
         assert {name: values[0].tolist() for name, values in row.items()} == wanted[at]
 
 

@@ -18,13 +18,17 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.runs import planned_runs
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.orchestration.assets import asset_key
 from dataprep_assets.orchestration.component import declared
-from dataprep_assets.pipelines.notes.cohort_shards import shards_works
+from dataprep_assets.orchestration.partitions import range_tags
+from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
+from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
 from dataprep_assets.pipelines.notes.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, PatientKey
-from dataprep_assets.pipelines.notes.engine_certificate import build_engine_certificate
-from dataprep_assets.pipelines.notes.packed_cohorts import cohort_works
+from dataprep_assets.pipelines.notes.notes_sample import notes_engine
+from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient
 from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject, notes_project, plain_attributes
 
@@ -163,12 +167,15 @@ def specification(folder: Path) -> list[dict[str, Any]]:
 
 
 def run_everything(made: NotesProject) -> None:
-    """In the process that is watched: all steps of all datasets, failing or not; then faults, and every check."""
+    """In the process that is watched: all runs of all datasets, failing or not; then faults, and every check."""
     for component in made.components:
         job = made.definitions.resolve_implicit_global_asset_job_def()
-        for step in component.steps(made.store):
+        for run in planned_runs(component.specs, made.store):
             job.execute_in_process(
-                asset_selection=list(step.keys), tags=dict(step.tags), instance=made.instance, raise_on_error=False
+                asset_selection=[asset_key(spec) for spec in run.specs],
+                tags=range_tags(run.partitions),
+                instance=made.instance,
+                raise_on_error=False,
             )
     put(made.root.parent / "drops", "2010-01", [person("2010-01", "changed")])
     packed = made.root / "drops" / "packed_cohorts"
@@ -297,10 +304,10 @@ def test_what_a_worker_gets_shows_nothing_in_its_repr(tmp_path: Path, monkeypatc
     attributes = plain_attributes(tmp_path / "in", ["2010-01", "2010-01"], **COMMON)
     notes = declared(NotesDeclaration, attributes, tmp_path / "defs.yaml")
     store = LocalArtifacts(tmp_path / "out")
-    build_engine_certificate(notes, store)
-    shown = [notes, *cohort_works(notes, store, ["2010-01"]), *list_cohorts(notes).values()]
-    shown += [work.plan for work in cohort_works(notes, store, ["2010-01"])]
-    shown += shards_works(notes, store, ["2010-01"])
+    ensure_certificate(notes_engine(notes), store)
+    shown = [notes, *packed_cohorts(notes, store, ["2010-01"]), *list_cohorts(notes).values()]
+    shown += [cohort.plan for cohort in packed_cohorts(notes, store, ["2010-01"])]
+    shown += sharded_cohorts(notes, store, ["2010-01"])
     shown.append(PatientKey(public=KEY))
     assert [type(value).__name__ for value in shown if CANARY in repr(value)] == []
 

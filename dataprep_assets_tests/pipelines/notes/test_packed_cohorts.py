@@ -1,4 +1,4 @@
-"""Packed cohorts hold every token of every note once, in rows that follow FORMATS A.1 and A.2."""
+"""Packed cohorts hold every token of every note once, in rows that follow docs/formats/packed-rows.md."""
 
 import hmac
 import json
@@ -12,7 +12,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.packing.row_defects import find_row_defects
 from dataprep_assets.packing.rows import COLUMNS
-from dataprep_assets.pipelines.notes.packed_cohorts import packed_paths, read_patients
+from dataprep_assets.pipelines.notes.packed_files import packed_paths, read_patients
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
 from dataprep_assets.pipelines.notes.reading import patient_digest
 from dataprep_assets.pipelines.notes.spool import split_of

@@ -9,17 +9,13 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
+from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.notes.component import CombinedCohorts
 from dataprep_assets.pipelines.notes.declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.replay import (
-    BUILDER_DIRECTORIES,
-    GRAIN_MIXTURE,
-    build_replay,
-    interleaved,
-    weighted,
-)
-from dataprep_assets.pipelines.notes.status import stale_replay
-from dataprep_assets.pipelines.notes.tfds_directory import PROVENANCE, ShardOrigin, read_provenance
+from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
+from dataprep_assets.pipelines.notes.replay import build_replay
+from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE
 from dataprep_assets_tests.formats.shard_reader import read_directory
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
@@ -179,23 +175,17 @@ def test_a_combination_is_stale_when_a_source_is_made_anew(tmp_path: Path) -> No
     for name in SOURCES:
         source(tmp_path, name)
     store = LocalArtifacts(tmp_path / "out")
-    assert list(stale_replay(combined(), store)) == ["notes_replay_combined/tfds_directory"]
+    specs = CombinedCohorts(combined()).specs
+    assert [str(one) for one in stale(specs, store)] == ["notes_replay_combined/tfds_directory: absent"]
     build_replay(combined(), store)
-    assert list(stale_replay(combined(), store)) == []
+    assert list(stale(specs, store)) == []
     assert build_replay(combined(), store)[1]
     source(tmp_path, "replay", people=5)
-    assert list(stale_replay(combined(), store)) == ["notes_replay_combined/tfds_directory"]
-
-
-def shard(source: int, number: int, rows: int) -> ShardOrigin:
-    name = f"{source}.{number}"
-    return ShardOrigin(dataset=str(source), partition="p", source_shard=name, rows=rows, payload_bytes=1, sha256=name)
-
-
-def test_short_shards_count_by_their_rows() -> None:
-    sources = [[shard(0, n, 256) for n in range(4)], [shard(1, n, 64) for n in range(16)]]
-    found = interleaved(sources)
-    half = found[: len(found) // 2]
-    assert abs(sum(o.rows for o in half if o.dataset == "0") - 512) <= 256
-    taken = weighted(sources, [0.75, 0.25])
-    assert [sum(o.rows for o in s) for s in taken] == [1536, 512]
+    (one,) = stale(specs, store)
+    assert str(one) == "notes_replay_combined/tfds_directory: its input changed: replay:tfds_directory"
+    (one,) = stale(
+        CombinedCohorts(combined(seed=7, sources=[{"dataset": SOURCES[0]}, {"dataset": SOURCES[2]}])).specs, store
+    )
+    assert one.kind == "input changed"
+    (one,) = stale(CombinedCohorts(combined(splits=["val"])).specs, store)
+    assert "has no split val" in one.reason

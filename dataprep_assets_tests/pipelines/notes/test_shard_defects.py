@@ -12,6 +12,8 @@ from dataprep_assets.formats import example, tfds, tfrecord
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes import tfds_reader
+from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
+from dataprep_assets.pipelines.notes.cohort_shards_proofs import prove_cohort_shards
 from dataprep_assets.pipelines.notes.tfds_directory_proofs import prove_directory
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 
@@ -195,11 +197,8 @@ def test_a_cohorts_shards_are_full_but_for_the_last(root: Path) -> None:
 
 
 def test_a_row_behind_the_first_that_is_no_such_row_is_told_by_the_cohorts_proof(root: Path) -> None:
-    from dataprep_assets.pipelines.notes.cohort_shards import shards_works
-    from dataprep_assets.pipelines.notes.cohort_shards_proofs import prove_cohort_shards
-
     month = NOTES.months.expected[0]
-    (work,) = shards_works(NOTES, LocalArtifacts(root), [month], "tfrecord")
+    (cohort,) = sharded_cohorts(NOTES, LocalArtifacts(root), [month], "tfrecord")
     path = min((root / NOTES.dataset / "tfrecord_shards" / month).rglob("*.tfrecords"))
     payloads = [record.payload for record in tfrecord.records(path)]
     info = tfds.read_metadata(directory(root))
@@ -207,5 +206,5 @@ def test_a_row_behind_the_first_that_is_no_such_row_is_told_by_the_cohorts_proof
     payloads[1] = next(example.encode_rows({name: values[1:2, :-1] for name, values in columns.items()}))
     path.unlink()
     tfrecord.write(path, payloads)
-    failed = {name: finding for name, finding in prove_cohort_shards(work).items() if not finding.passed}
+    failed = {name: finding for name, finding in prove_cohort_shards(cohort).items() if not finding.passed}
     assert any("has 255 values, expected 256" in f"{f.summary} {f.table}" for f in failed.values())

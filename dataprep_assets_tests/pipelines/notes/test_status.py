@@ -1,11 +1,18 @@
-"""`stale` names what must be built next, and nothing when nothing must."""
+"""What is stale in a dataset of notes, in build order and with its reason; nothing when nothing must be built."""
 
 import json
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from dataprep_assets.graph.status import Stale, stale, sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.status import stale, sweep_dataset
+from dataprep_assets.pipelines.notes import packed_cohort, packed_cohorts
+from dataprep_assets.pipelines.notes.component import notes_specs
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLE, declaration, run_notes
@@ -13,18 +20,28 @@ from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLE, declaration, 
 MONTHS = ("2010-01", "2010-02")
 
 
+def examined(notes: NotesDeclaration, store: LocalArtifacts) -> list[Stale]:
+    return list(stale(notes_specs(notes), store))
+
+
+def names(notes: NotesDeclaration, store: LocalArtifacts) -> list[str]:
+    """What is stale, without the dataset."""
+    return [one.name.partition("/")[2] for one in examined(notes, store)]
+
+
 def test_stale_follows_the_build_order(tmp_path: Path) -> None:
     source = written(tmp_path / "in", {m: [patient(m, note(f"tea {m}"))] for m in MONTHS})
     notes, store = plain(source, MONTHS), LocalArtifacts(tmp_path / "out")
-    assert list(stale(notes, store)) == ["notes/engine_certificate"]
+    packed, shards = ([f"{name}/{month}" for month in MONTHS] for name in ("packed_cohorts", "tfrecord_shards"))
+    assert names(notes, store) == ["engine_certificate", *packed, *shards, "tfds_directory"]
     run_notes(notes, tmp_path / "out")
-    assert list(stale(notes, store)) == []
+    assert names(notes, store) == []
     longer = plain(source, MONTHS, row_length=64)
-    assert list(stale(longer, store)) == [f"notes/packed_cohorts/{month}" for month in MONTHS]
+    assert names(longer, store) == [*packed, *shards, "tfds_directory"]
     smaller = plain(source, MONTHS, rows_per_shard=2)
-    assert list(stale(smaller, store)) == [f"notes/tfrecord_shards/{month}" for month in MONTHS]
+    assert names(smaller, store) == [*shards, "tfds_directory"]
     described = plain(source, MONTHS, description="tea")
-    assert list(stale(described, store)) == ["notes/tfds_directory"]
+    assert names(described, store) == ["tfds_directory"]
 
 
 def test_a_changed_cohort_makes_its_month_stale_and_no_other(tmp_path: Path) -> None:
@@ -50,9 +67,11 @@ def test_a_damaged_file_makes_its_artifact_stale(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(bytes(content))
-    assert list(stale(notes, store)) == ["sample_notes/packed_cohorts/2011-01"]
+    found = examined(notes, store)
+    assert [one.name for one in found if one.kind == "damaged"] == ["sample_notes/packed_cohorts/2011-01"]
+    assert names(notes, store) == ["packed_cohorts/2011-01", "tfrecord_shards/2011-01", "tfds_directory"]
     assert run_notes(notes, tmp_path).built == ["packed_cohorts/2011-01"]
-    assert list(stale(notes, store)) == []
+    assert names(notes, store) == []
 
 
 def test_sweeping_removes_what_a_killed_run_left(tmp_path: Path) -> None:
@@ -60,5 +79,134 @@ def test_sweeping_removes_what_a_killed_run_left(tmp_path: Path) -> None:
     run_notes(notes, tmp_path)
     left = store.directory(notes.artifact("packed_cohorts", "2011-01")).parent / ".staging" / f"2011-01-{'0' * 16}"
     left.mkdir()
-    sweep_dataset(notes, store)
+    sweep(notes_specs(notes), store)
     assert debris(tmp_path) == []
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with cohorts of two months, `in`, and the dataset that was made of them, `out`."""
+    folder = tmp_path_factory.mktemp("built")
+    source = written(folder / "in", {m: [patient(m, note(f"tea {m}"))] for m in MONTHS})
+    assert not run_notes(plain(source, MONTHS), folder / "out").failed
+    return folder
+
+
+@pytest.fixture
+def copied(built: Path, tmp_path: Path) -> Path:
+    shutil.copytree(built, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def remove_receipt(folder: Path, _: pytest.MonkeyPatch) -> NotesDeclaration:
+    (folder / "out" / "notes" / "packed_cohorts" / "2010-02" / "receipt.json").unlink()
+    return plain(folder / "in", MONTHS)
+
+
+def cut_a_file(folder: Path, _: pytest.MonkeyPatch) -> NotesDeclaration:
+    path = folder / "out" / "notes" / "packed_cohorts" / "2010-02" / "2010-02.jsonl"
+    path.write_bytes(path.read_bytes()[:-1])
+    return plain(folder / "in", MONTHS)
+
+
+def another_cohort(folder: Path, _: pytest.MonkeyPatch) -> NotesDeclaration:
+    people = {month: [patient(month, note(f"tea {month}"))] for month in MONTHS}
+    people["2010-02"].append(patient("new", note("cake")))
+    return plain(written(folder / "in", people), MONTHS)
+
+
+def a_month_without_its_file(folder: Path, _: pytest.MonkeyPatch) -> NotesDeclaration:
+    (folder / "in" / "2010-02.json").unlink()
+    return plain(folder / "in", MONTHS)
+
+
+def longer_rows(folder: Path, _: pytest.MonkeyPatch) -> NotesDeclaration:
+    return plain(folder / "in", MONTHS, row_length=64)
+
+
+def another_key(folder: Path, _: pytest.MonkeyPatch) -> NotesDeclaration:
+    return plain(folder / "in", MONTHS, patient_key={"public": "another key for fictional data alone"})
+
+
+def newer_step(folder: Path, monkeypatch: pytest.MonkeyPatch) -> NotesDeclaration:
+    monkeypatch.setattr(packed_cohort, "VERSION", 2)
+    return plain(folder / "in", MONTHS)
+
+
+def smaller_shards(folder: Path, _: pytest.MonkeyPatch) -> NotesDeclaration:
+    return plain(folder / "in", MONTHS, rows_per_shard=2)
+
+
+def another_version(folder: Path, _: pytest.MonkeyPatch) -> NotesDeclaration:
+    return plain(folder / "in", MONTHS, tfds_version="2.0.0")
+
+
+def another_engine(folder: Path, _: pytest.MonkeyPatch) -> NotesDeclaration:
+    tokenizer = plain(folder / "in", MONTHS).tokenizer
+    return plain(folder / "in", MONTHS, tokenizer=tokenizer.model_copy(update={"refuse": ("long",)}).model_dump())
+
+
+Change = Callable[[Path, pytest.MonkeyPatch], NotesDeclaration]
+PACKED, SHARDS = "packed_cohorts/2010-02", "tfrecord_shards/2010-02"
+REASONS: dict[Change, tuple[str, str, str]] = {
+    remove_receipt: (PACKED, "absent", "absent"),
+    cut_a_file: (PACKED, "damaged", "damaged: 2010-02.jsonl"),
+    another_cohort: ("engine_certificate", "input changed", "its source changed: sampled cohorts"),
+    a_month_without_its_file: ("engine_certificate", "input changed", "its source changed: sampled cohorts"),
+    longer_rows: (PACKED, "settings changed", "row_length was 32, is 64 now"),
+    another_key: (PACKED, "input changed", "its source changed: patient_key"),
+    newer_step: (PACKED, "older version", "made by version 1 of this step, which is 2 now"),
+    smaller_shards: (SHARDS, "settings changed", "rows_per_shard was 4, is 2 now"),
+    another_version: ("tfds_directory", "settings changed", "tfds_version was 1.0.0, is 2.0.0 now"),
+    another_engine: ("engine_certificate", "settings changed", "tokenizer.refuse was [], is ['long'] now"),
+}
+
+
+@pytest.mark.parametrize("change", REASONS, ids=lambda change: change.__name__)
+def test_each_stale_artifact_says_why(change: Change, copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = change(copied, monkeypatch)
+    name, kind, reason = REASONS[change]
+    found = {one.name: one for one in examined(notes, LocalArtifacts(copied / "out"))}
+    first = found[f"notes/{name}"]
+    assert (first.kind, first.reason[: len(reason)]) == (kind, reason)
+    assert found["notes/tfds_directory"].kind in (kind, "input changed")
+
+
+def test_of_a_month_without_its_file_its_source_changed_and_the_others_are_current(copied: Path) -> None:
+    notes, store = plain(copied / "in", MONTHS), LocalArtifacts(copied / "out")
+    (copied / "in" / "2010-02.json").unlink()
+    recipes = list(notes_specs(notes)[1].recipes(store, MONTHS))
+    changes = [recipe.difference(store.require(recipe.artifact)) for recipe in recipes]
+    assert changes[0] is None
+    assert changes[1] is not None
+    assert changes[1].reason == "its source changed: cohort"
+
+
+def test_what_is_upstream_of_an_artifact_is_named_in_its_receipt(copied: Path) -> None:
+    """`verify` compares these names with what is there."""
+    notes, store = plain(copied / "in", MONTHS), LocalArtifacts(copied / "out")
+    shards = store.require(notes.artifact("tfrecord_shards", "2010-02"))
+    packed = store.require(notes.artifact("packed_cohorts", "2010-02"))
+    assert shards.recipe["upstream"] == {"packed_cohorts/2010-02": packed.content}
+    directory = store.require(notes.artifact("tfds_directory"))
+    assert directory.recipe["upstream"]["tfrecord_shards/2010-02"] == shards.content
+    assert len(directory.recipe["upstream"]) == 4
+
+
+def test_a_proof_with_a_raised_version_is_examined_again(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes, store = plain(copied / "in", MONTHS, workers=1), LocalArtifacts(copied / "out")
+    proofs = notes_specs(notes)[1].proofs
+    assert proofs is not None
+
+    def unexamined() -> object:
+        """Cohorts without a verdict when a run examines the first month alone."""
+        return dict(proofs.examine(store, MONTHS[:1]))["rows_valid"].facts["cohorts_not_examined_yet"]
+
+    assert unexamined() == 1
+    assert all(finding.passed for _, finding in proofs.examine(store, MONTHS))
+    assert unexamined() == 0
+    stricter = tuple(
+        replace(proof, version=2) if proof.name == "rows_valid" else proof for proof in packed_cohorts.COHORT_PROOFS
+    )
+    monkeypatch.setattr(packed_cohorts, "COHORT_PROOFS", stricter)
+    assert unexamined() == 1

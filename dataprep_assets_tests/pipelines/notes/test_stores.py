@@ -10,11 +10,13 @@ import boto3
 import pytest
 
 from dataprep_assets.errors import SourceError
+from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
+from dataprep_assets.pipelines.notes.component import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.engine_certificate import build_engine_certificate
-from dataprep_assets.pipelines.notes.status import stale
+from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
@@ -36,7 +38,7 @@ def test_artifacts_in_a_bucket_are_those_of_a_folder(tmp_path: Path) -> None:
     kept = {name: data for name, data in data_files(bucket).items() if not name.startswith(".")}
     assert kept == {name: data for name, data in data_files(tmp_path / "folder").items() if ".staging/" not in name}
     assert receipts(bucket) == receipts(tmp_path / "folder")
-    assert list(stale(notes, store)) == []
+    assert list(stale(notes_specs(notes), store)) == []
 
 
 def test_cohorts_of_a_bucket_are_fetched_and_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +86,7 @@ def test_the_peak_is_flat_in_the_size_of_a_cohort(tmp_path: Path) -> None:
         people = [patient(f"p{i}", *(note(f"{i} {text}") for _ in range(5))) for i in range(patients)]
         source = written(tmp_path / f"in{patients}", {"2010-01": people})
         # Beforehand: the threads of the reference engine take memory that is not the cohort's.
-        build_engine_certificate(large(source), LocalArtifacts(tmp_path / f"out{patients}"))
+        ensure_certificate(notes_engine(large(source)), LocalArtifacts(tmp_path / f"out{patients}"))
         done = subprocess.run(
             [sys.executable, "-c", _PACK, source, tmp_path / f"out{patients}"],
             stdout=subprocess.PIPE,

@@ -12,17 +12,20 @@ from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactE
 from dataprep_assets.formats import array_record, example, tfds, tfrecord
 from dataprep_assets.formats.example import Column
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohort_shards import build_cohort_shards, shards_works
-from dataprep_assets.pipelines.notes.packed_cohorts import build_packed_cohort, cohort_works
+from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
+from dataprep_assets.pipelines.notes.maxtext import maxtext_settings
+from dataprep_assets.pipelines.notes.packed_cohort import ensure_packed_cohort
+from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
+from dataprep_assets.pipelines.notes.provenance import PROVENANCE, read_provenance
+from dataprep_assets.pipelines.notes.sharded_cohort import ensure_sharded_cohort
 from dataprep_assets.pipelines.notes.tfds_directory import (
-    PROVENANCE,
     build_tfds_directory,
-    maxtext_settings,
-    read_provenance,
 )
 from dataprep_assets_tests.formats.shard_reader import read_directory
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, rows, written
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
+from dataprep_assets_tests.readers.process import LibraryError
+from dataprep_assets_tests.readers.tfds import ByName, read_rows, read_source, split_info
 
 
 def directory(notes: Any, root: Path, name: str = "tfds_directory") -> Path:
@@ -85,17 +88,11 @@ def test_only_the_last_shard_of_a_cohort_is_shorter(sample: Path) -> None:
 
 
 def test_tfds_reads_every_row_in_file_order(sample: Path) -> None:
-    library = pytest.importorskip("tensorflow_datasets")
     where = directory(NOTES, sample)
-    builders = [
-        library.builder_from_directory(str(where)),
-        library.builder("sample_notes:1.0.0", data_dir=str(where.parents[1])),
-    ]
     wanted = packed(NOTES, sample)
-    for builder in builders:
-        read = builder.as_dataset(split="train", read_config=library.ReadConfig(interleave_cycle_length=1))
-        found = list(read.as_numpy_iterator())
-        assert builder.info.splits["train"].num_examples == len(wanted) == len(found)
+    for builder in (where, ByName("sample_notes:1.0.0", where.parents[1])):
+        found = read_rows(builder)
+        assert split_info(builder)[0] == len(wanted) == len(found)
         for row, expected in zip(found, wanted, strict=True):
             assert {name: values.tolist() for name, values in row.items()} == expected
             assert {values.dtype for values in row.values()} == {np.dtype("int32")}
@@ -107,10 +104,9 @@ def test_the_seeds_version_directory_is_read_from_the_directory_and_not_found_by
     where = directory(notes, tmp_path / "out")
     assert where.name == "1.0"
     assert json.loads((where / "dataset_info.json").read_text())["version"] == "1.0.0"
-    library = pytest.importorskip("tensorflow_datasets")
-    assert len(list(library.builder_from_directory(str(where)).as_dataset(split="train"))) == 1
-    with pytest.raises(library.core.DatasetNotFoundError):
-        library.builder("notes", data_dir=str(where.parents[1]))
+    assert len(read_rows(where)) == 1
+    with pytest.raises(LibraryError, match=r"\.DatasetNotFoundError: "):
+        split_info(ByName("notes", where.parents[1]))
 
 
 def test_array_record_holds_the_same_payloads_beside_tfrecord(tmp_path: Path) -> None:
@@ -123,9 +119,9 @@ def test_array_record_holds_the_same_payloads_beside_tfrecord(tmp_path: Path) ->
     for first, second in zip(one.shard_names(one.splits[0]), other.shard_names(other.splits[0]), strict=True):
         payloads = [record.payload for record in tfrecord.records(places[0] / first)]
         assert list(array_record.records(places[1] / second)) == payloads
-    library = pytest.importorskip("tensorflow_datasets")
-    source = library.builder_from_directory(str(places[1])).as_data_source(split="train")
-    assert [row["inputs"].tolist() for row in source] == [row["inputs"] for row in packed(notes, tmp_path)]
+    assert [row["inputs"].tolist() for row in read_source(places[1]).found] == [
+        row["inputs"] for row in packed(notes, tmp_path)
+    ]
 
 
 def test_unpacked_rows_are_one_column_of_the_readers_length(tmp_path: Path) -> None:
@@ -136,11 +132,8 @@ def test_unpacked_rows_are_one_column_of_the_readers_length(tmp_path: Path) -> N
     settings = maxtext_settings(notes, LocalArtifacts(tmp_path))
     assert settings["train_data_columns"] == "['tokens']"
     assert settings["dataset_name"] == "sample_notes:1.0.0"
-    library = pytest.importorskip("tensorflow_datasets")
-    found = library.builder(settings["dataset_name"], data_dir=settings["dataset_path"]).as_dataset(
-        split=settings["train_split"], read_config=library.ReadConfig(interleave_cycle_length=1)
-    )
-    rows_read = [row["tokens"] for row in found.as_numpy_iterator()]
+    by_name = ByName(settings["dataset_name"], Path(settings["dataset_path"]))
+    rows_read = [row["tokens"] for row in read_rows(by_name, settings["train_split"])]
     assert [row.tolist() for row in rows_read] == [row["tokens"] for row in packed(notes, tmp_path)]
     # the stock pipeline makes `inputs` and `targets` of a row by cutting one token off either end
     assert {row[:-1].size for row in rows_read} == {int(settings["max_target_length"])}
@@ -163,10 +156,10 @@ def test_shards_older_than_the_rows_and_other_settings_are_refused(tmp_path: Pat
     notes = plain(source, ("2010-01", "2010-02"))
     assert not run_notes(notes, tmp_path / "out").failed
     written(source, {"2010-02": [patient("new", note("another tea"))]})
-    build_packed_cohort(cohort_works(notes, store, ["2010-02"])[0])
+    ensure_packed_cohort(packed_cohorts(notes, store, ["2010-02"])[0])
     with pytest.raises(IntegrityError, match="2010-02: made of older rows"):
         build_tfds_directory(notes, store)
-    build_cohort_shards(shards_works(notes, store, ["2010-02"])[0])
+    ensure_sharded_cohort(sharded_cohorts(notes, store, ["2010-02"])[0])
     _, reused = build_tfds_directory(notes, store)
     assert not reused
     longer = plain(source, ("2010-01", "2010-02"), row_length=64)

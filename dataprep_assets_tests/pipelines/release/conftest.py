@@ -1,6 +1,7 @@
 """The sample corpus as token bins, built once a session; releases of it are made by each test."""
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from numpy.typing import NDArray
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
-from dataprep_assets.pipelines.corpus.token_bins import ENDS, TOKENS
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, release_layout
-from dataprep_assets.pipelines.release.npy_shards import build_npy_shard
+from dataprep_assets.pipelines.release.npy_shard import build_npy_shard
+from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
 LENGTH = 64
@@ -48,7 +50,7 @@ class Bins:
 
     def layout(self, declared: ReleaseDeclaration) -> ReleaseLayout:
         """How the release is cut."""
-        return release_layout(declared, self.store, self.manifest(declared))
+        return release_layout(declared, self.store)
 
     def build(self, declared: ReleaseDeclaration) -> ReleaseLayout:
         """Build all its shards."""
@@ -75,3 +77,10 @@ def bins(tmp_path_factory: pytest.TempPathFactory) -> Bins:
     outcome = run_pipeline(sample_declaration(views=[]), root)
     assert not outcome.failed
     return Bins(root)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The URL of a server of buckets."""
+    with moto_server() as url:
+        yield url

@@ -9,8 +9,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dataprep_assets.graph.status import stale
 from dataprep_assets.orchestration.component import declared
-from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, release_layout
@@ -59,7 +59,7 @@ class ReleaseProject(Project):
     @property
     def layout(self) -> ReleaseLayout:
         """How the release is cut."""
-        return release_layout(self.corpus, self.store, load_manifest(self.corpus, self.store))
+        return release_layout(self.corpus, self.store)
 
     @property
     def published(self) -> Place:
@@ -74,24 +74,24 @@ class ReleaseProject(Project):
 
     def stale(self) -> list[str]:
         """What is missing, damaged or out of date."""
-        return list(self.component.stale(self.store))
+        return [one.name for one in stale(self.component.specs, self.store)]
 
     def plan(self) -> dg.ExecuteInProcessResult:
         """Materialize the plan of the release."""
-        return self.run([self.dataset.key("release_plan")])
+        return self.run([self.key("release_plan")])
 
     def cut(self, partitions: Sequence[str] | None = None) -> dg.ExecuteInProcessResult:
         """Materialize a range of npy shards; by default all."""
         chosen = partitions or self.layout.partitions
-        return self.run([self.dataset.key("npy_shards")], (chosen[0], chosen[-1]))
+        return self.run([self.key("npy_shards")], (chosen[0], chosen[-1]))
 
     def publish(self) -> dg.ExecuteInProcessResult:
         """Materialize the publication."""
-        return self.run([self.dataset.key("published_shards")])
+        return self.run([self.key("published_shards")])
 
     def tokenize_all(self) -> None:
         """All that a release is cut from."""
-        key = self.dataset.key
+        key = self.key
         assert self.run([key("manifest"), key("engine_certificate")]).success
         for split in self.corpus.splits:
             assert self.tokenize(split).success
@@ -136,10 +136,3 @@ def new_target(servers: Places, kind: str, environment: pytest.MonkeyPatch) -> s
         environment.setenv("R2_DATASET_WRITE_ACCESS_KEY_ID", place.access_key_id)
         environment.setenv("R2_DATASET_WRITE_SECRET_ACCESS_KEY", place.secret_access_key)
     return place.url
-
-
-def poke(path: Path, byte: int, value: int = 1) -> None:
-    """Change one byte of a file."""
-    data = bytearray(path.read_bytes())
-    data[byte] ^= value
-    path.write_bytes(data)

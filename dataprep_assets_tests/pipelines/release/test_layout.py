@@ -31,7 +31,7 @@ def test_cuts_account_for_every_token_of_any_stream(tokens: int, length: int, se
 
 
 def test_tokens_per_shard_that_are_not_whole_sequences_are_refused(bins: Bins) -> None:
-    """The original saves shards of any length, which its own reader cannot load."""
+    """The original saves shards that its reader cannot load (docs/formats/npy-shards.md#last-shard)."""
     with pytest.raises(ValidationError, match="no reader loads such a shard; use 128"):
         bins.declare(tokens_per_shard=150)
 
@@ -45,10 +45,9 @@ def test_a_split_shorter_than_a_sequence_is_refused_with_the_way_out(bins: Bins)
 def test_missing_token_bins_are_named(bins: Bins, tmp_path: Path) -> None:
     own = bins.copied(tmp_path)
     declared = own.declare()
-    manifest = own.manifest(declared)
     shutil.rmtree(own.store.directory(declared.artifact("token_bins", "train-00001")))
     with pytest.raises(MissingArtifactError, match="train-00001"):
-        release_layout(declared, LocalArtifacts(own.root), manifest)
+        release_layout(declared, LocalArtifacts(own.root))
 
 
 def test_an_unknown_partition_is_refused(bins: Bins) -> None:

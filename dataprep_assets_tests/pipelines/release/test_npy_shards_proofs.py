@@ -12,11 +12,12 @@ from dataprep_assets.graph.finding import Finding, files_intact
 from dataprep_assets.graph.verdicts import prove_all
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.release import npy_shards_proofs, order
-from dataprep_assets.pipelines.release.layout import Cut, ReleaseLayout
-from dataprep_assets.pipelines.release.npy_shards import planned_shards, shard_artifact
+from dataprep_assets.pipelines.release.layout import ReleaseLayout, ShardCut
+from dataprep_assets.pipelines.release.npy_shard import shard_artifact
+from dataprep_assets.pipelines.release.npy_shards import planned_shards
 from dataprep_assets.pipelines.release.order import StreamOrder
 from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins
-from dataprep_assets_tests.pipelines.release.release_project import poke
+from dataprep_assets_tests.pipelines.release.planted_faults import poke
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +66,14 @@ def test_shards_proven_on_workers_have_the_findings_of_each_alone(
     chosen = layout.partitions[:3] + layout.partitions[-1:]
     poke(own.store.directory(shard_artifact(declared, chosen[1])) / f"{chosen[1]}.npy", 200)
     shutil.rmtree(own.store.directory(shard_artifact(declared, chosen[2])))
-    works = planned_shards(declared, own.store, layout, chosen, workers=2)
-    found = dict(prove_all(works, npy_shards_proofs.prove_shard, 2))
-    assert found == {work.partition: npy_shards_proofs.prove_shard(work) for work in works}
+    planned = planned_shards(declared, own.store, layout, chosen, workers=2)
+    found = dict(prove_all(planned, npy_shards_proofs.prove_shard, 2))
+    assert found == {shard.partition: npy_shards_proofs.prove_shard(shard) for shard in planned}
     failed = {p: {name for name, finding in of.items() if not finding.passed} for p, of in found.items()}
     assert failed == {
         chosen[0]: set(),
         chosen[1]: {"files_intact", "sample_ids_recompute", "equals_stream"},
-        chosen[2]: set(npy_shards_proofs.SHARD_PROOFS),
+        chosen[2]: {proof.name for proof in npy_shards_proofs.SHARD_PROOFS},
         chosen[3]: set(),
     }
 
@@ -196,6 +197,6 @@ def test_a_shuffled_order_is_told_from_one_that_is_not(
 
 def test_a_wrong_cut_is_not_the_stream(built: tuple[Bins, ReleaseLayout], tmp_path: Path) -> None:
     shard = Shard(built, tmp_path, "train_000001")
-    moved = Cut(index=1, start=shard.cut.start + 1, stop=shard.cut.stop + 1)
+    moved = ShardCut(index=1, start=shard.cut.start + 1, stop=shard.cut.stop + 1)
     found = npy_shards_proofs.equals_stream(shard.directory, shard.receipt, shard.bins.store, shard.split, moved)
     assert "is not that of the stream" in found.summary

@@ -5,7 +5,7 @@ from pathlib import Path
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.pipelines.release import published_proofs
 from dataprep_assets.serving.release import Place, read_release
-from dataprep_assets_tests.pipelines.release.release_project import poke
+from dataprep_assets_tests.pipelines.release.planted_faults import poke
 from dataprep_assets_tests.serving.releases import make_release, publish, published
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats import sample_ids
+from dataprep_assets.graph.runs import planned_runs
 from dataprep_assets.integrity.verify import verify
-from dataprep_assets.pipelines.release import published_shards_asset
 from dataprep_assets.pipelines.release.published import consumer_code, consumer_environment
 from dataprep_assets.serving import ShardWindow
 from dataprep_assets.serving.release import MANIFEST, read_release
@@ -54,7 +54,7 @@ def copied(finished: ReleaseProject, tmp_path: Path) -> Iterator[ReleaseProject]
     """The finished release in another folder, with partitions registered; its own place to publish to is empty."""
     shutil.copytree(finished.root, tmp_path / "artifacts")
     with release_project(release_attributes(str(tmp_path / "public")), tmp_path) as made:
-        assert made.run([made.dataset.key("manifest")]).success
+        assert made.run([made.key("manifest")]).success
         assert made.plan().success
         yield made
 
@@ -68,7 +68,7 @@ def declared_otherwise(made: ReleaseProject, **options: object) -> None:
 
 def test_the_plan_registers_a_partition_a_shard_and_says_what_they_hold(finished: ReleaseProject) -> None:
     assert finished.registered == finished.layout.partitions == [*(f"train_{i:06d}" for i in range(4)), "val_000000"]
-    event = finished.instance.get_latest_materialization_event(finished.dataset.key("release_plan"))
+    event = finished.instance.get_latest_materialization_event(finished.key("release_plan"))
     assert event is not None
     assert event.asset_materialization is not None
     rows = {r.data["split"]: r.data for r in event.asset_materialization.metadata["shards"].records}  # type: ignore[attr-defined]
@@ -107,8 +107,9 @@ def test_plan_shards_and_publication_through_dagster(
     for name in ("manifest", "engine_certificate", "snapshot", "token_bins"):
         shutil.copytree(finished.root / "shared" / name, tmp_path / "artifacts" / "shared" / name)
     with release_project(release_attributes(target), tmp_path) as made:
-        assert made.stale() == [f"shared/npy_shards/{p}" for p in finished.layout.partitions]
-        assert made.run([made.dataset.key("manifest"), made.dataset.key("engine_certificate")]).success
+        shards = [f"shared/npy_shards/{p}" for p in finished.layout.partitions]
+        assert made.stale() == [*shards, "shared/published_shards"]
+        assert made.run([made.key("manifest"), made.key("engine_certificate")]).success
         assert made.plan().success
         cut, sent = made.cut(), made.publish()
         assert cut.success
@@ -121,7 +122,7 @@ def test_plan_shards_and_publication_through_dagster(
         assert sorted(keys) == sorted([*(file.key for file in read_release(made.published).files), MANIFEST])
         assert made.stale() == []
         assert [v for v in verify(made.root) if v.defects] == []
-        materialized = made.instance.get_materialized_partitions(made.dataset.key("npy_shards"))
+        materialized = made.instance.get_materialized_partitions(made.key("npy_shards"))
         assert materialized == set(made.layout.partitions)
         again = made.publish()
         (event,) = again.get_asset_materialization_events()
@@ -146,16 +147,17 @@ def test_a_second_run_builds_and_sends_nothing(copied: ReleaseProject) -> None:
     assert copied.stale() == []
 
 
-def test_a_long_upload_says_in_the_log_how_far_it_is(
+def test_an_upload_says_in_the_log_how_much_was_sent(
     servers: Places, copied: ReleaseProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(published_shards_asset, "LOG_SECONDS", 0.0)
     declared_otherwise(copied, publish=new_target(servers, "moto", monkeypatch))
     outcome = copied.publish()
     assert outcome.success
     said = [entry.user_message for entry in copied.instance.all_logs(outcome.run_id)]
     release = read_release(copied.published)
-    *_, whole = [text for text in said if text.startswith(f"{sum(file.bytes for file in release.files):,} bytes sent")]
+    megabytes = f"{sum(file.bytes for file in release.files) / 1e6:,.1f}"
+    *_, whole = [text for text in said if text.startswith("shared/published_shards: 100.0%")]
+    assert f"{megabytes} of {megabytes} MB" in whole
     assert "MB/s" in whole
 
 
@@ -177,7 +179,7 @@ def test_one_damaged_shard_is_red_and_alone_and_rebuilt_alone(copied: ReleasePro
     victim = "train_000002"
     good = copied.npy(victim).read_bytes()
     copied.npy(victim).write_bytes(good[:500] + bytes([good[500] ^ 1]) + good[501:])
-    assert copied.stale() == [f"shared/npy_shards/{victim}"]
+    assert copied.stale() == [f"shared/npy_shards/{victim}", "shared/published_shards"]
     (bad,) = [v for v in verify(copied.root) if v.defects]
     assert bad.name == f"shared/npy_shards/{victim}"
     before = copied.inodes()
@@ -199,7 +201,7 @@ def test_a_shard_that_cannot_be_built_is_red_and_alone(copied: ReleaseProject) -
     assert not outcome.success
     assert "1 of 5 shards failed" in failure_of(outcome)
     assert "val_000000" in failure_of(outcome)
-    done = copied.instance.get_materialized_partitions(copied.dataset.key("npy_shards"))
+    done = copied.instance.get_materialized_partitions(copied.key("npy_shards"))
     assert done == {p for p in copied.layout.partitions if p.startswith("train")}
     assert not copied.publish().success
     with pytest.raises(MissingArtifactError):
@@ -292,7 +294,7 @@ def test_a_release_joins_its_bins_for_views_alone(tmp_path: Path, finished: Rele
     assert not (finished.root / "shared" / "combined_bins").exists()
     with release_project(release_attributes() | {"views": ["nanogpt"]}, tmp_path) as made:
         assert names(made) == plain - {"published_shards"} | {"combined_bins", "nanogpt_bins"}
-        titles = [step.title for step in made.component.steps(finished.store)]
+        titles = [run.title for run in planned_runs(made.component.specs, finished.store)]
         assert titles[-4:] == ["combined bins", "views", "release plan", "5 npy shards"]
 
 

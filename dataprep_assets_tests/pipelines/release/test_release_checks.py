@@ -9,9 +9,8 @@ import dagster as dg
 import numpy as np
 import pytest
 
+from dataprep_assets.orchestration import checks
 from dataprep_assets.pipelines.release import order
-from dataprep_assets.pipelines.release.npy_shards_checks import npy_shards_checks
-from dataprep_assets.pipelines.release.published_shards_checks import published_shards_checks
 from dataprep_assets.serving.release import locate
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
 from dataprep_assets_tests.pipelines.release.release_project import (
@@ -61,7 +60,7 @@ def flip_shard(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
 
 
 def wider_ids(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
-    """A shard of another dtype among those of the run."""
+    """A shard of another dtype among those of the run (docs/formats/npy-shards.md#damage)."""
     np.save(made.npy(SHARD), np.load(made.npy(SHARD)).astype("<u2"))
 
 
@@ -135,12 +134,7 @@ FAULTS: dict[tuple[str, str], Fault] = {
 
 
 def checks_of(made: ReleaseProject) -> dict[str, dg.AssetChecksDefinition]:
-    release = made.corpus
-    assert release.release.publish
-    return {
-        "npy_shards": npy_shards_checks(made.dataset, release),
-        "published_shards": published_shards_checks(made.dataset, release, release.release.publish),
-    }
+    return {name: checks.checks_of(made.component.spec(name)) for name in ("npy_shards", "published_shards")}
 
 
 def run_checks(made: ReleaseProject, artifact: str) -> dict[str, dg.AssetCheckEvaluation]:
@@ -157,7 +151,7 @@ def run_checks(made: ReleaseProject, artifact: str) -> dict[str, dg.AssetCheckEv
 
 def test_every_check_has_a_planted_fault_and_passes_without_it(finished: ReleaseProject) -> None:
     declared = {
-        (artifact, key.name): artifact for artifact, checks in checks_of(finished).items() for key in checks.check_keys
+        (artifact, key.name): artifact for artifact, made in checks_of(finished).items() for key in made.check_keys
     }
     assert declared.keys() == FAULTS.keys()
     for artifact in ("npy_shards", "published_shards"):
@@ -213,5 +207,6 @@ def test_a_verdict_on_one_shard_speaks_of_all(copied: ReleaseProject) -> None:
 def test_no_credentials_are_needed_to_name_the_checks(copied: ReleaseProject, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(("R2_", "AWS_"))]:
         monkeypatch.delenv(name)
-    made = published_shards_checks(copied.dataset, copied.corpus, "s3://dataset/tokenized")
-    assert len(list(made.check_keys)) == 4
+    options = copied.corpus.release.model_copy(update={"publish": "s3://dataset/tokenized"})
+    copied.corpus = copied.corpus.model_copy(update={"release": options})
+    assert len(list(checks_of(copied)["published_shards"].check_keys)) == 4

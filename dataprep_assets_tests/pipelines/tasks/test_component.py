@@ -13,13 +13,14 @@ import yaml  # type: ignore[import-untyped]
 import dataprep_assets
 from dataprep_assets.definitions import defs
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line
 from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS
-from dataprep_assets_tests.pipelines.tasks.test_task_folder_asset import evaluations, failed, migration
+from dataprep_assets_tests.pipelines.tasks.migrations import evaluations, failed, migration
 from dataprep_assets_tests.pipelines.tasks.trees import COUNTS, edit, project, put
 from dataprep_assets_tests.sample.make_sample_tasks import LAYOUT, jsonl
 
@@ -92,7 +93,7 @@ def test_the_shipped_migrations_load_as_assets_with_their_checks() -> None:
         assert key.path[-1] == TASK_FOLDER
         assert graph.get(key).group_name == dataset
         assert graph.get(key).description
-        assert {c.name for c in graph.asset_check_keys if c.asset_key == key} == set(TASK_PROOFS)
+        assert {c.name for c in graph.asset_check_keys if c.asset_key == key} == {proof.name for proof in TASK_PROOFS}
 
 
 def test_the_mezo_tasks_are_the_six_of_the_guide_and_load_without_the_projects(
@@ -105,7 +106,7 @@ def test_the_mezo_tasks_are_the_six_of_the_guide_and_load_without_the_projects(
     for task in mezo.tasks:
         assert task_line(route_of(mezo, task)) == f"TASK={cloned_project}/Data/rejection_sampling/0_data/{task}"
     store = LocalArtifacts(tmp_path / "artifacts")
-    assert len(list(TaskMigration(mezo).stale(store))) == 6
+    assert len(list(stale(TaskMigration(mezo).specs, store))) == 6
     assert len(TaskMigration(mezo).summary(store)) == 7
 
 

@@ -6,7 +6,6 @@ from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER
-from dataprep_assets.pipelines.tasks.migration import is_current
 from dataprep_assets.pipelines.tasks.record import NAME, REPLACED
 from dataprep_assets_tests.pipelines.tasks.trees import TRAIN, Project, foreign
 
@@ -61,7 +60,7 @@ def test_a_damaged_artifact_is_made_again_with_its_history(tree: Project) -> Non
     assert again.record == first.record
     [kept] = (folder / REPLACED).iterdir()
     kept.write_bytes(b"rotten")
-    assert not is_current(declaration, tree.store, "Copa")
+    assert not tree.is_current(declaration, "Copa")
     assert [e.kept for e in tree.migrate(declaration)["Copa"].record.history] == [False]
 
 

@@ -1,4 +1,6 @@
-"""The trainer's loader, rule by rule: what the real one did when it was run on damaged files.
+"""The trainer's loader, rule by rule: what the real one did on damaged files.
+
+Source: docs/formats/task-folders.md#loader.
 
 The rules were also compared with the loader's own code on tens of thousands of damaged folders; that code is not ours
 to keep here, so these are its outcomes.

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.tasks.contract import shipped_contracts
 from dataprep_assets.pipelines.tasks.loader import load_as_trainer
-from dataprep_assets.pipelines.tasks.migration import Migrated, is_current, migrate_task
+from dataprep_assets.pipelines.tasks.migration import Migrated, migrate_task
 from dataprep_assets.pipelines.tasks.record import NAME
+from dataprep_assets_tests.faults.edits import edit_receipt
 from dataprep_assets_tests.pipelines.tasks.trees import (
     COUNTS,
     TASKS,
@@ -58,10 +60,10 @@ def test_all_six_tasks_arrive_load_and_pass_every_proof(tree: Project, mode: str
 @pytest.mark.parametrize("version", ["base", "latest", "all", DISCARDED])
 def test_a_second_run_does_nothing(tree: Project, mode: str, version: str) -> None:
     declaration = tree.declared({"Copa": {"version": version, "mode": mode}, "CB": {"mode": mode}})
-    assert not is_current(declaration, tree.store, "CB")
+    assert not tree.is_current(declaration, "CB")
     first = tree.migrate(declaration)
     assert all(r.placed and not r.reused for r in first.values())
-    assert all(is_current(declaration, tree.store, p) for p in first)
+    assert all(tree.is_current(declaration, p) for p in first)
     before = snapshot(tree.home)
     inodes = {p: p.lstat().st_ino for p in tree.new.rglob("*")}
     second = tree.migrate(declaration)
@@ -97,8 +99,8 @@ def test_a_change_in_the_old_project_is_seen(tree: Project) -> None:
     first = tree.migrate(linked)["CB"]
     edit(tree.old / "Copa" / TRAIN, put(1, premise="Changed."))
     edit(tree.old / "CB/cb_train.jsonl", put(1, premise="Changed."))
-    assert not is_current(copied, tree.store, "Copa")
-    assert not is_current(linked, tree.store, "CB")
+    assert not tree.is_current(copied, "Copa")
+    assert not tree.is_current(linked, "CB")
     again = tree.migrate(linked)["CB"]
     assert (again.placed, again.reused) == ((), False)
     assert again.receipt.key != first.receipt.key
@@ -132,6 +134,103 @@ def test_stores_keep_artifacts_apart(tree: Project) -> None:
     assert again.receipt.content == first.receipt.content
     assert json.loads((elsewhere.root / "tasks/task_folder/Copa/migration.json").read_bytes())["task"] == "Copa"
     assert sum(f.rows for f in first.record.files) == sum(COUNTS.values())
+
+
+# --- why a task folder is stale
+
+
+def lose_artifact(tree: Project) -> None:
+    shutil.rmtree(tree.store.root / "tasks/task_folder/CB")
+
+
+def damage_record(tree: Project) -> None:
+    path = tree.store.root / "tasks/task_folder/CB" / NAME
+    path.write_bytes(path.read_bytes().replace(b'"copied"', b'"linked"', 1))
+
+
+def change_source(tree: Project) -> None:
+    edit(tree.old / "CB/cb_train.jsonl", put(1, premise="Changed."))
+
+
+def change_original(tree: Project) -> None:
+    edit(tree.home / "original/CB/cb_train.jsonl", lambda rows: rows[0].update(label=(rows[0]["label"] + 1) % 3))
+
+
+def lose_target(tree: Project) -> None:
+    (tree.new / "CB/cb_train.jsonl").unlink()
+
+
+def close_target(tree: Project) -> None:
+    (tree.new / "CB/cb_train.jsonl").chmod(0o600)
+
+
+def lose_source(tree: Project) -> None:
+    (tree.old / "CB/cb_test.jsonl").unlink()
+
+
+def put_a_folder_in_the_way(tree: Project) -> None:
+    lose_target(tree)
+    (tree.new / "CB/cb_train.jsonl").mkdir()
+
+
+def make_it_of_an_older_version(tree: Project) -> None:
+    def older(receipt: dict[str, Any]) -> None:
+        receipt["key"], receipt["recipe"]["version"] = "0" * 64, 0
+
+    edit_receipt(tree.store.root / "tasks/task_folder/CB/receipt.json", older)
+
+
+def make_it_before_recipes(tree: Project) -> None:
+    def before(receipt: dict[str, Any]) -> None:
+        receipt["key"] = "0" * 64
+        del receipt["recipe"]
+
+    edit_receipt(tree.store.root / "tasks/task_folder/CB/receipt.json", before)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "reason"),
+    [
+        (lose_artifact, "absent", "absent"),
+        (damage_record, "damaged", "damaged: migration.json"),
+        (change_source, "input changed", "its source changed: Data/rejection_sampling/0_data/CB/cb_train.jsonl"),
+        (change_original, "input changed", "its source changed: train rows against the original"),
+        (lose_source, "input changed", "its source changed: cb_test.jsonl (absent), "),
+        (lose_target, "damaged", "cb_train.jsonl in {new}/CB: not as the migration left it"),
+        (close_target, "damaged", "cb_train.jsonl in {new}/CB: not as the migration left it"),
+        (put_a_folder_in_the_way, "input changed", "{new}/CB/cb_train.jsonl: is a folder where a file has to be"),
+        (make_it_of_an_older_version, "older version", "made by version 0 of this step, which is 1 now"),
+        (make_it_before_recipes, "recipe changed", "made from other inputs or settings than now (its receipt"),
+    ],
+)
+def test_a_stale_task_folder_says_why_and_the_other_is_fresh(
+    tree: Project, change: Callable[[Project], None], kind: str, reason: str
+) -> None:
+    declaration = tree.declared({"Copa": {}, "CB": {}})
+    tree.migrate(declaration)
+    assert tree.stale(declaration) == {}
+    change(tree)
+    found = tree.stale(declaration)
+    assert set(found) == {"CB"}
+    assert found["CB"].kind == kind
+    assert found["CB"].reason.startswith(reason.format(new=tree.new)), found["CB"].reason
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "reason"),
+    [
+        ({}, {"mode": "symlink"}, "mode was copy, is symlink now"),
+        ({"version": "version_1"}, {"version": "version_9-2"}, "its source changed: "),
+        ({}, {"version": "version_77"}, "tasks.Copa.version: version_77: not there; there are "),
+    ],
+)
+def test_a_changed_declaration_says_what_changed(
+    tree: Project, before: dict[str, str], now: dict[str, str], reason: str
+) -> None:
+    tree.migrate(tree.declared({"Copa": before, "CB": {}}))
+    found = tree.stale(tree.declared({"Copa": now, "CB": {}}))
+    assert set(found) == {"Copa"}
+    assert found["Copa"].reason.startswith(reason), found["Copa"].reason
 
 
 SST2 = """

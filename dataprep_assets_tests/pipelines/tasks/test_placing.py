@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.pipelines.tasks.migration import is_current
 from dataprep_assets_tests.pipelines.tasks.trees import TRAIN, Project, prove, snapshot
 
 
@@ -27,7 +26,7 @@ def test_permissions_of_a_copy_are_mended(tree: Project) -> None:
     declaration = tree.declared({"Copa": {}})
     tree.migrate(declaration)
     (tree.new / "Copa" / TRAIN).chmod(0o600)
-    assert not is_current(declaration, tree.store, "Copa")
+    assert not tree.is_current(declaration, "Copa")
     done = tree.migrate(declaration)["Copa"]
     assert (done.placed, done.reused) == ((TRAIN,), True)
     assert (tree.new / "Copa" / TRAIN).stat().st_mode & 0o777 == 0o644

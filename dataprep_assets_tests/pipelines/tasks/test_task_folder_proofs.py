@@ -2,11 +2,12 @@
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
 
+from dataprep_assets.graph.spec import Proof
 from dataprep_assets.pipelines.tasks import task_folder_proofs
 from dataprep_assets.pipelines.tasks.contract import shipped_contracts
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
@@ -16,21 +17,25 @@ from dataprep_assets_tests.pipelines.tasks.trees import TASKS, failing, prove
 from dataprep_assets_tests.sample.make_sample_tasks import jsonl
 
 
+def names(proofs: Iterable[Proof]) -> set[str]:
+    return {proof.name for proof in proofs}
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_a_good_folder_passes_everything(folder: Callable[[str], TaskFolder], task: str) -> None:
     made = folder(task)
     findings = prove_task_folder(made)
     assert failing(findings) == {}
     assert findings["loads_as_trainer"].facts == {"train_samples": 12, "validation_samples": 6, "defects": 0}
-    assert set(findings) == set(proofs_for(made.contract)) - {"as_migrated"}
+    assert set(findings) == names(proofs_for(made.contract)) - {"as_migrated"}
 
 
 def test_every_proof_is_a_function_and_applies_to_some_task() -> None:
-    assert all(callable(getattr(task_folder_proofs, name)) for name in TASK_PROOFS)
-    applied = {name for contract in shipped_contracts().values() for name in proofs_for(contract)}
-    assert applied == set(TASK_PROOFS)
-    assert not {"answer_key", "choices_lengths"} & set(proofs_for(shipped_contracts()["Copa"]))
-    assert not {"ids_unique", "label_domain", "question_domain"} & set(proofs_for(shipped_contracts()["BOOLQ"]))
+    assert all(callable(getattr(task_folder_proofs, name)) for name in names(TASK_PROOFS))
+    applied = {name for contract in shipped_contracts().values() for name in names(proofs_for(contract))}
+    assert applied == names(TASK_PROOFS)
+    assert not {"answer_key", "choices_lengths"} & names(proofs_for(shipped_contracts()["Copa"]))
+    assert not {"ids_unique", "label_domain", "question_domain"} & names(proofs_for(shipped_contracts()["BOOLQ"]))
 
 
 @pytest.mark.parametrize("defect", CASES)
@@ -45,7 +50,7 @@ def test_a_defect_fails_its_own_proof_and_no_unrelated_one(folder: Callable[[str
 
 def test_every_proof_has_a_case() -> None:
     elsewhere = {"task_folder_name", "no_train_text_in_validation", "loads_as_trainer", "as_migrated"}
-    assert {name for _, _, name, _, _ in CASES.values()} | elsewhere == set(TASK_PROOFS)
+    assert {name for _, _, name, _, _ in CASES.values()} | elsewhere == names(TASK_PROOFS)
 
 
 def test_a_folder_that_is_not_there_fails_as_missing_files(folder: Callable[[str], TaskFolder]) -> None:
@@ -123,4 +128,4 @@ CHECKLIST = {
 
 
 def test_the_migration_checklist_is_covered() -> None:
-    assert set().union(*CHECKLIST.values()) <= set(TASK_PROOFS)
+    assert set().union(*CHECKLIST.values()) <= names(TASK_PROOFS)

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.status import Stale, stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.tasks.contract import Split, shipped_contracts
 from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.migration import Migrated, migrate_task
 from dataprep_assets.pipelines.tasks.routes import partitions, route_of
+from dataprep_assets.pipelines.tasks.task_folder import task_folder_spec
 from dataprep_assets.pipelines.tasks.task_folder_proofs import prove_task_folder
 from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED, LAYOUT, VERSIONS, jsonl, write_tree
 
@@ -64,6 +66,15 @@ class Project:
     def migrate(self, declaration: TaskMigrationDeclaration) -> dict[str, Migrated]:
         """Every partition of a declaration."""
         return {p: migrate_task(declaration, self.store, p) for p in partitions(declaration)}
+
+    def stale(self, declaration: TaskMigrationDeclaration) -> dict[str, Stale]:
+        """What of a migration is to be done again, by partition."""
+        found = stale([task_folder_spec(declaration)], self.store)
+        return {one.name.removeprefix(f"{declaration.dataset}/task_folder/"): one for one in found}
+
+    def is_current(self, declaration: TaskMigrationDeclaration, partition: str) -> bool:
+        """Whether a run would leave a partition as it is."""
+        return partition not in self.stale(declaration)
 
     def folder(self, declaration: TaskMigrationDeclaration, done: Migrated) -> TaskFolder:
         """A migrated folder, to be proven."""

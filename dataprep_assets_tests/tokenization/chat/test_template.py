@@ -9,6 +9,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.chat.template import ChatTemplate, TemplateRenderError, compile_template
+from dataprep_assets_tests.readers.transformers import rendered
 
 USER = {"role": "user", "content": "What is <b> & 'it'?"}
 TOOLS = [
@@ -33,16 +34,6 @@ CONVERSATIONS: list[dict[str, Any]] = [
 ]
 
 
-def _transformers(text: str, conversation: dict[str, Any], **variables: Any) -> str:
-    from transformers.utils.chat_template_utils import render_jinja_template
-
-    rendered = render_jinja_template(
-        [conversation["messages"]], tools=conversation.get("tools"), chat_template=text, **variables
-    )
-    texts = rendered[0] if isinstance(rendered, tuple) else rendered
-    return str(texts[0])
-
-
 @pytest.mark.parametrize("prompt", [False, True])
 @pytest.mark.parametrize("thinking", [False, True])
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
@@ -51,7 +42,7 @@ def test_nano3_renders_as_transformers_renders_it(conversation: dict[str, Any], 
     ours = compile_template(template).render(
         conversation["messages"], conversation.get("tools"), prompt=prompt, thinking=thinking
     )
-    theirs = _transformers(template.text, conversation, add_generation_prompt=prompt, enable_thinking=thinking)
+    theirs = rendered(template.text, conversation, add_generation_prompt=prompt, enable_thinking=thinking)
     assert ours == theirs
 
 
@@ -64,7 +55,7 @@ def test_the_template_of_a_published_tokenizer_renders_as_transformers_renders_i
     ours = compile_template(template).render(
         conversation["messages"], conversation.get("tools"), prompt=True, thinking=True
     )
-    assert ours == _transformers(template.text, conversation, add_generation_prompt=True, enable_thinking=True)
+    assert ours == rendered(template.text, conversation, add_generation_prompt=True, enable_thinking=True)
 
 
 FEATURES = (
@@ -82,7 +73,7 @@ def test_loop_controls_the_generation_tag_and_variables_are_those_of_transformer
     ours = compile_template(ChatTemplate.load(FEATURES), {"bos_token": "<s>"}).render(
         messages, None, prompt=False, thinking=True
     )
-    assert ours == _transformers(FEATURES, {"messages": messages}, bos_token="<s>")
+    assert ours == rendered(FEATURES, {"messages": messages}, bos_token="<s>")
     assert "<b> & " in ours
     assert "left out" not in ours
 

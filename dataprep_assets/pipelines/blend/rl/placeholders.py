@@ -2,7 +2,7 @@
 
 NVIDIA's RL blends leave out the questions of DAPO-Math-17k and Skywork-OR1 and keep, in `_hf_placeholder`, the row they
 came from and the template around the question. Row numbers mean something at one revision only, so a hub source must
-name its commit. The rules are those of Nemotron's `utils/hf_placeholder.py` (FORMATS D.9).
+name its commit. The rules are those of Nemotron's `utils/hf_placeholder.py` (docs/formats/rl-jsonl.md#placeholders).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Claims about filling in placeholders of RL blends (FORMATS D.9)."""
+"""Claims about filling in placeholders of RL blends (docs/formats/rl-jsonl.md#placeholders)."""
 
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,7 @@ def test_a_record_without_a_placeholder_passes(files: dict[str, str]) -> None:
     ],
 )
 def test_sources_must_be_pinned_and_known(options: dict[str, Any], complaint: str) -> None:
-    """The original resolves whatever is on the branch that day (FORMATS D.9)."""
+    """The original resolves whatever is on the branch that day (docs/formats/rl-jsonl.md#unpinned-sources)."""
     with pytest.raises(ConfigError, match=complaint):
         parse_sources(options)
 

@@ -24,7 +24,7 @@ def test_every_row_is_a_line_of_its_split_in_order(tmp_path: Path) -> None:
 
 
 def test_the_manifest_lists_every_shard_of_every_split(tmp_path: Path) -> None:
-    """The original lists the first shard alone (FORMATS D.9)."""
+    """The original lists the first shard alone (docs/formats/rl-jsonl.md#manifest)."""
     directory, receipt, plan = finished(rl_blend(tmp_path / "s", num_shards=3), tmp_path / "out")
     manifest = json.loads((directory / "manifest.json").read_bytes())
     assert {split: len(manifest[split]) for split in ("train", "val", "test")} == {"train": 3, "val": 3, "test": 3}
@@ -41,7 +41,7 @@ def test_an_empty_shard_is_not_listed(tmp_path: Path) -> None:
 
 
 def test_the_digest_is_of_the_file_as_written(tmp_path: Path) -> None:
-    """The original digests the uncompressed lines even for zstd (FORMATS D.5)."""
+    """The original digests the uncompressed lines even for zstd (docs/formats/shard-plan.md#jsonl-checksum)."""
     blend = rl_blend(tmp_path / "s", {"transforms": ["nemotron_rl"], "compression": "zstd"})
     finished(blend, tmp_path / "out")
     plain = rl_blend(tmp_path / "s", num_shards=2)

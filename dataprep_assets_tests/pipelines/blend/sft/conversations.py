@@ -146,7 +146,8 @@ def build_rows(
 def consumed(rows: Iterable[dict[str, list[int]]]) -> list[tuple[list[int], list[int], list[int]]]:
     """Tokens, labels and mask of every sequence, as the trainer takes them from a row.
 
-    The rule of Megatron-Bridge (`data/packing/gpt_sft.py`, `GPTSFTPackedDataset.collate_fn`; FORMATS D.8).
+    The rule of Megatron-Bridge (`data/packing/gpt_sft.py`, `GPTSFTPackedDataset.collate_fn`;
+    docs/formats/packed-sft.md#loss-mask).
     """
     found = []
     for row in rows:

@@ -78,7 +78,8 @@ def test_split_directories_hold_rows_in_proportion_to_the_weights(tmp_path: Path
     for position, path in enumerate(files):
         name = path.name.split("__")[1]
         assert path.name.startswith(f"{position:06d}__{name}__shard_")
-        assert not path.is_symlink()  # a link that points outside dangles after a move (FORMATS D.13)
+        # a link that points outside dangles after a move (docs/formats/blend-json.md#sft-splits)
+        assert not path.is_symlink()
         rows[name] += pq.read_metadata(path).num_rows
     table = {row["name"]: row for row in receipt.facts["realised"]}
     assert {name: table[name]["rows"] for name in rows} == rows

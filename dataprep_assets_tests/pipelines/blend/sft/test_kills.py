@@ -111,7 +111,7 @@ def test_finished_spools_are_not_made_again(ground: Ground, tmp_path: Path) -> N
 
 
 def test_a_spool_made_with_other_settings_is_not_believed(ground: Ground, tmp_path: Path) -> None:
-    """The original takes any spool manifest for done (FORMATS D.8)."""
+    """The original takes any spool manifest for done (docs/formats/packed-sft.md#spool)."""
     root = tmp_path / "root"
     number = next(n for role, n, what, path in ground.points if role == "worker" and path.endswith("/packed.parquet"))
     run(ground.sources, ground.tokenizer, root, tmp_path / "first", "worker", number)

@@ -108,7 +108,7 @@ def test_a_second_run_is_a_no_op(tmp_path: Path) -> None:
 
 
 def test_a_truncated_output_is_noticed_and_rebuilt_to_the_same_bytes(tmp_path: Path) -> None:
-    """The original believes any file that exists (FORMATS D.6)."""
+    """The original believes any file that exists (docs/formats/shard-plan.md#resume)."""
     path = write_rows(tmp_path / "rows.jsonl", ROWS)
     todo = work(tmp_path / "out", [source(path)], plan())
     packed = build(todo).directory / PACKED
@@ -120,7 +120,7 @@ def test_a_truncated_output_is_noticed_and_rebuilt_to_the_same_bytes(tmp_path: P
 
 
 def test_a_template_edited_under_its_name_changes_the_key(tmp_path: Path) -> None:
-    """The original's plan holds the template's name or path only (FORMATS D.3)."""
+    """The original's plan holds the template's name or path only (docs/formats/shard-plan.md#template-by-name)."""
     rows = source(write_rows(tmp_path / "rows.jsonl", ROWS[:8]))
     mine = tmp_path / "mine.jinja"
     mine.write_text(ChatTemplate.load("nano3").text)

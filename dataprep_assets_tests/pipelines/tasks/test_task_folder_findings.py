@@ -13,10 +13,8 @@ import pytest
 
 from dataprep_assets.pipelines.tasks.contract import shipped_contracts
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER
-from dataprep_assets.pipelines.tasks.task_folder_checks import REPORTS
 from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS, proofs_for
-from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
-from dataprep_assets_tests.pipelines.tasks.test_task_folder_asset import (
+from dataprep_assets_tests.pipelines.tasks.migrations import (
     ALL,
     Migration,
     evaluations,
@@ -25,8 +23,12 @@ from dataprep_assets_tests.pipelines.tasks.test_task_folder_asset import (
     rows,
 )
 from dataprep_assets_tests.pipelines.tasks.trees import drop, edit, project, put
+from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.sample.make_sample_tasks import LAYOUT
 
+NAMES = {proof.name for proof in TASK_PROOFS}
+NOT_BLOCKING = {"ids_unique", "row_counts", "validation_untouched", "no_train_text_in_validation"}
+"""What is told without failing the run: data that trains as it stands."""
 Change = Callable[[Path], object]
 """What is done to a task's folder, in the new project or in the old one."""
 
@@ -39,7 +41,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with migration(home, ALL) as made:
         outcome = made.run()
         assert outcome.success, failure_of(outcome)
-        assert set(evaluations(outcome)) == set(TASK_PROOFS)
+        assert set(evaluations(outcome)) == NAMES
         assert failed(evaluations(outcome)) == set()
     return home
 
@@ -123,7 +125,7 @@ UNCHANGED_CONTENT = {"readable_0644"}
 
 
 def test_every_check_has_a_fault() -> None:
-    assert {*FAULTS, "task_folder_name"} == set(TASK_PROOFS)
+    assert {*FAULTS, "task_folder_name"} == NAMES
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -131,7 +133,7 @@ def test_a_fault_in_a_migrated_folder_fails_its_check_and_names_the_task(made: M
     task, change, more = FAULTS[name]
     change(made.new / task)
     found = made.check()
-    assert set(found) == set(TASK_PROOFS)
+    assert set(found) == NAMES
     touched = set() if name in UNCHANGED_CONTENT else {"as_migrated"}
     assert failed(found) == {name, *more, *touched}
     result = found[name]
@@ -139,7 +141,7 @@ def test_a_fault_in_a_migrated_folder_fails_its_check_and_names_the_task(made: M
     table = rows(result.metadata["table"].value)
     assert {row["task"] for row in table if row["verdict"] != "passes"} == {task}
     assert table[0]["task"] == task
-    assert result.blocking == (name not in REPORTS)
+    assert result.blocking == (name not in NOT_BLOCKING)
 
 
 def test_a_folder_that_is_not_named_as_the_task_fails(made: Migration) -> None:
@@ -202,7 +204,7 @@ def test_a_damaged_receipt_fails_the_checks_for_its_task_alone(made: Migration) 
     for name, result in found.items():
         bad = {r["task"] for r in rows(result.metadata["table"].value) if r["verdict"] != "passes"}
         assert bad <= {"CB"}, name
-    assert failed(found) == {n for n in TASK_PROOFS if n not in ("question_domain", "answer_key", "choices_lengths")}
+    assert failed(found) == NAMES - {"question_domain", "answer_key", "choices_lengths"}
 
 
 def test_several_bad_tasks_are_all_named_and_a_warning_is_no_error(made: Migration) -> None:
@@ -254,7 +256,7 @@ BAD_INPUT: dict[str, tuple[Change, str, set[str], str]] = {
     "missing folder": (
         shutil.rmtree,
         "files_present",
-        set(proofs_for(shipped_contracts()["Copa"]))
+        {proof.name for proof in proofs_for(shipped_contracts()["Copa"])}
         - {"task_folder_name", "names_exact", "regular_or_valid_links", "readable_0644", "as_migrated"},
         f"the folder {LAYOUT}/Copa is not there",
     ),

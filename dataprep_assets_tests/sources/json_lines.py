@@ -1,8 +1,17 @@
-"""Lines of JSON that are records, that are not, and that are blank; and all blocks of a file as one."""
+"""Lines of JSON, good and bad, files of them, and their records as the product reads them.
 
+`GOOD` gives the text of each line, `BAD` the reason for which it is refused.
+"""
+
+import gzip
 from pathlib import Path
 
+import zstandard
+
 from dataprep_assets.sources.records import Block, RecordReader, read_records
+
+__all__ = ["BAD", "BLANK", "GOOD", "between_good_rows", "read", "reader", "write"]
+
 
 GOOD = {
     "a surrogate pair": (rb'{"text": "pair \ud83d\ude00"}', "pair 😀"),
@@ -23,6 +32,8 @@ GOOD = {
     "an empty text": (b'{"text": ""}', ""),
     "a literal special token": (b'{"text": "a<|endoftext|>b"}', "a<|endoftext|>b"),
 }
+
+
 BAD = {
     "a lone high surrogate": (rb'{"text": "\ud800 x"}', "bad_json"),
     "a lone low surrogate": (rb'{"text": "x \udc00"}', "bad_json"),
@@ -61,11 +72,12 @@ BAD = {
     "nesting beyond 1,024 levels": (b'{"text": "deep", "d": ' + b"[" * 1030 + b"]" * 1030 + b"}", "bad_json"),
     "a NUL": (b"\0", "bad_json"),
 }
+
+
 BLANK = {"nothing": b"", "spaces": b"   ", "a carriage return": b"\r", "a tab": b"\t"}
 
 
 def reader(path: Path, text_field: str = "text") -> RecordReader:
-    """The reader of a file whose format is told by its name."""
     compression = {".zst": "zstd", ".gz": "gzip"}.get(path.suffix)
     kind = "parquet" if path.suffix == ".parquet" else "jsonl"
     return read_records(path, format=kind, compression=compression, text_field=text_field, label=path.name)
@@ -81,3 +93,14 @@ def read(path: Path, text_field: str = "text") -> Block:
         whole.bad += block.bad
         whole.blank_lines += block.blank_lines
     return whole
+
+
+def write(path: Path, raw: bytes) -> Path:
+    path.write_bytes(
+        zstandard.compress(raw) if path.suffix == ".zst" else gzip.compress(raw) if path.suffix == ".gz" else raw
+    )
+    return path
+
+
+def between_good_rows(line: bytes) -> bytes:
+    return b'{"text": "before"}\n' + line + b'\n{"text": "after"}\n'

@@ -2,128 +2,19 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import pytest
 
-from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.verify import verify
-from dataprep_assets.orchestration.component import declared
-from dataprep_assets.orchestration.dataset import partition_range
-from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets.pipelines.tasks.contract import shipped_contracts
-from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
-from dataprep_assets.pipelines.tasks.routes import partitions
-from dataprep_assets_tests.pipelines.corpus.test_corpus_assets import failure_of
-from dataprep_assets_tests.pipelines.tasks.trees import TASKS, edit, project, put, small
+from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER
+from dataprep_assets_tests.pipelines.tasks.migrations import ALL, Migration, evaluations, failed, migration, rows
+from dataprep_assets_tests.pipelines.tasks.trees import TASKS, edit, project, put
+from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED, LAYOUT, VERSIONS
-from resources import StorageResource, resources_of
-
-QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-
-
-@dataclass
-class Migration:
-    """One declared migration below a folder, its definitions and its Dagster instance."""
-
-    home: Path
-    declaration: TaskMigrationDeclaration
-    instance: dg.DagsterInstance
-
-    @property
-    def component(self) -> TaskMigration:
-        return TaskMigration(self.declaration)
-
-    @property
-    def key(self) -> dg.AssetKey:
-        return self.component.assets.key(TASK_FOLDER)
-
-    @property
-    def store(self) -> LocalArtifacts:
-        return LocalArtifacts(self.home / "artifacts")
-
-    @property
-    def new(self) -> Path:
-        return self.declaration.new_tasks
-
-    @property
-    def partitions(self) -> list[str]:
-        return partitions(self.declaration)
-
-    @property
-    def definitions(self) -> dg.Definitions:
-        """The component's definitions, bound to the storage, with a job of the checks alone."""
-        built = self.component.build_defs(None)  # type: ignore[arg-type]
-        checks = dg.define_asset_job("checks", selection=dg.AssetSelection.checks_for_assets(self.key))
-        resources = resources_of(StorageResource(root=str(self.home / "artifacts")))
-        return dg.Definitions.merge(built, dg.Definitions(resources=resources, jobs=[checks]))
-
-    def run(self, *chosen: str) -> dg.ExecuteInProcessResult:
-        """Materialize consecutive partitions (all by default) with the checks, in one run, as a backfill does."""
-        job = self.definitions.resolve_implicit_global_asset_job_def()
-        return job.execute_in_process(
-            asset_selection=[self.key],
-            tags=partition_range(chosen or self.partitions),
-            instance=self.instance,
-            raise_on_error=False,
-            run_config=QUIET,
-        )
-
-    def check(self) -> dict[str, dg.AssetCheckEvaluation]:
-        """Run the checks alone, on what there is now."""
-        job = self.definitions.resolve_job_def("checks")
-        outcome = job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=QUIET)
-        return evaluations(outcome)
-
-    def materialized(self) -> set[str]:
-        """Partitions that Dagster knows as materialized."""
-        return self.instance.get_materialized_partitions(self.key)
-
-    def metadata(self, partition: str) -> Mapping[str, Any]:
-        """What the UI shows of the last materialization of a partition."""
-        (record,) = self.instance.fetch_materializations(
-            dg.AssetRecordsFilter(asset_key=self.key, asset_partitions=[partition]), limit=1
-        ).records
-        assert record.asset_materialization is not None
-        return {name: shown.value for name, shown in record.asset_materialization.metadata.items()}
-
-
-def evaluations(outcome: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
-    return {e.check_name: e for e in outcome.get_asset_check_evaluations()}
-
-
-def failed(found: Mapping[str, dg.AssetCheckEvaluation]) -> set[str]:
-    return {name for name, evaluation in found.items() if not evaluation.passed}
-
-
-def rows(value: Any) -> list[dict[str, Any]]:
-    """The rows of a table of the UI."""
-    return [dict(record.data) for record in value.records]
-
-
-@contextmanager
-def migration(home: Path, tasks: Mapping[str, Mapping[str, Any]], **more: Any) -> Iterator[Migration]:
-    """A migration of the trees below `home`, on an instance of its own in memory."""
-    attributes = {
-        "dataset": "tasks",
-        "old_root": "old",
-        "new_root": "new",
-        "original": "original",
-        "tasks": dict(tasks),
-        "contracts": {task: small(task) for task in TASKS},
-        **more,
-    }
-    declaration = declared(TaskMigrationDeclaration, attributes, home / "defs.yaml")
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield Migration(home, declaration, instance)
-
-
-ALL: dict[str, dict[str, str]] = {task: {} for task in TASKS}
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +107,7 @@ def inodes(folder: Path) -> dict[str, int]:
 
 
 def test_a_second_run_does_nothing(copied: Migration) -> None:
-    assert list(copied.component.stale(copied.store)) == []
+    assert copied.stale() == {}
     before = {**inodes(copied.home / "new"), **inodes(copied.home / "artifacts")}
     outcome = copied.run()
     assert outcome.success
@@ -228,7 +119,7 @@ def test_a_second_run_does_nothing(copied: Migration) -> None:
 
 def test_what_changed_in_the_old_project_is_migrated_again_and_that_alone(copied: Migration) -> None:
     edit(copied.declaration.old_tasks / "RTE" / "rte_train.jsonl", put(1, premise="Another premise."))
-    assert list(copied.component.stale(copied.store)) == ["tasks/task_folder/RTE"]
+    assert copied.stale() == {"tasks/task_folder/RTE": f"its source changed: {LAYOUT}/RTE/rte_train.jsonl"}
     (copied.new / "RTE" / "rte_train.jsonl").unlink()  # else it is a file that differs, which is never overwritten
     before = inodes(copied.home / "new")
     assert copied.run().success
@@ -241,7 +132,7 @@ def test_a_version_that_appears_is_a_partition_once_the_definitions_are_loaded_a
     versions = copied.declaration.old_tasks / "Copa" / "mezo_gpt"
     shutil.copytree(versions / "version_1", versions / "version_11")
     assert "Copa.version_11" in copied.partitions
-    assert list(copied.component.stale(copied.store)) == ["tasks/task_folder/Copa.version_11"]
+    assert copied.stale() == {"tasks/task_folder/Copa.version_11": "absent"}
     assert copied.run("Copa.version_11").success
     assert "Copa.version_11" in copied.materialized()
 
@@ -283,7 +174,7 @@ def test_one_broken_task_is_red_and_named_and_the_others_are_materialized(tmp_pa
         assert "set `overwrite: true`" in told
         assert made.materialized() == {"RTE"}
         assert theirs.read_text() == "somebody's own file\n"
-        assert list(made.component.stale(made.store)) == ["tasks/task_folder/Copa", "tasks/task_folder/CB"]
+        assert list(made.stale()) == ["tasks/task_folder/Copa", "tasks/task_folder/CB"]
     with migration(tmp_path, {"CB": {}, "RTE": {}}, overwrite=True) as made:
         assert made.run().success
         shown = made.metadata("CB")
@@ -306,7 +197,7 @@ def test_a_task_whose_versions_are_not_there_is_one_red_partition(tmp_path: Path
 def test_a_machine_without_the_projects_loads_and_each_task_says_what_is_missing(tmp_path: Path) -> None:
     with migration(tmp_path, ALL) as made:
         assert set(made.partitions) == set(TASKS)
-        assert len(list(made.component.stale(made.store))) == 6
+        assert len(made.stale()) == 6
         outcome = made.run()
         assert not outcome.success
         found = evaluations(outcome)
@@ -326,6 +217,7 @@ REAL: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize("mode", ["copy", "symlink"])
 def test_the_real_tree_migrates_twice_and_fails_exactly_the_checks_that_it_should(

@@ -1,9 +1,9 @@
-"""The estimate of a dataset is made of what is planned for it, on rates of what is there."""
+"""The cost of a corpus is of what is planned for it, on rates of what is there."""
 
 from pathlib import Path
 
-from dataprep_assets.cli.estimate import estimate
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
@@ -12,11 +12,12 @@ MACHINE = Machine(cores=2, bandwidth=1e6)
 
 def test_the_plan_of_a_corpus_is_the_same_before_and_after_it_is_made(tmp_path: Path) -> None:
     corpus, store = sample_declaration(views=["nanogpt"]), LocalArtifacts(tmp_path)
-    before = estimate(corpus, store, MACHINE)
+    component = TokenizedCorpus(corpus)
+    before = component.cost(store, MACHINE)
     assert before.measured == 0
     assert list(tmp_path.rglob("*")) == []
     made = run_pipeline(corpus, tmp_path, workers=2)
-    after = estimate(corpus, store, MACHINE)
+    after = component.cost(store, MACHINE)
     assert after.measured == sum(name.startswith("token_bins/") for name in made.built)
     assert after.cost.splits == before.cost.splits
     stored = sum(path.stat().st_size for path in tmp_path.glob("*/token_bins/*/tokens.bin"))

@@ -1,0 +1,103 @@
+"""What decides the bytes of a dataset's packed rows: the declaration, the tokenizer and the engine's certificate.
+
+Entry points: `NotesPlan`, `notes_plan`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.pipelines.corpus.token_stream import StreamPlan
+from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, key_digest
+from dataprep_assets.pipelines.notes.packed_rows import RowShape
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.certificate import Certificate
+
+__all__ = ["NotesPlan", "notes_plan", "pad_id"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotesPlan:
+    """All that decides the bytes of packed cohorts but their source. Picklable; the same for every worker."""
+
+    notes: NotesDeclaration
+    stream: StreamPlan
+    shape: RowShape
+    tokenizer: str
+    vocab_size: int
+    key: bytes = field(repr=False)
+
+    def key_parts(self) -> dict[str, Any]:
+        """What of the plan enters the key of a cohort."""
+        notes = self.notes
+        declared = notes.model_dump(
+            mode="json",
+            include={"template", "row_length", "long_notes", "order", "packing", "splits", "layout", "bad_records"},
+        )
+        return declared | {
+            # a list: shares are dealt out in the declared order
+            "splits": list(notes.splits.items()),
+            "format": notes.cohorts.format,
+            "fields": notes.cohorts.fields.model_dump(mode="json"),
+            "stream": self.stream.key_parts(),
+            "shape": [list(self.shape.columns), self.shape.row_length, self.shape.pad_id],
+            "pad_may_occur": notes.pad.may_occur,
+            "patient_key": key_digest(self.key),
+        }
+
+
+def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
+    """The plan; ConfigError for a pad id that documents hold, and for a patient key that is not there."""
+    bundle = load_bundle(notes.tokenizer)
+    bos = bundle.bos(notes.document.bos)
+    separator = bundle.separator(notes.document.separator).id
+    stream = StreamPlan(
+        tokenizer=bundle.directory,
+        tokenizer_digest=bundle.digest,
+        certificate=certificate.to_json(),
+        special_tokens=notes.document.special_tokens,
+        separator_id=separator,
+        bos_id=bos.id if bos else None,
+        dtype="uint32",
+        text_field="",
+        bad_records=notes.bad_records.policy,
+        sample_rate=notes.sample_rate,
+    )
+    return NotesPlan(
+        notes=notes,
+        stream=stream,
+        shape=RowShape(columns=notes.columns, row_length=notes.capacity, pad_id=pad_id(notes, bundle, stream)),
+        tokenizer=bundle.name,
+        vocab_size=bundle.vocab_size,
+        key=notes.patient_key.load(),
+    )
+
+
+def pad_id(notes: NotesDeclaration, bundle: TokenizerBundle, stream: StreamPlan) -> int:
+    """The pad id that ``notes`` declare, looked up in ``bundle``, the tokenizer.
+
+    Raises ConfigError when it is not in the vocabulary; and, unless `may_occur` is declared, when documents encoded by
+    ``stream`` can hold it.
+    """
+    pad = notes.pad
+    found = bundle.token(pad.token, key="pad.token").id if pad.token is not None else pad.id
+    assert found is not None
+    if found >= bundle.vocab_size:
+        raise ConfigError(f"pad.id: {found} is not below the {bundle.vocab_size} ids of {bundle.name}")
+    if pad.may_occur:
+        return found
+    special = {token.id for token in bundle.special_tokens}
+    why = None
+    if found in (stream.separator_id, stream.bos_id):
+        why = "ends or begins every document"
+    elif found not in special:
+        why = "is an ordinary token, which documents hold"
+    elif stream.special_tokens == "match":
+        why = "can come out of text with `special_tokens: match`"
+    if why is not None:
+        raise ConfigError(
+            f"pad: id {found} {why}: a reader that masks by `!= pad` would lose real tokens. Choose an unused special "
+            "token, or declare `may_occur: true`; segmentation is right in either case"
+        )
+    return found

@@ -1,0 +1,86 @@
+"""The documents of a dataset of notes that its engine is certified on.
+
+The sample is of notes and headers of up to six cohorts, the first and the last among them. The certificate holds
+counts and class names alone.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value, sha256_file
+from dataprep_assets.pipelines.corpus.engine_certificate import (
+    CHARACTERS_PER_DOCUMENT,
+    ENGINE_CERTIFICATE,
+    CertifiedEngine,
+    Sample,
+)
+from dataprep_assets.pipelines.notes.cohort_source import CohortFile, list_cohorts
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.reading import Note, read_notes
+
+__all__ = ["notes_engine"]
+
+COHORTS_SAMPLED = 6
+NOTES_PER_COHORT = 100
+
+
+def notes_engine(notes: NotesDeclaration) -> CertifiedEngine:
+    """The engine that a dataset of notes wants certified, on notes of its own."""
+    return CertifiedEngine(
+        dataset=notes,
+        tokenizer=notes.tokenizer,
+        special_tokens=notes.document.special_tokens,
+        separator=notes.document.separator,
+        sample=partial(_sample, notes),
+    )
+
+
+def _sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
+    cohorts = _sampled_cohorts(notes)
+    digests = {}
+    for month, (_, path) in cohorts.items():
+        with unquoting(month):
+            digests[month] = sha256_file(path)
+    cohorts_read, template = notes.cohorts.model_dump(mode="json"), notes.template.model_dump(mode="json")
+    return Sample(
+        kind="notes_engine_certificate",
+        parts=[[cohorts_read, template], digests],
+        # Digests alone, because the pattern may spell out names of source files; one of all cohorts, because that of a
+        # file would tell whoever has a copy of it that it is among them.
+        sources={
+            "sampled cohorts": digest_value(digests),
+            "cohorts.pattern": digest_value(cohorts_read["pattern"]),
+        },
+        settings={
+            "cohorts": {name: value for name, value in cohorts_read.items() if name != "pattern"},
+            "template": template,
+        },
+        months=list(cohorts),
+        texts=lambda: _texts(notes, cohorts),
+        guard=partial(unquoting, ENGINE_CERTIFICATE),
+    )
+
+
+def _sampled_cohorts(notes: NotesDeclaration) -> Mapping[str, tuple[CohortFile, Path]]:
+    """The cohorts of the sample, fetched."""
+    found = list(list_cohorts(notes).values())
+    count = min(len(found), COHORTS_SAMPLED)
+    chosen = [found[(len(found) - 1) * i // max(1, count - 1)] for i in range(count)]
+    return {file.month: (file, file.fetch()) for file in chosen}
+
+
+def _texts(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, Path]]) -> Iterator[str]:
+    """Headers and notes. A cohort that cannot be read is skipped here and refused when it is packed."""
+    fields, template, key = notes.cohorts.fields, notes.header_template(), notes.patient_key.load()
+    for month, (file, path) in sample.items():
+        found = read_notes(file.reader(path), fields, template, key=key, month=month)
+        try:
+            for note in islice((note for note in found if isinstance(note, Note)), NOTES_PER_COHORT):
+                yield from (note.header, note.text[:CHARACTERS_PER_DOCUMENT])
+        except CorruptSourceError:
+            continue

@@ -1,0 +1,213 @@
+"""One packed cohort opened for its proofs: its files and receipt, one reading of its rows, one of its source.
+
+The columnar files are read once for all proofs that count tokens, the source once for all that compare with it; both
+in blocks, so memory does not grow with the cohort.
+
+Entry points: `OpenedCohort`; `RowScan`, `SourceScan`, `SampledNote` for what a reading found.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.graph.finding import ledger_of
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.notes.cohort_source import CohortFile, no_file
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.packed_files import PackedCohortFacts, PackedSplit, packed_paths
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
+from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.reading import Note, Opened, read_notes
+from dataprep_assets.pipelines.notes.spool import split_of
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+
+__all__ = ["REBUILD", "SAMPLED_NOTES", "OpenedCohort", "RowScan", "SampledNote", "SourceScan"]
+
+SAMPLED_NOTES = 16
+"""Notes of a cohort that are rendered and encoded again."""
+REBUILD = "Materialize this partition of packed_cohorts again"
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowScan:
+    """What one split's columnar file holds. ``used``: int64, shape ``(rows,)``, tokens of each row."""
+
+    shape: RowShape
+    used: Int64
+    segments: int
+    tokens: int
+    low: int | None
+    high: int | None
+    pads: int
+    separators: int
+    inner_separators: int
+    bos_starts: int
+    doubled_bos: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledNote:
+    """A note of the sample, rendered again: its place in the cohort, the index of its split, header and text."""
+
+    record: int
+    number: int
+    split: int
+    header: str
+    text: str
+
+    def __repr__(self) -> str:
+        return f"SampledNote({self.record}, {self.number})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceScan:
+    """What the source of a cohort holds now."""
+
+    sha256: str
+    notes: int
+    headers: int
+    dropped: Mapping[str, int]
+    patients: int
+    patients_without_notes: int
+    digests: frozenset[bytes]
+    sampled: tuple[SampledNote, ...]
+
+    def __repr__(self) -> str:
+        return f"SourceScan({self.notes} notes)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedCohort:
+    """One packed cohort to prove: where its files lie, what its receipt says, and what was declared."""
+
+    directory: Path
+    receipt: Receipt
+    notes: NotesDeclaration
+    month: str
+    bundle: TokenizerBundle
+    file: CohortFile | None = None
+    key: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"OpenedCohort({self.month})"
+
+    @cached_property
+    def scans(self) -> Mapping[str, RowScan]:
+        """Split → what its columnar file holds; FormatError for a row that is empty or too long, or a damaged file."""
+        paths = packed_paths(self.notes, self.month)
+        return {name: self._scan(self.directory / path.rows) for name, path in paths.items()}
+
+    def _scan(self, path: Path) -> RowScan:
+        separator, bos = self.facts.separator_id, self.facts.bos_id
+        file = PackedRowsFile(path)
+        shape = file.shape
+        counts: Counter[str] = Counter()
+        used: list[Int64] = [np.zeros(0, np.int64)]
+        lows, highs = [], []
+        for block in file.blocks(shape.batch_rows):
+            used.append(np.diff(block.ends))
+            empty, long = np.flatnonzero(np.diff(block.offsets) == 0), np.flatnonzero(used[-1] > shape.row_length)
+            first = counts["rows"]
+            if empty.size:
+                raise FormatError(f"{path}: row {first + empty[0]} is all padding. {REBUILD}")
+            if long.size or int(block.segments.min()) < 1:
+                raise FormatError(f"{path}: a row from {first} on is too long or has an empty segment. {REBUILD}")
+            stops = np.cumsum(block.segments)
+            starts, is_separator = stops - block.segments, block.tokens == separator
+            begins = starts[block.tokens[starts] == bos] if bos is not None else starts[:0]
+            counts["rows"] += len(block)
+            counts["segments"] += stops.size
+            counts["tokens"] += block.tokens.size
+            counts["pads"] += int(np.count_nonzero(block.tokens == shape.pad_id))
+            counts["separators"] += int(np.count_nonzero(is_separator))
+            counts["ends"] += int(np.count_nonzero(is_separator[stops - 1]))
+            counts["bos"] += begins.size
+            counts["doubled"] += int(np.count_nonzero(np.append(block.tokens, -1)[begins + 1] == bos))
+            lows.append(int(block.tokens.min()))
+            highs.append(int(block.tokens.max()))
+        return RowScan(
+            shape=shape,
+            used=np.concatenate(used),
+            segments=counts["segments"],
+            tokens=counts["tokens"],
+            low=min(lows, default=None),
+            high=max(highs, default=None),
+            pads=counts["pads"],
+            separators=counts["separators"],
+            inner_separators=counts["separators"] - counts["ends"],
+            bos_starts=counts["bos"],
+            doubled_bos=counts["doubled"],
+        )
+
+    @cached_property
+    def facts(self) -> PackedCohortFacts:
+        """The receipt's facts; IntegrityError when one is missing."""
+        return PackedCohortFacts.of(self.receipt)
+
+    @property
+    def splits(self) -> Mapping[str, PackedSplit]:
+        """Split → its counts in the receipt."""
+        return self.facts.splits
+
+    @property
+    def concatenated(self) -> bool:
+        """Whether the rows are one stream of notes cut at row ends."""
+        return self.notes.layout == "unpacked" or self.notes.packing.algorithm == "concat_then_split"
+
+    @cached_property
+    def source(self) -> SourceScan:
+        """The source as it is now, read to its end; raises the errors of the build."""
+        if self.file is None:
+            raise no_file([self.month])
+        with unquoting(self.month):
+            return self._read(self.file)
+
+    def _read(self, file: CohortFile) -> SourceScan:
+        kept = ledger_of(self.receipt).documents + ledger_of(self.receipt).dropped.get("header_too_long", 0)
+        rng = np.random.default_rng(int(digest_value(self.receipt.key)[:16], 16))
+        wanted = set(rng.choice(kept, min(SAMPLED_NOTES, kept), replace=False).tolist()) if kept else set()
+        reader, shares = file.reader(file.fetch()), list(self.notes.splits.values())
+        fields, template = self.notes.cohorts.fields, self.notes.header_template()
+        counts: Counter[str] = Counter()
+        dropped: Counter[str] = Counter()
+        opened: set[bytes] = set()
+        digests: set[bytes] = set()
+        sampled = []
+        for found in read_notes(reader, fields, template, key=self.key, month=self.month):
+            if isinstance(found, Note):
+                if counts["notes"] in wanted:
+                    sampled.append(
+                        SampledNote(
+                            record=found.record,
+                            number=found.number,
+                            split=split_of(found.patient, shares),
+                            header=found.header,
+                            text=found.text,
+                        )
+                    )
+                counts["notes"] += 1
+                counts["headers"] += bool(found.header)
+                digests.add(found.patient)
+            elif isinstance(found, Opened):
+                opened.add(found.patient)
+                counts["without"] += not found.notes
+            else:
+                dropped[found.reason] += found.notes
+        return SourceScan(
+            sha256=reader.sha256,
+            notes=counts["notes"],
+            headers=counts["headers"],
+            dropped=dict(sorted(dropped.items())),
+            patients=len(opened),
+            patients_without_notes=counts["without"],
+            digests=frozenset(digests),
+            sampled=tuple(sampled),
+        )

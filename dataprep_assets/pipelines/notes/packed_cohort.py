@@ -1,0 +1,259 @@
+"""One packed cohort: what decides its bytes, and how one month's notes are packed into its files.
+
+Tokens are conserved: those of the notes, less what was truncated, plus repeated headers and overlaps, are those of the
+rows; a cohort that does not balance is not committed.
+
+Entry points: `PackedCohort`, `ensure_packed_cohort`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatError, IntegrityError
+from dataprep_assets.execution.tasks import report
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.notes.cohort_source import CohortFile, no_file
+from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
+from dataprep_assets.pipelines.notes.packed_files import (
+    QUARANTINE,
+    PackedCohortFacts,
+    PackedSplit,
+    SplitTokens,
+    packed_paths,
+)
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowsWriter, RowBlock
+from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.row_layout import RowLayout, lay_out
+from dataprep_assets.pipelines.notes.spool import DropCounter, Spool, fill_spool
+
+__all__ = ["PackedCohort", "ensure_packed_cohort"]
+
+VERSION = 1
+_SPOOL = "spool.tokens"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedCohort:
+    """One cohort to pack, or to prove. `file` is None where the source has none, which fails this cohort alone."""
+
+    artifact: Artifact
+    store: ArtifactStore = field(repr=False)
+    plan: NotesPlan = field(repr=False)
+    month: str
+    file: CohortFile | None
+
+    @property
+    def source_bytes(self) -> int:
+        """Size of the cohort's file as stored."""
+        return 0 if self.file is None else self.file.bytes
+
+    def recipe(self, sha256: str) -> Recipe:
+        """What decides the cohort's bytes, packed from a file with this SHA-256."""
+        settings = self.plan.key_parts()
+        stream = settings.pop("stream")
+        columns, row_length, pad_id = settings.pop("shape")
+        return Recipe(
+            artifact=self.artifact,
+            key=digest_value(["packed_cohorts", VERSION, self.month, self.plan.key_parts(), sha256]),
+            version=VERSION,
+            sources={
+                "cohort": sha256,
+                "tokenizer": stream["tokenizer"],
+                "patient_key": settings.pop("patient_key"),
+            },
+            settings={
+                **settings,
+                "stored_row": {"columns": columns, "length": row_length, "pad_id": pad_id},
+                "document": {name: stream[name] for name in ("separator", "bos", "special_tokens")},
+                "engine_refuses": stream["refused"],
+                "stream_version": stream["stream"],
+            },
+        )
+
+    @property
+    def recipe_now(self) -> Recipe:
+        """The recipe of the source as it is now: its file is fetched and read whole, unless it has none."""
+        if self.file is None:
+            return self.recipe("")
+        path = self.file.fetch()
+        with unquoting(self.month):
+            return self.recipe(sha256_file(path))
+
+
+def ensure_packed_cohort(cohort: PackedCohort) -> tuple[Receipt, bool]:
+    """Build one cohort unless it is current, in this process. Returns its receipt and whether it was reused."""
+    if cohort.file is None:
+        raise no_file([cohort.month])
+    file = cohort.file
+    with unquoting(cohort.month):
+        path = file.fetch()
+        sha256 = sha256_file(path)
+
+        def write(staged: Path) -> Written:
+            return _Writer(cohort, staged).write(file, path, sha256)
+
+        return ensure(cohort.recipe(sha256), cohort.store, write, cohort.plan.notes.verify)
+
+
+class _Writer:
+    """Writes one cohort's files into its staging directory."""
+
+    def __init__(self, cohort: PackedCohort, staged: Path) -> None:
+        self._plan, self._notes = cohort.plan, cohort.plan.notes
+        self._month, self._staged = cohort.month, staged
+        self._drops = DropCounter(cohort.plan, cohort.month)
+        self._low, self._high = 1 << 32, -1
+
+    def write(self, file: CohortFile, path: Path, sha256: str) -> Written:
+        reader = file.reader(path)
+        spooled = self._staged / _SPOOL
+        spool = fill_spool(self._plan, reader, spooled, self._drops, month=self._month, report=report)
+        if reader.sha256 != sha256:
+            raise CorruptSourceError(f"{self._month}: its file changed while it was read; run it again")
+        layouts = [lay_out(self._notes, spool, index, self._drops) for index in range(len(self._notes.splits))]
+        rows_in = len(spool) + sum(self._drops.dropped.values()) - self._drops.dropped["header_too_long"]
+        self._drops.check_budget(rows_in)
+        splits = {
+            name: self._write_split(spool, layout, name)
+            for name, layout in zip(self._notes.splits, layouts, strict=True)
+        }
+        spooled.unlink()
+        if self._drops.quarantine:
+            lines = b"".join(canonical_json(position) + b"\n" for position in self._drops.quarantine)
+            (self._staged / QUARANTINE).write_bytes(lines)
+        ledger = self._ledger(spool, layouts, splits, rows_in, reader.bytes_read)
+        ledger.balance(self._month)
+        self._require_notes(spool, ledger)
+        return Written(
+            inputs={"cohort": sha256, "tokenizer": self._plan.stream.tokenizer_digest},
+            facts=self._facts(spool, splits),
+            ledger=ledger,
+        )
+
+    def _write_split(self, spool: Spool, layout: RowLayout, name: str) -> PackedSplit:
+        shape, paths = self._plan.shape, packed_paths(self._notes, self._month)[name]
+        for path in (paths.jsonl, paths.rows):
+            (self._staged / path).parent.mkdir(exist_ok=True)
+        rows = tokens = 0
+        with (
+            open(self._staged / paths.jsonl, "xb") as jsonl,
+            PackedRowsWriter(self._staged / paths.rows, shape) as file,
+        ):
+            for block in layout.blocks(spool, shape.batch_rows):
+                self._require_valid(block)
+                file.write(block)
+                columns = block.columns(shape)
+                for row in range(len(block)):
+                    values = {column: columns[column][row] for column in shape.columns}
+                    jsonl.write(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE))
+                rows += len(block)
+                tokens += block.tokens.size
+        patients = sorted({spool.digests[at] for at in np.unique(spool.patients[layout.documents]).tolist()})
+        (self._staged / paths.patients).write_bytes(b"".join(patients))
+        positions = rows * shape.row_length
+        return PackedSplit(
+            rows=rows,
+            segments=layout.first_lengths.size,
+            documents=layout.documents.size,
+            patients=len(patients),
+            tokens=self._tokens(spool, layout, name, tokens),
+            padding=positions - tokens,
+            fill=round(tokens / positions, 6) if positions else 1.0,
+            truncated_documents=layout.truncated_documents,
+        )
+
+    def _require_valid(self, block: RowBlock) -> None:
+        """FormatError for a reserved pad id among the tokens; else widens the range of ids by theirs."""
+        if not self._notes.pad.may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):
+            raise FormatError(
+                f"{self._month}: a note holds the pad id {self._plan.shape.pad_id}; choose another, or declare "
+                "`pad: {may_occur: true}`"
+            )
+        if block.tokens.size:
+            self._low = min(self._low, int(block.tokens.min()))
+            self._high = max(self._high, int(block.tokens.max()))
+
+    def _tokens(self, spool: Spool, layout: RowLayout, name: str, in_rows: int) -> SplitTokens:
+        """Where the tokens went; IntegrityError when the rows do not hold those of the notes."""
+        headers = int(spool.headers[layout.documents].sum())
+        bodies = int(spool.bodies[layout.documents].sum())
+        repeated = overlap = 0
+        if layout.second_lengths.any():
+            repeated = int(layout.first_lengths.sum()) - headers
+            overlap = int(layout.second_lengths.sum()) - (bodies - layout.truncated)
+        tokens = SplitTokens(
+            in_documents=headers + bodies,
+            truncated=layout.truncated,
+            repeated_headers=repeated,
+            overlap=overlap,
+            in_rows=in_rows,
+        )
+        if in_rows != tokens.balance or min(repeated, overlap) < 0:
+            raise IntegrityError(
+                f"{self._month}: split {name}: its tokens do not balance: {tokens.to_json()}. This is a bug"
+            )
+        return tokens
+
+    def _ledger(
+        self,
+        spool: Spool,
+        layouts: Sequence[RowLayout],
+        splits: Mapping[str, PackedSplit],
+        rows_in: int,
+        source_bytes: int,
+    ) -> Ledger:
+        kept = np.concatenate([layout.documents for layout in layouts])
+        truncated = sum(layout.truncated_documents for layout in layouts)
+        return Ledger(
+            rows_in=rows_in,
+            documents=int(kept.size),
+            dropped=dict(sorted((reason, count) for reason, count in self._drops.dropped.items() if count)),
+            tokens=sum(split.tokens.in_rows for split in splits.values()),
+            separators=int(kept.size) - truncated,
+            literal_separators=spool.literal_separators,
+            special_literals=spool.special_literals,
+            reference_documents=spool.reference_documents,
+            sampled_documents=spool.sampled_documents,
+            source_bytes=source_bytes,
+            text_characters=int(spool.characters[kept].sum()),
+            min_id=self._low if self._high >= 0 else None,
+            max_id=self._high if self._high >= 0 else None,
+        )
+
+    def _require_notes(self, spool: Spool, ledger: Ledger) -> None:
+        if ledger.documents or self._month in self._notes.months.allow_empty:
+            return
+        raise BadRecordError(
+            f"{self._month}: no note is left of {spool.patients_seen} patients, dropped {dict(ledger.dropped)}. Check "
+            "cohorts.fields, or name the month in months.allow_empty"
+        )
+
+    def _facts(self, spool: Spool, splits: Mapping[str, PackedSplit]) -> PackedCohortFacts:
+        plan = self._plan
+        return PackedCohortFacts(
+            layout=self._notes.layout,
+            columns=list(plan.shape.columns),
+            row_length=plan.shape.row_length,
+            pad_id=plan.shape.pad_id,
+            pad_may_occur=self._notes.pad.may_occur,
+            separator_id=plan.stream.separator_id,
+            bos_id=plan.stream.bos_id,
+            tokenizer=plan.tokenizer,
+            vocab_size=plan.vocab_size,
+            certificate=dict(plan.stream.certificate),
+            packing=self._notes.packing.model_dump(),
+            long_notes=self._notes.long_notes.model_dump(),
+            patients=spool.patients_seen,
+            patients_without_notes=spool.patients_without_notes,
+            splits=dict(splits),
+        )

@@ -1,0 +1,251 @@
+"""Proofs on the rows of one packed cohort: the columnar file, the JSON lines beside it, and the counts in the receipt.
+
+Messages name files, rows, lines, columns and positions, never a token.
+
+Entry points: `rows_valid`, `ids_in_vocabulary`, `tokens_conserved`, `separators_match_notes`, `jsonl_equals_rows`,
+`rows_filled`; `token_defects` for rows of one column.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.graph.finding import Finding, Row, judged, ledger_of, name_of, verdict
+from dataprep_assets.packing.row_defects import find_row_defects
+from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort, RowScan
+from dataprep_assets.pipelines.notes.packed_files import packed_paths
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
+
+__all__ = [
+    "ids_in_vocabulary",
+    "jsonl_equals_rows",
+    "rows_filled",
+    "rows_valid",
+    "separators_match_notes",
+    "token_defects",
+    "tokens_conserved",
+]
+
+SAMPLED_ROWS = 64
+"""JSON lines that are parsed, spread over the file; the digests of `files_intact` cover the others."""
+
+
+def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_size: int) -> Iterator[str]:
+    """What is wrong with some unpacked rows, a sentence a defect; rows count from 0.
+
+    ``columns`` is name → array of integers, shape ``(rows, row_length)``; ``shape`` what all rows must share; every id
+    must be below ``vocab_size``.
+    """
+    if set(columns) != {"tokens"} or columns["tokens"].shape[1:] != (shape.row_length,):
+        yield f"its columns are {sorted(columns)}, unpacked rows have `tokens` of {shape.row_length} values alone"
+        return
+    tokens = columns["tokens"]
+    wrong = (tokens < 0) | (tokens >= vocab_size)
+    if wrong.any():
+        row, at = np.argwhere(wrong)[0].tolist()
+        yield f"row {row}, position {at}: the id is not below the vocabulary of {vocab_size}"
+    padding = (tokens == shape.pad_id).all(axis=1)
+    if padding.any():
+        yield f"row {int(padding.argmax())} is all padding"
+
+
+@judged
+def rows_valid(packed: OpenedCohort) -> Finding:
+    """No row is empty or too long; sampled JSON lines hold the invariants of their layout.
+
+    See docs/formats/packed-rows.md#invariants.
+    """
+    defects, looked = [], 0
+    for name, scan in packed.scans.items():
+        path = packed_paths(packed.notes, packed.month)[name].jsonl
+        if scan.shape.row_length != packed.notes.capacity or scan.shape.columns != packed.notes.columns:
+            defects.append(f"{path}: rows of {scan.shape.row_length}, {packed.notes.capacity} are declared")
+        for line, columns in _lines(packed.directory / path, len(scan.used))[1].items():
+            looked += 1
+            defects += [f"{path}: line {line + 1}: {d}" for d in _invalid(packed, scan, columns)]
+    return verdict(
+        defects,
+        f"{sum(len(s.used) for s in packed.scans.values())} rows fit; {looked} JSON lines hold every invariant.",
+        REBUILD,
+        facts={"rows": sum(len(s.used) for s in packed.scans.values()), "lines_examined": looked},
+    )
+
+
+def _invalid(packed: OpenedCohort, scan: RowScan, columns: Mapping[str, NDArray[Any]]) -> Iterator[str]:
+    if packed.notes.layout == "unpacked":
+        yield from token_defects(columns, scan.shape, packed.bundle.vocab_size)
+        return
+    if unknown := sorted(columns.keys() ^ set(packed.notes.columns)):
+        yield f"columns {unknown} are missing or not declared"
+    for defect in find_row_defects(
+        columns,
+        row_length=scan.shape.row_length,
+        pad_id=scan.shape.pad_id,
+        vocab_size=packed.bundle.vocab_size,
+        pad_is_reserved=not packed.notes.pad.may_occur,
+    ):
+        yield str(defect)
+
+
+def _lines(path: Path, rows: int) -> tuple[int, Mapping[int, Mapping[str, NDArray[Any]]]]:
+    """How many complete lines a file has, and the columns of sampled ones: the first, the last, and some between.
+
+    FormatError for a last line that was cut and for one that is no row.
+    """
+    wanted = set(np.linspace(0, max(rows - 1, 0), min(rows, SAMPLED_ROWS)).astype(int).tolist())
+    count, found = 0, {}
+    with open(path, "rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                raise FormatError(f"{path}: line {count + 1} has no end; the file was cut. {REBUILD}")
+            if count in wanted:
+                try:
+                    found[count] = {k: np.array([v], np.int64) for k, v in orjson.loads(line).items()}
+                except (ValueError, TypeError, AttributeError, OverflowError):
+                    raise FormatError(f"{path}: line {count + 1} is not a row of integers. {REBUILD}") from None
+            count += 1
+    return count, found
+
+
+@judged
+def jsonl_equals_rows(packed: OpenedCohort) -> Finding:
+    """As many JSON lines as columnar rows and as the receipt says, and the sampled ones are equal."""
+    defects, total, compared = [], 0, 0
+    for name, path in packed_paths(packed.notes, packed.month).items():
+        file = PackedRowsFile(packed.directory / path.rows)
+        lines, sampled = _lines(packed.directory / path.jsonl, len(file))
+        total += lines
+        if not lines == len(file) == packed.splits[name].rows:
+            defects.append(
+                f"{path.jsonl}: {lines} lines for {len(file)} columnar rows; the receipt says "
+                f"{packed.splits[name].rows}"
+            )
+        for line, columns in sampled.items():
+            compared += 1
+            stored = file.block(line, line + 1).columns(file.shape)
+            if stored.keys() != columns.keys():
+                defects.append(f"{path.jsonl}: line {line + 1} has other columns than {path.rows}")
+                continue
+            different = [column for column in stored if not np.array_equal(stored[column], columns[column])]
+            if different:
+                defects.append(f"{path.jsonl}: line {line + 1}, column {different[0]}: not that of {path.rows}")
+    return verdict(
+        defects,
+        f"{total} lines, as many as columnar rows; {compared} compared are equal.",
+        REBUILD,
+        facts={"lines": total, "lines_compared": compared},
+    )
+
+
+@judged
+def ids_in_vocabulary(packed: OpenedCohort) -> Finding:
+    """Every id is below len(tokenizer); no note holds the pad id unless declared; the ledger has the true range."""
+    size, ledger = packed.bundle.vocab_size, ledger_of(packed.receipt)
+    lows = [s.low for s in packed.scans.values() if s.low is not None]
+    highs = [s.high for s in packed.scans.values() if s.high is not None]
+    low, high = min(lows, default=None), max(highs, default=None)
+    pads = sum(s.pads for s in packed.scans.values())
+    defects = []
+    if low is not None and high is not None and (low < 0 or high >= size):
+        defects.append(f"{name_of(packed.receipt)}: ids are {low} to {high}, {packed.bundle.name} has {size}")
+    if (low, high) != (ledger.min_id, ledger.max_id):
+        defects.append(f"{name_of(packed.receipt)}: ids are {low} to {high}, its ledger says otherwise")
+    if pads and not packed.notes.pad.may_occur:
+        defects.append(f"{name_of(packed.receipt)}: {pads} tokens of notes are the reserved pad id")
+    return verdict(
+        defects,
+        f"Ids are {low} to {high}, below {size}; {pads} tokens of notes are the pad id.",
+        f"The rows were made with another tokenizer, or are damaged. {REBUILD}",
+        facts={"vocab_size": size, "pad_ids_in_notes": pads}
+        | ({} if low is None or high is None else {"min_id": low, "max_id": high}),
+    )
+
+
+@judged
+def tokens_conserved(packed: OpenedCohort) -> Finding:
+    """Tokens of notes − truncated + repeated headers + overlaps = tokens in rows, counted from the rows."""
+    defects, table = [], list[Row]()
+    for name, of in packed.splits.items():
+        scan, tokens = packed.scans[name], of.tokens
+        where = f"{name_of(packed.receipt)}: split {name}"
+        if tokens.balance != tokens.in_rows:
+            defects.append(f"{where}: its notes come to {tokens.balance} tokens, its rows to {tokens.in_rows}")
+        counted = {
+            "tokens": (scan.tokens, tokens.in_rows),
+            "rows": (len(scan.used), of.rows),
+            "segments": (scan.segments, of.segments),
+            "padding": (len(scan.used) * scan.shape.row_length - scan.tokens, of.padding),
+        }
+        defects += [
+            f"{where}: {a} {what} in the file, {b} in the receipt" for what, (a, b) in counted.items() if a != b
+        ]
+        table.append({"split": name, **tokens.to_json(), "padding": counted["padding"][0]})
+    in_rows, ledger = sum(scan.tokens for scan in packed.scans.values()), ledger_of(packed.receipt)
+    if in_rows != ledger.tokens:
+        defects.append(f"{name_of(packed.receipt)}: {in_rows} tokens in its rows, {ledger.tokens} in its ledger")
+    return verdict(defects, f"{in_rows} tokens, none lost or added.", REBUILD, facts={"tokens": in_rows}, table=table)
+
+
+@judged
+def separators_match_notes(packed: OpenedCohort) -> Finding:
+    """One separator ends each note and one BOS begins it, counted from the rows; none is doubled."""
+    receipt, ledger = packed.receipt, ledger_of(packed.receipt)
+    scans = list(packed.scans.values())
+    found, inner = sum(s.separators for s in scans), sum(s.inner_separators for s in scans)
+    defects = []
+    where = name_of(receipt)
+    # out of text they come only with `special_tokens: match`; then overlaps and headers may repeat them
+    if not ledger.literal_separators:
+        if found != ledger.separators:
+            defects.append(f"{where}: {found} separators in its rows, {ledger.separators} notes have their end there")
+        if inner:
+            defects.append(f"{where}: {inner} separators are within a note: doubled, or out of its text")
+    bos = packed.facts.bos_id
+    begins = sum(s.bos_starts for s in scans)
+    if bos is not None and bos != packed.facts.separator_id:
+        every = sum(s.segments for s in scans)
+        repeats = not packed.concatenated and packed.notes.long_notes.rule == "repeat_header"
+        wanted = every if repeats else ledger.documents
+        if begins != wanted:
+            defects.append(f"{where}: {begins} segments begin with BOS, {wanted} should")
+        if doubled := sum(s.doubled_bos for s in scans):
+            defects.append(f"{where}: {doubled} segments begin with two BOS")
+    return verdict(
+        defects,
+        f"{found} separators end {ledger.documents} notes"
+        + ("." if bos is None else f", {begins} segments begin with BOS."),
+        REBUILD,
+        facts={"separators": found, "documents": ledger.documents, "literal_separators": ledger.literal_separators},
+    )
+
+
+@judged
+def rows_filled(packed: OpenedCohort) -> Finding:
+    """What the packing algorithm promises of its rows, whatever the notes."""
+    defects, table = [], list[Row]()
+    algorithm = "concat_then_split" if packed.concatenated else packed.notes.packing.algorithm
+    for name, scan in packed.scans.items():
+        length, used = scan.shape.row_length, scan.used
+        if algorithm == "concat_then_split":
+            wasted = int(np.count_nonzero(used[:-1] < length))
+            why = f"{wasted} rows before the last have padding"
+        elif algorithm == "concatenative":
+            wasted = int(np.count_nonzero(used[:-1] + used[1:] <= length))
+            why = f"{wasted} pairs of neighbouring rows would fit into one"
+        else:
+            emptiest = np.partition(used, 1)[:2] if used.size > 1 else np.array([length])
+            wasted = int(emptiest.sum() <= length and used.size > 1)
+            why = "two rows would fit into one"
+        if wasted:
+            defects.append(f"{name_of(packed.receipt)}: split {name}: {why}, which {algorithm} never leaves")
+        fill = scan.tokens / (used.size * length) if used.size else 1.0
+        table.append({"split": name, "rows": int(used.size), "fill": round(fill, 6)})
+    rows, tokens = sum(s.used.size for s in packed.scans.values()), sum(s.tokens for s in packed.scans.values())
+    positions = rows * packed.notes.capacity
+    fill = round(tokens / positions, 6) if rows else 1.0
+    return verdict(defects, f"{rows} rows, filled to {fill}.", REBUILD, facts={"rows": rows, "fill": fill}, table=table)

@@ -1,0 +1,320 @@
+"""Proofs on a combination of datasets: its own files, and the sources that its shards come from.
+
+Entry points: `COMBINED_PROOFS`, `VIRTUAL_PROOFS`, `prove_combined`. What holds for every directory is in
+`tfds_metadata_proofs`.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dataprep_assets.formats.example import Column
+from dataprep_assets.graph.finding import Finding, Row, judged, name_of, verdict
+from dataprep_assets.graph.spec import Proof
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.notes.declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, CombinedFacts, DirectoryFacts
+from dataprep_assets.pipelines.notes.packed_files import (
+    PACKED_COHORTS,
+    PATIENTS,
+    PackedCohortFacts,
+    in_split,
+    read_patients,
+)
+from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
+from dataprep_assets.pipelines.notes.tfds_metadata_proofs import (
+    METADATA_PROOFS,
+    REBUILD,
+    REBUILD_SOURCES,
+    TFDS_READS,
+    TfdsDirectory,
+    files_intact,
+    metadata_findings,
+    tfds_reads,
+)
+from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE
+
+__all__ = [
+    "COMBINED_PROOFS",
+    "VIRTUAL_PROOFS",
+    "SourceShards",
+    "prove_combined",
+    "provenance_complete",
+    "shards_of",
+    "shares_achieved",
+    "sources_equal",
+    "splits_disjoint",
+    "virtual_files",
+]
+
+_OF_SOURCES = (
+    Proof("sources_equal", "Columns, row length, pad id, layout and tokenizer are the same in all sources."),
+    Proof(
+        "provenance_complete",
+        "Every shard has its entry, and is byte for byte the source's; none is there unasked twice.",
+    ),
+    Proof("shares_achieved", "Each source's share of the rows, recounted, is the declared one within the tolerance."),
+    Proof("splits_disjoint", "No patient of any source is in two splits of the combination."),
+)
+COMBINED_PROOFS = (*METADATA_PROOFS, *_OF_SOURCES, TFDS_READS)
+VIRTUAL_PROOFS = (
+    next(proof for proof in METADATA_PROOFS if proof.name == "files_intact"),
+    Proof("virtual_files", "The file for the loader names every source where it is, with shares that add up to 1."),
+    *_OF_SOURCES,
+)
+"""Those of a virtual combination, which has no shards."""
+
+
+def prove_combined(replay: ReplayDeclaration, store: ArtifactStore) -> Iterator[tuple[str, Finding]]:
+    """Every proof of a combination, by name; DataprepError when a receipt cannot be read at all."""
+    directory = TfdsDirectory.open(replay, store, replay.format)
+    sources = {s.dataset: Artifact(dataset=s.dataset, name=DIRECTORIES[replay.format]) for s in replay.sources}
+    virtual = replay.mode == "virtual"
+    with unquoting(replay.dataset):
+        receipts = {name: store.require(source) for name, source in sources.items()}
+        if virtual:
+            yield "files_intact", files_intact(directory)
+            locations = {name: store.location(source) for name, source in sources.items()}
+            yield "virtual_files", virtual_files(directory, locations, receipts)
+        else:
+            facts = DirectoryFacts.of(directory.receipt)
+            columns = [Column(name=name, length=facts.row_length) for name in facts.columns]
+            yield from metadata_findings(directory, columns)
+        yield "sources_equal", sources_equal(directory, receipts)
+        shards = shards_of(replay, store, sources)
+        yield "provenance_complete", provenance_complete(directory, replay, receipts, shards)
+        yield "shares_achieved", shares_achieved(directory, replay, shards)
+        yield "splits_disjoint", splits_disjoint(directory, store, receipts)
+        if not virtual:
+            yield "tfds_reads", tfds_reads(directory)
+
+
+@judged
+def sources_equal(directory: TfdsDirectory, sources: Mapping[str, Receipt]) -> Finding:
+    """What must be the same in all sources for their rows to be trained on together."""
+    own = _settings(directory.receipt)
+    defects = []
+    for dataset, receipt in sources.items():
+        has = _settings(receipt)
+        defects += [f"{dataset} has another {name}" for name in own if has[name] != own[name]]
+    table: list[Row] = [{"what": name, "value": str(value)} for name, value in own.items()]
+    return verdict(
+        (f"{name_of(directory.receipt)}: {d}" for d in defects),
+        f"{len(sources)} sources are equal in {', '.join(own)}.",
+        "Build all sources with the same settings",
+        facts={"sources": len(sources)},
+        table=table if not defects else None,
+    )
+
+
+def _settings(receipt: Receipt) -> dict[str, Any]:
+    facts = DirectoryFacts.of(receipt)
+    names = ("columns", "row_length", "pad_id", "layout", "separator_id", "bos_id", "vocab_size")
+    return {name: getattr(facts, name) for name in names} | {"tokenizer": receipt.inputs.get("tokenizer")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceShards:
+    """The shards of all sources: SHA-256 → source that it came with and its origin there, and how often it is there."""
+
+    known: Mapping[str, tuple[str, ShardOrigin]]
+    expected: Counter[str]
+
+    def source(self, origin: ShardOrigin) -> str:
+        """The declared source of a shard; the dataset of a combination's shard is the one that it combined."""
+        return self.known[origin.sha256][0] if origin.sha256 in self.known else origin.dataset
+
+
+def shards_of(replay: ReplayDeclaration, store: ArtifactStore, sources: Mapping[str, Artifact]) -> SourceShards:
+    """The shards of the splits that ``replay`` declares, from the provenance in ``store`` of all ``sources``.
+
+    ``sources`` is dataset → its directory.
+    """
+    known: dict[str, tuple[str, ShardOrigin]] = {}
+    expected: Counter[str] = Counter()
+    for dataset, artifact in sources.items():
+        provenance = read_provenance(store.local(artifact, [PROVENANCE]) / PROVENANCE)
+        for split in replay.splits:
+            for _, origin in provenance.get(split, ()):
+                known[origin.sha256] = dataset, origin
+                expected[origin.sha256] += 1
+    return SourceShards(known=known, expected=expected)
+
+
+@judged
+def provenance_complete(
+    directory: TfdsDirectory, replay: ReplayDeclaration, sources: Mapping[str, Receipt], shards: SourceShards
+) -> Finding:
+    """Every shard has its entry, the source's bytes, and a count of repeats; unless weighted, all are there once.
+
+    ``directory`` is the combination, ``replay`` its declaration, ``sources`` dataset → receipt of its directory, and
+    ``shards`` those of all sources.
+    """
+    receipt = directory.receipt
+    defects = [f"{n} has changed since it was combined" for n, s in sources.items() if receipt.inputs[n] != s.content]
+    entries = [(split, name, origin) for split, of in directory.provenance.items() for name, origin in of]
+    if replay.mode != "virtual":
+        info = directory.info
+        listed = [(split.name, name) for split in info.splits for name in info.shard_names(split)]
+        if listed != [(split, name) for split, name, _ in entries]:
+            defects.append(f"{PROVENANCE} has {len(entries)} entries, not one for each of {len(listed)} shards")
+    seen: Counter[str] = Counter()
+    for split, name, origin in entries:
+        defects += [f"{name} of {split}: {d}" for d in _astray(directory, replay, shards, name, origin, seen)]
+        seen[origin.sha256] += 1
+    if replay.mode != "weighted" and seen != shards.expected:
+        lost, more = (seen - shards.expected).total(), (shards.expected - seen).total()
+        defects.append(f"{more} shards of the sources are not there, {lost} are there more often than in them")
+    of_source = Counter(shards.source(origin) for _, _, origin in entries)
+    told = ", ".join(f"{count} of {name}" for name, count in sorted(of_source.items()))
+    return verdict(
+        (f"{name_of(receipt)}: {d}" for d in defects),
+        f"{len(entries)} shards, each one of a source: {told}.",
+        REBUILD_SOURCES,
+        facts={"shards": len(entries), "distinct_shards": len(seen)},
+    )
+
+
+def _astray(
+    directory: TfdsDirectory,
+    replay: ReplayDeclaration,
+    shards: SourceShards,
+    name: str,
+    origin: ShardOrigin,
+    seen: Mapping[str, int],
+) -> Iterator[str]:
+    """What is wrong with the entry of one shard."""
+    if origin.sha256 not in shards.known:
+        yield "no source has a shard of these bytes"
+        return
+    theirs = shards.known[origin.sha256][1]
+    if any(getattr(theirs, of) != getattr(origin, of) for of in ("dataset", "partition", "source_shard", "rows")):
+        yield "its source says other rows, or another file or dataset"
+    if replay.mode == "virtual":
+        return
+    if directory.receipt.file(f"{directory.dataset}/{directory.version}/{name}").sha256 != origin.sha256:
+        yield f"not the bytes that {PROVENANCE} says"
+    if replay.mode == "weighted" and origin.repeat != seen.get(origin.sha256, 0):
+        yield f"repeat {origin.repeat}, counted {seen.get(origin.sha256, 0)}"
+
+
+@judged
+def shares_achieved(directory: TfdsDirectory, replay: ReplayDeclaration, shards: SourceShards) -> Finding:
+    """Rows of each source, recounted from the provenance of ``directory``: the share that ``replay`` wants.
+
+    ``shards`` are those of all sources; the tolerance is the declared one.
+    For the modes that mix, also how far any first part of the shards is from the mix of the whole: at most two shards.
+    """
+    defects: list[str] = []
+    table: list[Row] = []
+    for split, entries in directory.provenance.items():
+        total = sum(origin.rows for _, origin in entries)
+        of_source: Counter[str] = Counter()
+        for _, origin in entries:
+            of_source[shards.source(origin)] += origin.rows
+        wanted = _wanted(replay, of_source)
+        for name, want in wanted.items():
+            share = of_source[name] / total if total else 0.0
+            table.append({"split": split, "source": name, "rows": of_source[name], "share": share, "wanted": want})
+            if replay.mode == "weighted" and abs(share - want) > replay.tolerance:
+                defects.append(f"{split}: {name} has a share of {share:.4f}, wanted {want:.4f}")
+        for name, recorded in CombinedFacts.of(directory.receipt).shares.get(split, {}).items():
+            if recorded.rows != of_source[name]:
+                defects.append(f"{split}: {name} has {of_source[name]} rows, the receipt says {recorded.rows}")
+        if replay.mode in ("interleave", "weighted"):
+            defects += _unmixed(split, [(shards.source(o), o.rows) for _, o in entries], of_source)
+    return verdict(
+        (f"{name_of(directory.receipt)}: {d}" for d in defects),
+        "; ".join(f"{row['source']} {row['share']:.4f} of {row['split']}" for row in table) + ".",
+        REBUILD,
+        facts={"tolerance": replay.tolerance},
+        table=table if not defects else None,
+    )
+
+
+def _wanted(replay: ReplayDeclaration, rows: Mapping[str, int]) -> Mapping[str, float]:
+    weights = {s.dataset: s.weight if s.weight is not None else float(rows[s.dataset]) for s in replay.sources}
+    total = sum(weights.values()) or 1.0
+    return {name: weight / total for name, weight in weights.items()}
+
+
+def _unmixed(split: str, shards: Sequence[tuple[str, int]], rows: Mapping[str, int]) -> Iterator[str]:
+    total = sum(rows.values())
+    for name in rows:
+        own = np.cumsum([count if of == name else 0 for of, count in shards])
+        wanted = np.cumsum([count for _, count in shards]) * rows[name] / total
+        furthest = float(np.abs(own - wanted).max())
+        if furthest > 2 * max(count for _, count in shards):
+            yield f"{split}: a first part has {furthest:.0f} rows of {name} more or fewer than its share"
+
+
+@judged
+def splits_disjoint(directory: TfdsDirectory, store: ArtifactStore, sources: Mapping[str, Receipt]) -> Finding:
+    """No patient of one split of ``directory``, of whichever source, is in another split.
+
+    ``store`` holds the packed cohorts, ``sources`` is dataset → receipt of its directory.
+    Digests are comparable where the sources have the same patient key; a person does not show under two keys.
+    """
+    splits = list(directory.provenance)
+    digests = []
+    for split in splits:
+        of_split = {(origin.dataset, origin.partition) for _, origin in directory.provenance[split]}
+        found = [_patients(store, sources, dataset, month, split) for dataset, month in sorted(of_split)]
+        digests.append(np.unique(np.concatenate(found)) if found else np.zeros(0, "V16"))
+    _, counts = np.unique(np.concatenate(digests), return_counts=True)
+    leaked = int(np.count_nonzero(counts > 1))
+    defects = [f"{leaked} patients are in several of the splits {', '.join(splits)}"] if leaked else []
+    return verdict(
+        (f"{name_of(directory.receipt)}: {d}" for d in defects),
+        f"{int(counts.size)} patients, none in several of {len(splits)} splits.",
+        "Use one `patient_key` and the same `splits` for all sources, and build them again",
+        facts={"patients": int(counts.size), "in_several_splits": leaked},
+    )
+
+
+def _patients(store: ArtifactStore, sources: Mapping[str, Receipt], dataset: str, month: str, split: str) -> Any:
+    artifact = Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month)
+    splits = list(PackedCohortFacts.of(store.require(artifact)).splits)
+    path = in_split(splits, split, PATIENTS)
+    return read_patients(store.local(artifact, [path]) / path)
+
+
+@judged
+def virtual_files(directory: TfdsDirectory, locations: Mapping[str, str], sources: Mapping[str, Receipt]) -> Finding:
+    """The file that tells a loader how to mix: every source once, at its path, with shares that add up to 1.
+
+    ``directory`` is the combination, ``locations`` dataset → path or URL of its directory's artifact, ``sources``
+    dataset → receipt of it.
+    """
+    wanted = {name: f"{location}/{DirectoryFacts.of(sources[name]).directory}" for name, location in locations.items()}
+    if directory.format == "tfrecord":
+        found = json.loads((directory.artifact / BUILDER_DIRECTORIES).read_bytes())
+        wrong = f"{BUILDER_DIRECTORIES} does not name the sources' locations"
+        defects = [] if found == list(wanted.values()) else [wrong]
+    else:
+        found = json.loads((directory.artifact / GRAIN_MIXTURE).read_bytes())
+        defects = list(_mixture(found, wanted))
+    return verdict(
+        (f"{name_of(directory.receipt)}: {d}" for d in defects),
+        f"{len(wanted)} sources, each at its location.",
+        REBUILD,
+        facts={"sources": len(wanted)},
+    )
+
+
+def _mixture(found: Mapping[str, Any], wanted: Mapping[str, str]) -> Iterable[str]:
+    if found.keys() != wanted.keys():
+        yield f"{GRAIN_MIXTURE} names {sorted(found)}, the sources are {sorted(wanted)}"
+        return
+    for name, location in wanted.items():
+        if not str(found[name]["path"]).startswith(f"{location}/{name}-"):
+            yield f"{GRAIN_MIXTURE}: {name} is not at its location"
+    if abs(sum(of["weight"] for of in found.values()) - 1) > 1e-9:
+        yield f"{GRAIN_MIXTURE}: the weights do not add up to 1"

@@ -1,0 +1,107 @@
+"""Lays a cohort's notes out in rows: the ranges of its spool that each row holds, before a token is moved.
+
+Entry points: `lay_out`, `RowLayout`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.packing.algorithms import pack
+from dataprep_assets.packing.next_fit import concat_then_split
+from dataprep_assets.packing.splitting import SplitRule, split, without_room
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.packed_rows import RowBlock
+from dataprep_assets.pipelines.notes.reading import Dropped
+from dataprep_assets.pipelines.notes.spool import DropCounter, Spool
+
+__all__ = ["RowLayout", "lay_out"]
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowLayout:
+    """Rows as ranges of the spool, in row order: each segment is its first range and then its second.
+
+    ``documents``: int64, the notes that are in the rows. ``offsets``: the first segment of each row, from 0.
+    """
+
+    documents: Int64
+    first_starts: Int64
+    first_lengths: Int64
+    second_starts: Int64
+    second_lengths: Int64
+    offsets: Int64
+    truncated: int = 0
+    truncated_documents: int = 0
+
+    def blocks(self, spool: Spool, rows: int) -> Iterator[RowBlock]:
+        """The rows, up to ``rows`` at a time."""
+        for start in range(0, self.offsets.size - 1, rows):
+            offsets = self.offsets[start : start + rows + 1]
+            chosen = slice(offsets[0], offsets[-1])
+            lengths = np.stack([self.first_lengths[chosen], self.second_lengths[chosen]], axis=1).ravel()
+            starts = np.stack([self.first_starts[chosen], self.second_starts[chosen]], axis=1).ravel()
+            some = lengths > 0
+            yield RowBlock(
+                tokens=spool.tokens(starts[some], lengths[some]).astype(np.int32),
+                segments=self.first_lengths[chosen] + self.second_lengths[chosen],
+                offsets=offsets - offsets[0],
+            )
+
+
+def lay_out(notes: NotesDeclaration, spool: Spool, index: int, drops: DropCounter) -> RowLayout:
+    """Lay out the rows of one split of a ``spool``, as ``notes`` declare.
+
+    ``index`` is the split's place in the declared order. A note whose header leaves no room in a row is counted in
+    ``drops``, which raises BadRecordError where the policy of bad records is to fail.
+    """
+    chosen = np.flatnonzero(spool.splits == index)
+    dates = spool.dates[chosen] if notes.order == "date" else np.zeros_like(chosen)
+    documents = chosen[np.lexsort((chosen, dates, spool.patients[chosen]))]
+    if notes.layout == "unpacked" or notes.packing.algorithm == "concat_then_split":
+        return _concatenated(notes, spool, documents)
+    return _packed(notes, spool, documents, drops)
+
+
+def _concatenated(notes: NotesDeclaration, spool: Spool, documents: Int64) -> RowLayout:
+    lengths = (spool.headers + spool.bodies)[documents]
+    segments = concat_then_split(lengths, notes.capacity)
+    nothing = np.zeros_like(segments.starts)
+    return RowLayout(
+        documents=documents,
+        first_starts=spool.starts[documents][segments.items] + segments.starts,
+        first_lengths=segments.stops - segments.starts,
+        second_starts=nothing,
+        second_lengths=nothing,
+        offsets=segments.offsets,
+    )
+
+
+def _packed(notes: NotesDeclaration, spool: Spool, documents: Int64, drops: DropCounter) -> RowLayout:
+    algorithm: Any = notes.packing.algorithm
+    rule = SplitRule(rule=notes.long_notes.rule, row_length=notes.capacity, overlap=notes.long_notes.overlap)
+    refused = without_room(spool.headers[documents], spool.bodies[documents], rule)
+    for at in documents[refused].tolist():
+        position = (int(spool.records[at]), int(spool.numbers[at]), -1)
+        drops.drop(Dropped(*position, "header_too_long"))
+    documents = np.delete(documents, refused)
+    headers, bodies = spool.headers[documents], spool.bodies[documents]
+    chunks = split(headers, bodies, rule)
+    bins = pack(chunks.lengths, notes.capacity, algorithm, seed=notes.packing.seed)
+    of = chunks.documents[bins.items]
+    starts = spool.starts[documents][of]
+    return RowLayout(
+        documents=documents,
+        first_starts=starts,
+        first_lengths=headers[of] * chunks.with_header[bins.items],
+        second_starts=starts + headers[of] + chunks.starts[bins.items],
+        second_lengths=(chunks.stops - chunks.starts)[bins.items],
+        offsets=bins.offsets,
+        truncated=int(chunks.dropped.sum()),
+        truncated_documents=int(np.count_nonzero(chunks.dropped)),
+    )

@@ -1,0 +1,170 @@
+"""The shards of one cohort, made of its packed rows: TFRecord files, or ArrayRecord files of the same payloads.
+
+A shard is `<YYYY>-<MM>_<sss>-of-<nnn>.tfrecords` (`.array_record`), from 1, of at most `rows_per_shard` rows, of which
+only the last of a cohort has fewer; with several splits, in a folder for each. Rows keep the order of the packed
+cohort. What a directory of shards must know of them (rows and payload bytes of each) is in the receipt.
+
+Entry points: `ShardedCohort`, `ensure_sharded_cohort`; `shard_names`, `row_ledger`.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.execution.tasks import report
+from dataprep_assets.formats import array_record, example, tfrecord
+from dataprep_assets.formats.tfrecord import ShardCount
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
+from dataprep_assets.pipelines.notes.packed_files import (
+    PACKED_COHORTS,
+    PackedCohortFacts,
+    RowFacts,
+    in_split,
+    packed_paths,
+)
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
+from dataprep_assets.pipelines.notes.privacy import unquoting
+
+__all__ = [
+    "COHORT_SHARDS",
+    "CohortShardsFacts",
+    "ShardedCohort",
+    "SplitShards",
+    "ensure_sharded_cohort",
+    "row_ledger",
+    "shard_names",
+]
+
+VERSION = 1
+COHORT_SHARDS: dict[FileFormat, str] = {"tfrecord": "tfrecord_shards", "array_record": "array_record_shards"}
+"""Format → name of the artifact."""
+
+
+class SplitShards(Facts):
+    """The shards of one split, in order: rows and payload bytes of each."""
+
+    shard_lengths: list[int]
+    payload_bytes: list[int]
+
+
+class CohortShardsFacts(RowFacts):
+    """What the receipt of a cohort's shards tells."""
+
+    format: FileFormat
+    rows_per_shard: int
+    splits: dict[str, SplitShards]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardedCohort:
+    """The shards of one cohort to make, or to prove. `packed` is the cohort that they hold."""
+
+    artifact: Artifact
+    packed: Artifact
+    store: ArtifactStore = field(repr=False)
+    notes: NotesDeclaration = field(repr=False)
+    format: FileFormat
+    month: str
+    source_bytes: int
+
+    def recipe(self, packed: Receipt) -> Recipe:
+        """What decides the shards' bytes, made of the packed cohort with this receipt."""
+        facts, tokenizer = RowFacts.of(packed).to_json(), packed.inputs["tokenizer"]
+        splits = list(self.notes.splits)
+        asked = [self.format, self.notes.rows_per_shard, splits]
+        shared = facts | {"tokenizer_sha256": tokenizer}
+        return Recipe(
+            artifact=self.artifact,
+            key=digest_value(["notes_shards", VERSION, asked, shared, packed.content]),
+            version=VERSION,
+            settings={
+                "format": self.format,
+                "rows_per_shard": self.notes.rows_per_shard,
+                "splits": splits,
+                "packed_rows": facts,
+            },
+            sources={"tokenizer": tokenizer},
+            upstream={f"{PACKED_COHORTS}/{self.month}": packed.content},
+        )
+
+
+def ensure_sharded_cohort(cohort: ShardedCohort) -> tuple[Receipt, bool]:
+    """Build the shards of one cohort unless they are current. Returns the receipt and whether it was reused."""
+    with unquoting(cohort.month):
+        packed = cohort.store.require(cohort.packed)
+
+        def write(staged: Path) -> Written:
+            return _write(cohort, packed, staged)
+
+        return ensure(cohort.recipe(packed), cohort.store, write, cohort.notes.verify)
+
+
+def shard_names(notes: NotesDeclaration, split: str, month: str, total: int, format: FileFormat) -> list[str]:
+    """The ``total`` shards in ``format`` of a ``split`` of a month of ``notes``, in order, relative to the artifact."""
+    splits = tuple(notes.splits)
+    names = [tfrecord.shard_name(month, index, total) for index in range(total)]
+    if format == "array_record":
+        names = [f"{name.removesuffix('.tfrecords')}.array_record" for name in names]
+    return [in_split(splits, split, name) for name in names]
+
+
+def _write(cohort: ShardedCohort, packed: Receipt, staged: Path) -> Written:
+    paths, facts = packed_paths(cohort.notes, cohort.month), PackedCohortFacts.of(packed)
+    directory = cohort.store.local(cohort.packed, [path.rows for path in paths.values()])
+    splits: dict[str, SplitShards] = {}
+    rows = 0
+    for split, path in paths.items():
+        found = _write_split(cohort, directory / path.rows, split, staged)
+        if sum(count.records for count in found) != facts.splits[split].rows:
+            raise IntegrityError(
+                f"{cohort.packed}: split {split} has other rows than its receipt says. Materialize packed_cohorts again"
+            )
+        splits[split] = SplitShards(
+            shard_lengths=[count.records for count in found],
+            payload_bytes=[count.payload_bytes for count in found],
+        )
+        rows += sum(count.records for count in found)
+    return Written(
+        inputs={PACKED_COHORTS: packed.content, "tokenizer": packed.inputs["tokenizer"]},
+        facts=CohortShardsFacts(
+            **RowFacts.of(packed).model_dump(),
+            format=cohort.format,
+            rows_per_shard=cohort.notes.rows_per_shard,
+            splits=splits,
+        ),
+        ledger=row_ledger(rows, [packed.ledger]),
+    )
+
+
+def row_ledger(rows: int, packed: Iterable[Ledger | None]) -> Ledger:
+    """The ledger of an artifact that holds packed rows, each row a document: their tokens and range of ids."""
+    of = Ledger.total(ledger for ledger in packed if ledger is not None)
+    return Ledger(rows_in=rows, documents=rows, tokens=of.tokens, min_id=of.min_id, max_id=of.max_id)
+
+
+def _write_split(cohort: ShardedCohort, path: Path, split: str, staged: Path) -> list[ShardCount]:
+    file = PackedRowsFile(path)
+    step, write = cohort.notes.rows_per_shard, tfrecord.write if cohort.format == "tfrecord" else array_record.write
+    names = shard_names(cohort.notes, split, cohort.month, -(-len(file) // step), cohort.format)
+    counts = []
+    for index, name in enumerate(names):
+        (staged / name).parent.mkdir(exist_ok=True)
+        payloads = _payloads(file, index * step, min((index + 1) * step, len(file)))
+        counts.append(write(staged / name, payloads, most=step))
+        report(source_bytes=cohort.source_bytes // (len(names) * len(cohort.notes.splits)))
+    return counts
+
+
+def _payloads(file: PackedRowsFile, start: int, stop: int) -> Iterator[bytes]:
+    step = file.shape.batch_rows
+    for at in range(start, stop, step):
+        yield from example.encode_rows(file.block(at, min(at + step, stop)).columns(file.shape))

@@ -1,0 +1,235 @@
+"""Proofs on a directory that TFDS reads, whoever made it: names, lengths, sizes and features against its metadata.
+
+Shards are counted by walking from frame to frame; their payloads were proven with the cohorts, and are the same bytes
+when their digests are. What TFDS itself makes of the directory is proven by letting it read (`tfds_reads`).
+
+Entry points: `TfdsDirectory`, `metadata_findings`, `tfds_reads`; `METADATA_PROOFS`, `TFDS_READS`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats import array_record, tfds, tfrecord
+from dataprep_assets.formats.example import Column
+from dataprep_assets.graph.finding import Finding, first_of, judged, name_of, verdict
+from dataprep_assets.graph.spec import Proof
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt, Verification, damage
+from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration, ReplayDeclaration
+from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, version_in_metadata
+from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
+from dataprep_assets.pipelines.notes.tfds_reader import read_with_tfds
+
+__all__ = [
+    "METADATA_PROOFS",
+    "REBUILD",
+    "REBUILD_SOURCES",
+    "TFDS_READS",
+    "TfdsDirectory",
+    "features_match",
+    "files_intact",
+    "metadata_findings",
+    "names_complete",
+    "num_bytes_counted",
+    "shard_lengths_counted",
+    "tfds_reads",
+]
+
+METADATA_PROOFS = (
+    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
+    Proof(
+        "names_complete", "Shards 0 to N - 1 of each split are there under the names that TFDS wants, and nothing else."
+    ),
+    Proof("shard_lengths_counted", "shardLengths is the counted records of each shard, not only their sum."),
+    Proof("num_bytes_counted", "numBytes is the sum of all payloads."),
+    Proof("features_match", "features.json declares the stored columns, their length and int32."),
+)
+"""Proofs of a directory's own files."""
+TFDS_READS = Proof(
+    "tfds_reads",
+    "tensorflow-datasets opens the directory and reads the rows, in file order, as they are stored.",
+    blocking=False,
+)
+"""Repeats with the real reader what the others prove without it; a warning where TensorFlow is not installed: the
+machines that build a dataset need not have it."""
+
+REBUILD = "Materialize the directory again"
+REBUILD_SOURCES = "Materialize its sources and then the directory again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TfdsDirectory:
+    """A directory to prove: its path, its receipt, and what was declared of it."""
+
+    artifact: Path
+    receipt: Receipt
+    dataset: str
+    version: str
+    format: FileFormat
+    verification: Verification = "full"
+
+    @property
+    def path(self) -> Path:
+        """The folder of the shards."""
+        return self.artifact / self.dataset / self.version
+
+    @cached_property
+    def info(self) -> tfds.DatasetInfo:
+        """Its metadata as they are on disk."""
+        return tfds.read_metadata(self.path)
+
+    @cached_property
+    def provenance(self) -> Mapping[str, Sequence[tuple[str, ShardOrigin]]]:
+        """Split → name and origin of each shard, as they are on disk."""
+        return read_provenance(self.artifact / PROVENANCE)
+
+    @classmethod
+    def open(cls, declared: NotesDeclaration | ReplayDeclaration, store: ArtifactStore, format: FileFormat) -> Self:
+        """The declared directory in one format, as it is in ``store``; MissingArtifactError when it is not."""
+        artifact = declared.artifact(DIRECTORIES[format])
+        return cls(
+            receipt=store.require(artifact),
+            artifact=store.local(artifact),
+            dataset=declared.dataset,
+            version=declared.tfds_version,
+            format=format,
+            verification=declared.verify,
+        )
+
+
+def metadata_findings(directory: TfdsDirectory, columns: Sequence[Column]) -> Iterator[tuple[str, Finding]]:
+    """The `METADATA_PROOFS` of a directory whose rows have these columns, by name."""
+    yield "files_intact", files_intact(directory)
+    yield "names_complete", names_complete(directory)
+    yield "shard_lengths_counted", shard_lengths_counted(directory)
+    yield "num_bytes_counted", num_bytes_counted(directory)
+    yield "features_match", features_match(directory, columns)
+
+
+@judged
+def files_intact(directory: TfdsDirectory) -> Finding:
+    """Every file has the size and, unless `verify: size` is declared, the digest of the receipt; none is unlisted."""
+    receipt = directory.receipt
+    return verdict(
+        (f"{name_of(receipt)}: {d}" for d in damage(directory.artifact, receipt, directory.verification)),
+        f"{len(receipt.files)} files, {receipt.total_bytes} bytes, as the receipt says.",
+        REBUILD,
+        facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
+    )
+
+
+@judged
+def names_complete(directory: TfdsDirectory) -> Finding:
+    """Names as TFDS makes them from the metadata: 0 to N - 1 of each split, one total, no stray file beside them."""
+    info = directory.info
+    wanted = {name for split in info.splits for name in info.shard_names(split)}
+    there = {path.name for path in directory.path.iterdir()} - {tfds.DATASET_INFO, tfds.FEATURES}
+    where = name_of(directory.receipt)
+    defects = []
+    for what, said, declared in (
+        ("name", info.name, directory.dataset),
+        ("version", info.version, version_in_metadata(directory.version)),
+        ("fileFormat", info.file_format, directory.format),
+    ):
+        if said != declared:
+            defects.append(f"{where}: {tfds.DATASET_INFO} says {what} {said}, declared is {declared}")
+    if missing := sorted(wanted - there):
+        defects.append(f"{where}: {len(missing)} of {len(wanted)} shards are not there: {first_of(missing)}")
+    if strays := sorted(there - wanted):
+        defects.append(f"{where}: {len(strays)} files are not shards of this directory: {first_of(strays)}")
+    return verdict(defects, f"{len(wanted)} shards, none missing.", REBUILD, facts={"shards": len(wanted)})
+
+
+def _shards(directory: TfdsDirectory) -> Iterator[tuple[str, str, int]]:
+    """Split, name and declared rows of each shard."""
+    for split in directory.info.splits:
+        for name, rows in zip(directory.info.shard_names(split), split.shard_lengths, strict=True):
+            yield split.name, name, rows
+
+
+@judged
+def shard_lengths_counted(directory: TfdsDirectory) -> Finding:
+    """Each shard's records, counted, against its own entry of shardLengths: a right sum is not enough.
+
+    Slices of a split and the shards of a host begin in the wrong place where one entry is wrong.
+    """
+    defects, rows = [], 0
+    for _, name, length in _shards(directory):
+        try:
+            found = _rows(directory, name)
+        except (FormatError, OSError) as error:
+            why = str(error) if isinstance(error, FormatError) else str(error.strerror)
+            defects.append(f"{name}: cannot be counted: {why}")
+            continue
+        rows += found
+        if found != length:
+            defects.append(f"{name}: {found} records, {tfds.DATASET_INFO} says {length}")
+    return verdict(
+        (f"{name_of(directory.receipt)}: {d}" for d in defects),
+        f"{rows} rows, in each shard as many as {tfds.DATASET_INFO} says.",
+        REBUILD,
+        facts={"rows": rows},
+    )
+
+
+def _rows(directory: TfdsDirectory, name: str) -> int:
+    path = directory.path / name
+    return tfrecord.count(path).records if directory.format == "tfrecord" else array_record.count(path)
+
+
+@judged
+def num_bytes_counted(directory: TfdsDirectory) -> Finding:
+    """numBytes of each split is the sum of payload bytes: counted in TFRecord, as recorded in ArrayRecord.
+
+    An ArrayRecord file does not tell the size of its payloads without being read; the cohort's own proofs read it.
+    """
+    defects, total = [], 0
+    for split in directory.info.splits:
+        if directory.format == "tfrecord":
+            names = directory.info.shard_names(split)
+            found = sum(tfrecord.count(directory.path / name).payload_bytes for name in names)
+        else:
+            found = sum(origin.payload_bytes for _, origin in directory.provenance[split.name])
+        total += found
+        if found != split.num_bytes:
+            defects.append(f"{tfds.DATASET_INFO}: split {split.name}: numBytes {split.num_bytes}, counted {found}")
+    return verdict(
+        (f"{name_of(directory.receipt)}: {d}" for d in defects),
+        f"{total} bytes of payload, as {tfds.DATASET_INFO} says.",
+        REBUILD,
+        facts={"payload_bytes": total},
+    )
+
+
+@judged
+def features_match(directory: TfdsDirectory, columns: Sequence[Column]) -> Finding:
+    """features.json has the columns that are stored: a missing one is dropped by TFDS, another length stops it."""
+    found = {column.name: column for column in directory.info.columns}
+    wanted = {column.name: column for column in columns}
+    defects = [f"column {name} is not in {tfds.FEATURES}" for name in sorted(wanted.keys() - found.keys())]
+    defects += [f"column {name} is not stored" for name in sorted(found.keys() - wanted.keys())]
+    for name in sorted(wanted.keys() & found.keys()):
+        if found[name] != wanted[name]:
+            defects.append(
+                f"column {name} is {found[name].dtype} of {found[name].length}, stored is {wanted[name].dtype} of "
+                f"{wanted[name].length}"
+            )
+    return verdict(
+        (f"{name_of(directory.receipt)}: {d}" for d in defects),
+        f"{len(wanted)} columns of {columns[0].length} values.",
+        REBUILD,
+        facts={"columns": len(wanted)},
+    )
+
+
+@judged
+def tfds_reads(directory: TfdsDirectory) -> Finding:
+    """TensorFlow Datasets reads the rows in file order and they are the stored ones; see `tfds_reader`.
+
+    Where it is not installed, nothing is proven: a failed finding that is a warning.
+    """
+    return read_with_tfds(directory.path, directory.dataset, directory.version, directory.format)

@@ -1,0 +1,183 @@
+"""A dataset of two artifacts that take no time: notices in partitions, and a board of all of them.
+
+Real specs, recipes, proofs and files; what a notice says stands in a file beside the artifacts.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.errors import SourceError
+from dataprep_assets.execution.jobs import Outcome, run_fetches
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Markdown, Table
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, RunStep
+from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value, sha256_file
+from dataprep_assets.integrity.receipt import Receipt
+
+KEYS = ("n-0", "n-1", "n-2")
+
+
+class NoticeFacts(Facts):
+    """Facts of a notice."""
+
+    words: int
+
+
+class Notices(DatasetDeclaration):
+    """The declaration: where the words stand, and what is put before them."""
+
+    folder: Path
+    greeting: str = ""
+
+
+def notice_recipe(declaration: Notices, partition: str) -> Recipe:
+    """How a notice is made now."""
+    path = declaration.folder / f"{partition}.txt"
+    if not path.exists():
+        raise SourceError(f"{path.name}: is not there")
+    digest = sha256_file(path)
+    return Recipe(
+        artifact=declaration.artifact("notices", partition),
+        key=digest_value(["notices", 1, declaration.greeting, digest]),
+        settings={"greeting": declaration.greeting},
+        sources={path.name: digest},
+    )
+
+
+def ensure_notice(declaration: Notices, store: ArtifactStore, partition: str) -> tuple[Receipt, bool]:
+    """Make a notice."""
+    path = declaration.folder / f"{partition}.txt"
+
+    def write(staged: Path) -> Written:
+        text = declaration.greeting + path.read_text()
+        (staged / "notice.txt").write_text(text)
+        return Written(inputs={path.name: sha256_file(path)}, facts=NoticeFacts(words=len(text.split())))
+
+    return ensure(notice_recipe(declaration, partition), store, write)
+
+
+def _build_notices(declaration: Notices, request: BuildRequest) -> Iterator[Outcome]:
+    def fetch(partition: str, fetched: Callable[[int], None]) -> tuple[Receipt, bool]:
+        return ensure_notice(declaration, request.store, partition)
+
+    yield from run_fetches(request.partitions, fetch, 0, request.progress)
+
+
+def _board_recipe(declaration: Notices, store: ArtifactStore) -> Recipe:
+    contents = {f"notices/{key}": store.require(declaration.artifact("notices", key)).content for key in KEYS}
+    return Recipe(artifact=declaration.artifact("board"), key=digest_value(["board", 1, contents]), upstream=contents)
+
+
+def _build_board(declaration: Notices, request: BuildRequest) -> list[Outcome]:
+    store = request.store
+
+    def write(staged: Path) -> Written:
+        texts = [(store.local(declaration.artifact("notices", key)) / "notice.txt").read_text() for key in KEYS]
+        (staged / "board.txt").write_text("".join(texts))
+        return Written(inputs={key: store.require(declaration.artifact("notices", key)).content for key in KEYS})
+
+    request.warn("the board is small")
+    return [Outcome.of(*ensure(_board_recipe(declaration, store), store, write))]
+
+
+NOTICE_PROOFS = (
+    Proof("has_words", "A notice says something."),
+    Proof("is_polite", "A notice does not shout.", blocking=False),
+)
+
+
+def judged_notice(store: ArtifactStore, declaration: Notices, partition: str) -> dict[str, Finding]:
+    """What the proofs find in one notice: an empty one is a failure, one of a single blank a warning."""
+    text = (store.local(declaration.artifact("notices", partition)) / "notice.txt").read_text()
+    return {
+        "has_words": Finding(passed=bool(text.split()), summary=f"{len(text.split())} words", warning=text == " "),
+        "is_polite": Finding(passed=not text.isupper(), summary="not shouted" if not text.isupper() else "shouted"),
+    }
+
+
+def examine_notices(
+    declaration: Notices, proofs: Sequence[Proof], store: ArtifactStore, examined: Sequence[str]
+) -> Iterator[tuple[str, Finding]]:
+    """The findings of all notices after a run over some."""
+
+    def prove(partitions: Sequence[str]) -> Verdicts:
+        for partition in partitions:
+            yield partition, judged_notice(store, declaration, partition)
+
+    yield from of_all_partitions(
+        store,
+        proofs,
+        KEYS,
+        examined,
+        artifact=lambda partition: declaration.artifact("notices", partition),
+        prove=prove,
+        noun="notice",
+    )
+
+
+def notices_specs(declaration: Notices, proofs: tuple[Proof, ...] = NOTICE_PROOFS) -> list[ArtifactSpec]:
+    """The graph of such a dataset: notices, the board, and a report without files."""
+    partitions = Partitions.fixed(KEYS, "notice")
+    step = RunStep(title=lambda _store, every, chosen: f"{len(chosen)} of {len(every)} notices")
+    notices = ArtifactSpec(
+        declaration=declaration,
+        name="notices",
+        description="What is to be said.",
+        kinds={"file"},
+        step=step,
+        partitions=partitions,
+        pool="network",
+        build=partial(_build_notices, declaration),
+        recipes=lambda _store, slots: [notice_recipe(declaration, slot or "") for slot in slots],
+        metadata=lambda _store, receipt: {"words": NoticeFacts.of(receipt).words, "kind": Markdown("*a notice*")},
+        proofs=Proofs(proofs=proofs, examine=partial(examine_notices, declaration, proofs)),
+    )
+    together = RunStep.called("the board")
+    board = ArtifactSpec(
+        declaration=declaration,
+        name="board",
+        description="All of it.",
+        kinds={"file"},
+        inputs=(notices,),
+        step=together,
+        build=partial(_build_board, declaration),
+        recipes=lambda store, _slots: [_board_recipe(declaration, store)],
+    )
+    report = ArtifactSpec(
+        declaration=declaration,
+        name="report",
+        description="What the board says, in numbers.",
+        kinds={"file"},
+        inputs=(board,),
+        step=together,
+        kept=False,
+        build=partial(_build_report, declaration),
+        recipes=lambda _store, _slots: [],
+    )
+    return [notices, board, report]
+
+
+def _build_report(declaration: Notices, request: BuildRequest) -> list[Outcome]:
+    board = request.store.require(declaration.artifact("board"))
+    rows = [{"notice": key, "words": _words(declaration, request.store, key)} for key in KEYS]
+    return [Outcome(partition="", content=board.content, metadata={"words": Table(rows)})]
+
+
+def _words(declaration: Notices, store: ArtifactStore, partition: str) -> int:
+    return NoticeFacts.of(store.require(declaration.artifact("notices", partition))).words
+
+
+def write_notices(folder: Path, **texts: Any) -> Notices:
+    """A declaration over a folder of three notices; `texts` replace one by the number of its partition: `n_1=`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for key in KEYS:
+        (folder / f"{key}.txt").write_text(texts.get(key.replace("-", "_"), f"notice number {key}\n"))
+    return Notices(dataset="notices", folder=folder)

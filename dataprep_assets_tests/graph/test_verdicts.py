@@ -1,0 +1,200 @@
+"""One finding over all partitions: of those examined now, and what is remembered of the others."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.spec import Proof
+from dataprep_assets.graph.verdicts import prove_all, proven, remember, remembered, summarized
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets_tests.graph.notices import (
+    KEYS,
+    NOTICE_PROOFS,
+    Notices,
+    ensure_notice,
+    examine_notices,
+    judged_notice,
+    write_notices,
+)
+
+WORDS, POLITE = NOTICE_PROOFS
+STRICTER = (replace(WORDS, version=2), POLITE)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalArtifacts:
+    return LocalArtifacts(tmp_path / "artifacts")
+
+
+@pytest.fixture
+def declaration(tmp_path: Path, store: LocalArtifacts) -> Notices:
+    """Three finished notices, the second of which shouts."""
+    made = write_notices(tmp_path / "words", n_1="NO ENTRY\n")
+    for key in KEYS:
+        ensure_notice(made, store, key)
+    return made
+
+
+def found(
+    declaration: Notices, store: LocalArtifacts, examined: Sequence[str], proofs: Sequence[Proof] = NOTICE_PROOFS
+) -> dict[str, Finding]:
+    """The findings after a run over some of the notices."""
+    return dict(examine_notices(declaration, proofs, store, examined))
+
+
+def test_a_run_of_all_examines_all(declaration: Notices, store: LocalArtifacts) -> None:
+    words, polite = found(declaration, store, KEYS).values()
+    assert words.passed
+    assert words.facts == {"notices_examined": 3, "notices_failed": 0, "notices_not_examined_yet": 0}
+    assert (polite.passed, polite.facts["notices_failed"]) == (False, 1)
+    assert polite.summary == "1 of 3 notices fail, first n-1: shouted"
+    assert list(polite.table) == [{"notice": "n-1", "what": "shouted"}]
+
+
+def test_what_was_never_examined_is_counted(declaration: Notices, store: LocalArtifacts) -> None:
+    words = found(declaration, store, ["n-0"])["has_words"]
+    assert words.passed
+    assert words.facts["notices_not_examined_yet"] == 2
+
+
+def test_verdicts_of_other_partitions_are_remembered_while_their_content_stands(
+    declaration: Notices, store: LocalArtifacts
+) -> None:
+    found(declaration, store, KEYS)
+    later = found(declaration, store, ["n-0"])
+    assert later["has_words"].facts["notices_not_examined_yet"] == 0
+    assert not later["is_polite"].passed, "a bad partition stays visible until it is mended"
+    (declaration.folder / "n-1.txt").write_text("please do not enter\n")
+    ensure_notice(declaration, store, "n-1")
+    other = found(declaration, store, ["n-0"])
+    assert other["is_polite"].passed
+    assert other["is_polite"].facts["notices_not_examined_yet"] == 1, "its verdict was about other content"
+    assert found(declaration, store, ["n-1"])["is_polite"].facts["notices_not_examined_yet"] == 0
+
+
+def test_verdicts_of_an_older_version_of_a_proof_no_longer_count(declaration: Notices, store: LocalArtifacts) -> None:
+    """A proof made stricter examines again what an older version of it has passed."""
+    found(declaration, store, KEYS)
+    stricter = found(declaration, store, ["n-0"], STRICTER)
+    assert stricter["has_words"].facts["notices_not_examined_yet"] == 2
+    assert stricter["is_polite"].facts["notices_not_examined_yet"] == 2, "they are examined together"
+    assert found(declaration, store, ["n-1", "n-2"], STRICTER)["has_words"].facts["notices_not_examined_yet"] == 0
+
+
+def test_verdicts_remembered_without_a_version_are_of_the_first(declaration: Notices, store: LocalArtifacts) -> None:
+    found(declaration, store, KEYS)
+    for path in (store.root / "notices" / ".findings").rglob("*.json"):
+        value = json.loads(path.read_bytes())
+        for finding in value["findings"].values():
+            assert finding.pop("version") == 1
+        path.write_text(json.dumps(value))
+    assert found(declaration, store, ["n-0"])["has_words"].facts["notices_not_examined_yet"] == 0
+    assert found(declaration, store, ["n-0"], STRICTER)["has_words"].facts["notices_not_examined_yet"] == 2
+
+
+def test_a_memory_from_before_a_proof_existed_counts_as_none(declaration: Notices, store: LocalArtifacts) -> None:
+    found(declaration, store, KEYS, [WORDS])
+    assert found(declaration, store, ["n-0"])["is_polite"].facts["notices_not_examined_yet"] == 2
+
+
+@pytest.mark.parametrize("text", ["", "{", "no json"])
+def test_a_memory_that_cannot_be_read_counts_as_none(declaration: Notices, store: LocalArtifacts, text: str) -> None:
+    found(declaration, store, KEYS)
+    (store.root / "notices" / ".findings" / "notices" / "n-2.json").write_text(text)
+    assert found(declaration, store, ["n-0"])["has_words"].facts["notices_not_examined_yet"] == 1
+
+
+def test_nothing_is_remembered_of_what_is_not_there(declaration: Notices, store: LocalArtifacts) -> None:
+    artifact = Artifact(dataset="notices", name="notices", partition="n-9")
+    remember(artifact, store, judged_notice(store, declaration, "n-0"), NOTICE_PROOFS)
+    assert remembered(artifact, store, NOTICE_PROOFS) is None
+    assert list(store.root.rglob("n-9*")) == []
+
+
+def test_what_is_remembered_is_the_verdict_with_its_sentence(declaration: Notices, store: LocalArtifacts) -> None:
+    found(declaration, store, KEYS)
+    kept = remembered(declaration.artifact("notices", "n-1"), store, NOTICE_PROOFS)
+    assert kept is not None
+    assert (kept["is_polite"].passed, kept["is_polite"].summary) == (False, "shouted")
+
+
+# --- summarized
+
+
+def finding(passed: bool = True, **changes: object) -> Finding:
+    return Finding(passed=passed, summary="so it is", facts={"rows": 3}, table=({"row": 1},), **changes)  # type: ignore[arg-type]
+
+
+def test_a_run_of_one_partition_shows_its_numbers_and_its_table() -> None:
+    one = summarized({"a": finding(), "b": finding()}, ["a"], 0)
+    assert (one.facts["rows"], list(one.table)) == (3, [{"row": 1}])
+    assert one.summary == "All 2 shards examined so far pass. For example a: so it is"
+    assert "rows" not in summarized({"a": finding(), "b": finding()}, ["a", "b"], 0).facts
+
+
+def test_warnings_alone_are_a_warning_and_one_failure_is_a_failure() -> None:
+    warned = {"a": finding(False, warning=True), "b": finding()}
+    assert summarized(warned, ["a"], 0).warning
+    assert not summarized(warned | {"c": finding(False)}, ["a"], 0).warning
+
+
+# --- proven, prove_all
+
+
+def test_an_artifact_that_cannot_be_read_fails_every_proof(declaration: Notices, store: LocalArtifacts) -> None:
+    artifact = declaration.artifact("notices", "n-0")
+    prove = dict[str, Finding]
+
+    def look(directory: Path, receipt: Receipt) -> dict[str, Finding]:
+        return prove(has_words=Finding(passed=(directory / "notice.txt").exists(), summary=receipt.artifact))
+
+    assert proven(artifact, store, NOTICE_PROOFS, look)["has_words"].passed
+    (store.directory(artifact) / "receipt.json").write_text("{}")
+    refused = proven(artifact, store, NOTICE_PROOFS, look)
+    assert refused.keys() == {"has_words", "is_polite"}
+    assert not any(one.passed for one in refused.values())
+    assert all("receipt.json" in one.summary for one in refused.values())
+
+
+@dataclass(frozen=True)
+class Number:
+    """A partition to prove something of."""
+
+    number: int
+
+    @property
+    def artifact(self) -> Artifact:
+        return Artifact(dataset="d", name="numbers", partition=f"p-{self.number}")
+
+
+def is_even(subject: Number) -> dict[str, Finding]:
+    """What a worker proves of a number; it has no idea of 13."""
+    if subject.number == 13:
+        raise ZeroDivisionError("13")
+    return {"even": Finding(passed=subject.number % 2 == 0, summary=str(subject.number))}
+
+
+def test_partitions_are_proven_in_worker_processes() -> None:
+    verdicts: Iterator[tuple[str, dict[str, Finding]]] = prove_all([Number(n) for n in range(4)], is_even, 2)
+    assert {name: found["even"].passed for name, found in verdicts} == {
+        "p-0": True,
+        "p-1": False,
+        "p-2": True,
+        "p-3": False,
+    }
+
+
+def test_a_bug_of_a_proof_is_raised_and_names_the_partition() -> None:
+    with pytest.raises(DataprepError, match=r"p-13 \(proofs\): ZeroDivisionError: 13"):
+        list(prove_all([Number(13)], is_even, 1))
+
+
+def test_without_partitions_there_is_nothing_to_prove() -> None:
+    assert list(prove_all([], is_even, 2)) == []

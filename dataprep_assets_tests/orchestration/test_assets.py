@@ -1,0 +1,142 @@
+"""From a spec to its asset: what is declared, what a run reports of each partition, and of those that failed."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dataprep_assets.errors import WorkerDiedError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.graph.spec import BuildRequest, OtherDataset
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.orchestration.assets import POOLS, asset_key, asset_of
+from dataprep_assets.planning.cost import SHARDS_A_RUN
+from dataprep_assets_tests.graph.notices import KEYS
+from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
+from dataprep_assets_tests.project import failure_of
+from resources import io_manager
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[NoticeBoard]:
+    with notice_board(tmp_path) as made:
+        yield made
+
+
+def contents(board: NoticeBoard) -> dict[str, str]:
+    return {key: board.store.require(board.declaration.artifact("notices", key)).content for key in KEYS}
+
+
+def versions(outcome: dg.ExecuteInProcessResult) -> dict[str | None, str]:
+    """Partition → its data version, of the notices that a run reports."""
+    found = {}
+    for event in outcome.get_asset_materialization_events():
+        materialization = event.materialization
+        if materialization.asset_key.path[-1] == "notices":
+            assert materialization.tags is not None
+            found[materialization.partition] = materialization.tags["dagster/data_version"]
+    return found
+
+
+def test_an_asset_is_declared_as_its_spec_says(board: NoticeBoard) -> None:
+    notices, everything, _ = board.specs
+    declaration = notices.declaration.model_copy(
+        update={"description": "Of a school.", "owners": ("team:signs",), "sensitive": True, "storage": "s3://b/p"}
+    )
+    made = asset_of(replace(notices, declaration=declaration, split="hall"))
+    (spec,) = made.specs
+    assert spec.key == dg.AssetKey(["notices", "hall", "notices"])
+    assert spec.description == "What is to be said.\n\nOf a school."
+    assert (spec.group_name, spec.kinds, list(spec.owners)) == ("notices", {"file"}, ["team:signs"])
+    assert spec.tags["dataprep/sensitive"] == "true"
+    assert spec.metadata[io_manager.STORAGE] == "s3://b/p"
+    assert made.partitions_def == dg.StaticPartitionsDefinition(list(KEYS))
+    assert made.backfill_policy == dg.BackfillPolicy.multi_run(SHARDS_A_RUN)
+    assert made.op.pool == POOLS["network"]
+    other = asset_of(replace(everything, inputs=(notices, OtherDataset(dataset="corpus", name="nanogpt_bins"))))
+    assert {dep.asset_key for dep in next(iter(other.specs)).deps} == {
+        asset_key(notices),
+        dg.AssetKey(["corpus", "nanogpt_bins"]),
+    }
+    assert other.partitions_def is None
+    assert other.op.pool is None
+
+
+def test_each_partition_is_reported_with_its_own_numbers(board: NoticeBoard) -> None:
+    board.say("n-1", "one two three four five")
+    outcome = board.run(board.specs[0], partitions=KEYS)
+    assert outcome.success
+    events = outcome.get_asset_materialization_events()
+    assert {e.materialization.partition: e.materialization.metadata["words"].value for e in events} == {
+        "n-0": 3,
+        "n-1": 5,
+        "n-2": 3,
+    }
+    for event in events:
+        metadata = event.materialization.metadata
+        assert metadata["up_to_date"].value is False
+        assert metadata["content_digest"].value == contents(board)[event.materialization.partition or ""]
+        assert isinstance(metadata["kind"], dg.MarkdownMetadataValue)
+        assert str(metadata["path"].value).endswith(f"notices/notices/{event.materialization.partition}")
+
+
+def test_the_data_version_is_the_content_and_of_many_the_digest_of_all(board: NoticeBoard) -> None:
+    together = versions(board.run(board.specs[0], partitions=KEYS))
+    assert together == dict.fromkeys(KEYS, digest_value(contents(board))[:32])
+    alone = versions(board.run(board.specs[0], partitions=["n-2"]))
+    assert alone == {"n-2": contents(board)["n-2"][:32]}
+
+
+def test_failed_partitions_are_named_and_the_others_are_reported_as_they_are(board: NoticeBoard) -> None:
+    (board.declaration.folder / "n-1.txt").unlink()
+    outcome = board.run(board.specs[0], partitions=KEYS)
+    assert not outcome.success
+    assert board.instance.get_materialized_partitions(asset_key(board.specs[0])) == {"n-0", "n-2"}
+    kept = {key: board.store.require(board.declaration.artifact("notices", key)).content[:32] for key in ("n-0", "n-2")}
+    assert versions(outcome) == kept
+    assert "1 of 3 notices failed; the others are finished and kept. n-1: n-1.txt: is not there" in failure_of(outcome)
+    (failure,) = [e.step_failure_data for e in outcome.all_events if e.is_step_failure]
+    assert failure.user_failure_data is not None
+    (table,) = [v for k, v in failure.user_failure_data.metadata.items() if k == "failed_notices"]
+    assert [dict(record.data) for record in table.records] == [{"notice": "n-1", "error": "n-1.txt: is not there"}]  # type: ignore[attr-defined]
+
+
+def test_what_is_finished_when_a_worker_dies_is_reported(board: NoticeBoard) -> None:
+    notices = board.specs[0]
+
+    def dies(request: BuildRequest) -> Iterable[Outcome]:
+        yield from notices.build(replace(request, partitions=request.partitions[:2]))
+        raise WorkerDiedError("n-2 (encode 3): its worker process died")
+
+    broken = replace(notices, build=dies)
+    dying = NoticeBoard(board.declaration, [broken], board.instance, board.storage)
+    outcome = dying.run(broken, partitions=KEYS)
+    assert not outcome.success
+    assert board.instance.get_materialized_partitions(asset_key(notices)) == {"n-0", "n-1"}
+    assert "n-2 (encode 3)" in failure_of(outcome)
+    assert board.run(notices, partitions=KEYS).success, "the next run goes on"
+
+
+def test_an_artifact_without_files_reports_what_its_build_says(board: NoticeBoard) -> None:
+    assert board.materialize()
+    event = board.instance.get_latest_materialization_event(asset_key(board.specs[2]))
+    assert event is not None
+    materialization = event.asset_materialization
+    assert materialization is not None
+    assert isinstance(materialization.metadata["words"], dg.TableMetadataValue)
+    assert [dict(record.data) for record in materialization.metadata["words"].records] == [
+        {"notice": key, "words": 3} for key in KEYS
+    ]
+    assert materialization.tags is not None
+    content = board.store.require(board.declaration.artifact("board")).content
+    assert materialization.tags["dagster/data_version"] == content[:32]
+    assert not (Path(board.storage.root) / "notices" / "report").exists()
+
+
+def test_a_warning_of_a_build_is_in_the_log_of_the_run(board: NoticeBoard) -> None:
+    assert board.run(board.specs[0], partitions=KEYS).success
+    outcome = board.run(board.specs[1])
+    logged = board.instance.all_logs(outcome.run_id)
+    assert "the board is small" in [entry.user_message for entry in logged]

@@ -1,0 +1,41 @@
+"""Directories of two datasets of notes, and what proofs find in them. Holds no test."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
+from dataprep_assets.pipelines.notes.tfds_directory_proofs import prove_directory
+from dataprep_assets_tests.pipelines.notes.pipeline import declaration
+
+SPLITS: dict[str, float] = {"train": 0.7, "val": 0.3}
+NOTES = declaration(splits=SPLITS)
+OTHER = declaration(dataset="replay", template={"header": "replay\n"}, splits=SPLITS)
+
+
+def directory(root: Path, notes: NotesDeclaration | ReplayDeclaration = NOTES) -> Path:
+    return LocalArtifacts(root).directory(notes.artifact("tfds_directory")) / notes.dataset / "1.0.0"
+
+
+def proven(found: Iterator[tuple[str, Finding]]) -> dict[str, Finding]:
+    return dict(found)
+
+
+def failed(found: dict[str, Finding]) -> set[str]:
+    """Names of what failed, but the reader that is not there."""
+    return {name for name, finding in found.items() if not finding.passed} - {"tfds_reads"}
+
+
+def prove(root: Path) -> dict[str, Finding]:
+    """Every finding on the TFRecord directory of `NOTES` below a root."""
+    return proven(prove_directory(NOTES, LocalArtifacts(root), "tfrecord"))
+
+
+def edit(path: Path, change: Callable[[Any], None]) -> None:
+    value = json.loads(path.read_bytes())
+    change(value)
+    path.unlink()
+    path.write_text(json.dumps(value))

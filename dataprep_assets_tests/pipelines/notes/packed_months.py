@@ -1,0 +1,43 @@
+"""A packed cohort to prove: made below a root, changed, and proven again. Holds no test."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort
+from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
+from dataprep_assets.pipelines.notes.packed_files import packed_paths
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, PackedRowsWriter, RowBlock
+from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
+
+MONTH = "2010-12"
+BOS: dict[str, Any] = {
+    "document": {"separator": "<|endoftext|>", "bos": "<|pad|>"},
+    "pad": {"id": 5, "may_occur": True},
+}
+
+
+def packed(root: Path, notes: NotesDeclaration, month: str = MONTH) -> PackedCohort:
+    """A month that was packed below a root."""
+    assert not run_notes(notes, root).failed
+    (cohort,) = packed_cohorts(notes, LocalArtifacts(root), [month])
+    return cohort
+
+
+def failed(found: dict[str, Finding]) -> dict[str, str]:
+    """The summaries of what failed, by proof."""
+    return {name: finding.summary for name, finding in found.items() if not finding.passed}
+
+
+def rewritten(cohort: PackedCohort, change: Callable[[RowBlock], RowBlock]) -> None:
+    """Write the columnar file again with other rows."""
+    path = cohort.store.directory(cohort.artifact) / packed_paths(cohort.plan.notes, cohort.month)["train"].rows
+    file = PackedRowsFile(path)
+    blocks = [change(block) for block in file.blocks(file.shape.batch_rows)]
+    path.unlink()
+    with PackedRowsWriter(path, file.shape) as writer:
+        for block in blocks:
+            writer.write(block)

@@ -1,0 +1,356 @@
+"""A planted fault for every check of notes and of combinations. Holds no test.
+
+A fault changes a finished `NotesProject` on disk as a bug, a damaged disk or another hand would.
+"""
+
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from dataprep_assets.formats import array_record, example, tfrecord
+from dataprep_assets.formats.example import Column
+from dataprep_assets.integrity.receipt import _own_digest
+from dataprep_assets.pipelines.notes import tfds_reader
+from dataprep_assets.pipelines.notes.component import PackedCohorts
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, PackedRowsWriter, RowBlock
+from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject
+
+HAS_TFDS = importlib.util.find_spec("tensorflow_datasets") is not None
+MONTH = "2010-12"
+Fault = Callable[[NotesProject, pytest.MonkeyPatch], None]
+
+
+def edit_json(path: Path, change: Callable[[Any], None]) -> None:
+    value = json.loads(path.read_bytes())
+    change(value)
+    path.write_text(json.dumps(value))
+
+
+def edit_receipt(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Alter a receipt and sign it again, as a bug would: the lie is in the numbers, not in the file."""
+
+    def signed(value: dict[str, Any]) -> None:
+        change(value)
+        value["digest"] = _own_digest(value)
+
+    edit_json(directory / "receipt.json", signed)
+
+
+def flip_byte(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def packed(made: NotesProject, name: str = "") -> Path:
+    return made.directory("packed_cohorts", MONTH) / name
+
+
+def edit_rows(made: NotesProject, change: Callable[[RowBlock], RowBlock]) -> None:
+    path = packed(made, f"train/{MONTH}.arrow")
+    file = PackedRowsFile(path)
+    blocks = [change(block) for block in file.blocks(file.shape.batch_rows)]
+    path.unlink()
+    with PackedRowsWriter(path, file.shape) as writer:
+        for block in blocks:
+            writer.write(block)
+
+
+def with_token(at: int, token: int) -> Fault:
+    def change(block: RowBlock) -> RowBlock:
+        tokens = block.tokens.copy()
+        tokens[at] = token
+        return RowBlock(tokens=tokens, segments=block.segments, offsets=block.offsets)
+
+    return lambda made, _: edit_rows(made, change)
+
+
+def separator_within(made: NotesProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    receipt = json.loads(packed(made, "receipt.json").read_bytes())
+    with_token(3, receipt["facts"]["separator_id"])(made, monkeypatch)
+
+
+def one_row_as_two(made: NotesProject, _: pytest.MonkeyPatch) -> None:
+    def change(block: RowBlock) -> RowBlock:
+        row = int(np.argmax(np.diff(block.offsets) > 1))
+        return RowBlock(
+            tokens=block.tokens,
+            segments=block.segments,
+            offsets=np.insert(block.offsets, row + 1, block.offsets[row] + 1),
+        )
+
+    edit_rows(made, change)
+
+
+def edit_line(change: Callable[[dict[str, Any]], None]) -> Fault:
+    def edit(made: NotesProject, _: pytest.MonkeyPatch) -> None:
+        path = packed(made, f"train/{MONTH}.jsonl")
+        first, *others = path.read_bytes().splitlines(keepends=True)
+        row = orjson.loads(first)
+        change(row)
+        path.write_bytes(orjson.dumps(row) + b"\n" + b"".join(others))
+
+    return edit
+
+
+def receipt_of(artifact: str, month: str | None, change: Callable[[dict[str, Any]], None]) -> Fault:
+    return lambda made, _: edit_receipt(made.directory(artifact, month), change)
+
+
+def other_patient(made: NotesProject, _: pytest.MonkeyPatch) -> None:
+    """A patient of train is in val's list, with every count right."""
+    train, val = (packed(made, f"{split}/patients.bin") for split in ("train", "val"))
+    digests = sorted([val.read_bytes()[i : i + 16] for i in range(16, len(val.read_bytes()), 16)])
+    val.write_bytes(b"".join(sorted([*digests, train.read_bytes()[:16]])))
+
+
+def edit_source(made: NotesProject, _: pytest.MonkeyPatch) -> None:
+    path = made.root.parent / "source" / f"{MONTH}.json"
+    edit_json(path, lambda patients: patients[0]["notes"].pop())
+
+
+def other_words(made: NotesProject, _: pytest.MonkeyPatch) -> None:
+    path = made.root.parent / "source" / f"{MONTH}.json"
+    path.write_bytes(path.read_bytes().replace(b"made-up", b"up-made"))
+
+
+def shards(made: NotesProject, format: str) -> Path:
+    return made.directory(f"{format}_shards", MONTH) / "train"
+
+
+def rewrite(made: NotesProject, format: str, change: Callable[[list[bytes]], list[bytes]], at: int = 0) -> None:
+    """Write one shard of train again with other records, every checksum right."""
+    path = sorted(shards(made, format).iterdir())[at]
+    if format == "tfrecord":
+        payloads = change([record.payload for record in tfrecord.records(path)])
+        path.unlink()
+        tfrecord.write(path, payloads)
+    else:
+        payloads = change(list(array_record.records(path)))
+        path.unlink()
+        array_record.write(path, payloads)
+
+
+def edited(name: str, change: Callable[[np.ndarray], None]) -> Callable[[list[bytes]], list[bytes]]:
+    def edit(payloads: list[bytes]) -> list[bytes]:
+        columns = [
+            Column(name=n, length=128)
+            for n in ("inputs", "inputs_segmentation", "inputs_position", "targets_segmentation", "targets_position")
+        ]
+        decoded = example.decode_rows(payloads, columns)
+        change(decoded[name])
+        return list(example.encode_rows(decoded))
+
+    return edit
+
+
+def shard_fault(format: str, change: Callable[[list[bytes]], list[bytes]], at: int = 0) -> Fault:
+    return lambda made, _: rewrite(made, format, change, at)
+
+
+def flip_shard(format: str) -> Fault:
+    return lambda made, _: flip_byte(min(shards(made, format).iterdir()))
+
+
+def lose_shard(format: str) -> Fault:
+    return lambda made, _: min(shards(made, format).iterdir()).unlink()
+
+
+def where(made: NotesProject, name: str, dataset: str = "notes") -> Path:
+    """The directory of shards in an artifact of a dataset."""
+    return made.root / dataset / name / dataset / "1.0.0"
+
+
+def info(name: str, change: Callable[[dict[str, Any]], None], dataset: str = "notes") -> Fault:
+    return lambda made, _: edit_json(where(made, name, dataset) / "dataset_info.json", change)
+
+
+def shift_lengths(value: dict[str, Any]) -> None:
+    """A wrong length of two shards with a right sum."""
+    lengths = [int(length) for length in value["splits"][0]["shardLengths"]]
+    lengths[0] -= 1
+    lengths[-1] += 1
+    value["splits"][0]["shardLengths"] = [str(length) for length in lengths]
+
+
+def more_bytes(value: dict[str, Any]) -> None:
+    value["splits"][0]["numBytes"] = str(int(value["splits"][0]["numBytes"]) + 1)
+
+
+def longer_columns(name: str, dataset: str = "notes") -> Fault:
+    def change(value: dict[str, Any]) -> None:
+        value["featuresDict"]["features"]["inputs"]["tensor"]["shape"]["dimensions"] = ["129"]
+
+    return lambda made, _: edit_json(where(made, name, dataset) / "features.json", change)
+
+
+def stray(name: str, dataset: str = "notes") -> Fault:
+    return lambda made, _: (where(made, name, dataset) / f"{dataset}-train.tfrecord-00000-of-00099").touch()
+
+
+def flip_directory(name: str, dataset: str = "notes") -> Fault:
+    return lambda made, _: flip_byte(min(p for p in where(made, name, dataset).iterdir() if "train" in p.name))
+
+
+def provenance(artifact: str, change: Callable[[dict[str, Any]], None], dataset: str = "notes") -> Fault:
+    return lambda made, _: edit_json(made.root / dataset / artifact / "provenance.json", change)
+
+
+def other_origin(value: dict[str, Any]) -> None:
+    value["splits"]["train"][0]["source_shard"] = "2010-11_999-of-999.tfrecords"
+
+
+def lost_month(value: dict[str, Any]) -> None:
+    for entries in value["splits"].values():
+        entries[:] = [entry for entry in entries if entry["partition"] != MONTH]
+
+
+def same_patient(made: NotesProject, _: pytest.MonkeyPatch) -> None:
+    """A patient of one month is also in another."""
+    other = made.directory("packed_cohorts", "2010-11") / "train" / "patients.bin"
+    other.write_bytes(other.read_bytes() + packed(made, "train/patients.bin").read_bytes()[:16])
+
+
+def leaked_patient(made: NotesProject, _: pytest.MonkeyPatch) -> None:
+    """A patient of val in one source is in train of the other."""
+    train = made.root / "replay" / "packed_cohorts" / "2011-01" / "train" / "patients.bin"
+    train.write_bytes(train.read_bytes() + packed(made, "val/patients.bin").read_bytes()[:16])
+
+
+def other_tokenizer(made: NotesProject, _: pytest.MonkeyPatch) -> None:
+    edit_receipt(made.root / "replay" / "tfds_directory", lambda r: r["inputs"].update(tokenizer="0" * 64))
+
+
+def other_share(value: dict[str, Any]) -> None:
+    value["facts"]["shares"]["train"]["notes"]["rows"] += 1
+
+
+def other_engine_version(made: NotesProject, _: pytest.MonkeyPatch) -> None:
+    edit_json(made.directory("engine_certificate") / "certificate.json", lambda c: c.update(engine_version="0.0.1"))
+
+
+def refused_class(made: NotesProject, _: pytest.MonkeyPatch) -> None:
+    edit_json(
+        made.directory("engine_certificate") / "certificate.json", lambda c: c.update(refused=["long"], reason="seen")
+    )
+
+
+def chat_turn_separator(made: NotesProject, _: pytest.MonkeyPatch) -> None:
+    from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+
+    path = made.root.parent / "tokenizer" / "tokenizer.json"
+    path.write_text(path.read_text().replace("<|endoftext|>", "<|im_end|>"))
+    document = made.notes.document.model_copy(update={"separator": "<|im_end|>"})
+    changed = PackedCohorts(made.notes.model_copy(update={"document": document}))
+    made.components = (changed, *made.components[1:])
+    load_bundle.cache_clear()
+
+
+def unbalanced(value: dict[str, Any]) -> None:
+    value["ledger"]["rows_in"] += 1
+
+
+def forgotten_drop(value: dict[str, Any]) -> None:
+    """A ledger that balances, and is wrong: a note more came in, and was dropped as empty."""
+    value["ledger"]["rows_in"] += 1
+    value["ledger"]["dropped"] = {"empty_note": value["ledger"]["dropped"].get("empty_note", 0) + 1}
+
+
+def fewer_truncated(value: dict[str, Any]) -> None:
+    value["facts"]["splits"]["train"]["tokens"]["overlap"] += 1
+
+
+def foreign_certificate(value: dict[str, Any]) -> None:
+    value["facts"]["certificate"]["tokenizer_digest"] = "0" * 64
+
+
+def no_tfds(_: NotesProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tfds_reader, "_NEEDED", ("tensorflow_of_another_world",))
+
+
+def of_directory(artifact: str, dataset: str = "notes") -> dict[tuple[str, str], Fault]:
+    key = f"{dataset}/{artifact}"
+    return {
+        (key, "files_intact"): flip_directory(artifact, dataset),
+        (key, "names_complete"): stray(artifact, dataset),
+        (key, "shard_lengths_counted"): info(artifact, shift_lengths, dataset),
+        (key, "num_bytes_counted"): info(artifact, more_bytes, dataset),
+        (key, "features_match"): longer_columns(artifact, dataset),
+        (key, "tfds_reads"): longer_columns(artifact, dataset) if HAS_TFDS else no_tfds,
+    }
+
+
+def of_shards(format: str) -> dict[tuple[str, str], Fault]:
+    key = f"notes/{format}_shards"
+
+    def padding(column: np.ndarray) -> None:
+        column[0, 1] = 0
+
+    def token(column: np.ndarray) -> None:
+        column[0, 0] += 1
+
+    return {
+        (key, "files_intact"): flip_shard(format),
+        (key, "names_complete"): lose_shard(format),
+        (key, "records_intact"): flip_shard(format),
+        (key, "lengths_counted"): shard_fault(format, lambda payloads: payloads[:-1]),
+        (key, "only_the_last_is_shorter"): shard_fault(format, lambda payloads: payloads[:-1]),
+        (key, "rows_valid"): shard_fault(format, edited("inputs_segmentation", padding)),
+        (key, "equals_packed_rows"): shard_fault(format, edited("inputs", token)),
+    }
+
+
+def of_dataset(artifact: str) -> dict[tuple[str, str], Fault]:
+    key = f"notes/{artifact}"
+    return {
+        (key, "equals_cohort_shards"): provenance(artifact, other_origin),
+        (key, "months_complete"): provenance(artifact, lost_month),
+        (key, "patients_disjoint"): same_patient,
+    }
+
+
+def segmented_twice(row: dict[str, Any]) -> None:
+    row["inputs_segmentation"][3] = 7
+
+
+def another_token(row: dict[str, Any]) -> None:
+    row["inputs"][0] += 1
+
+
+PACKED = "notes/packed_cohorts"
+FAULTS: dict[tuple[str, str], Fault] = {
+    ("notes/engine_certificate", "certificate_holds"): other_engine_version,
+    ("notes/engine_certificate", "fast_engine_accepted"): refused_class,
+    ("notes/engine_certificate", "separator_ends_documents"): chat_turn_separator,
+    (PACKED, "files_intact"): lambda made, _: flip_byte(packed(made, f"train/{MONTH}.jsonl")),
+    (PACKED, "ledger_balances"): receipt_of("packed_cohorts", MONTH, unbalanced),
+    (PACKED, "rows_valid"): edit_line(segmented_twice),
+    (PACKED, "ids_in_vocabulary"): with_token(3, 4096),
+    (PACKED, "tokens_conserved"): receipt_of("packed_cohorts", MONTH, fewer_truncated),
+    (PACKED, "separators_match_notes"): separator_within,
+    (PACKED, "jsonl_equals_rows"): edit_line(another_token),
+    (PACKED, "certificate_valid"): receipt_of("packed_cohorts", MONTH, foreign_certificate),
+    (PACKED, "notes_recounted"): receipt_of("packed_cohorts", MONTH, forgotten_drop),
+    (PACKED, "round_trip"): other_words,
+    (PACKED, "patients_in_their_split"): other_patient,
+    (PACKED, "rows_filled"): one_row_as_two,
+    **of_shards("tfrecord"),
+    **of_shards("array_record"),
+    **of_directory("tfds_directory"),
+    **of_dataset("tfds_directory"),
+    **of_directory("array_record_directory"),
+    **of_dataset("array_record_directory"),
+    **of_directory("tfds_directory", "combined"),
+    ("combined/tfds_directory", "sources_equal"): other_tokenizer,
+    ("combined/tfds_directory", "provenance_complete"): provenance("tfds_directory", other_origin, "combined"),
+    ("combined/tfds_directory", "shares_achieved"): lambda made, _: edit_receipt(
+        made.root / "combined" / "tfds_directory", other_share
+    ),
+    ("combined/tfds_directory", "splits_disjoint"): leaked_patient,
+}

@@ -1,0 +1,52 @@
+"""Proofs that read the source again find notes, keys and ids that are not those that were packed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
+from dataprep_assets.pipelines.notes.packed_cohorts_proofs import prove_cohort
+from dataprep_assets.pipelines.notes.packed_rows import RowBlock
+from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
+from dataprep_assets_tests.pipelines.notes.packed_months import failed, packed, rewritten
+from dataprep_assets_tests.pipelines.notes.pipeline import declaration
+
+
+@pytest.mark.parametrize("layout", ["prepacked", "unpacked"])
+def test_ids_that_are_not_those_of_the_notes_are_found_wherever_the_rows_are_cut(layout: str, tmp_path: Path) -> None:
+    cohort = packed(tmp_path, declaration(layout=layout))
+
+    def shift(block: RowBlock) -> RowBlock:
+        tokens = np.where(block.tokens > 10, np.maximum(block.tokens ^ 1, 11), block.tokens)
+        return replace(block, tokens=tokens)
+
+    rewritten(cohort, shift)
+    found = prove_cohort(cohort)
+    assert "chunk 1 is not in the rows of train" in found["round_trip"].summary
+    assert not found["jsonl_equals_rows"].passed
+
+
+def test_notes_that_the_source_has_no_more_and_another_key_are_told(tmp_path: Path) -> None:
+    people = [patient(f"id{at}", note(f"tea {at}")) for at in range(9)]
+    source = written(tmp_path / "in", {"2010-01": people})
+    cohort = packed(tmp_path / "out", plain(source), "2010-01")
+    other_key = replace(cohort, plan=replace(cohort.plan, key=b"another key"))
+    assert "are not among the latter" in prove_cohort(other_key)["notes_recounted"].summary
+    written(source, {"2010-01": people[:-1]})
+    (cohort,) = packed_cohorts(cohort.plan.notes, cohort.store, ["2010-01"])
+    found = prove_cohort(cohort)["notes_recounted"]
+    assert "the source has sha256" in found.summary
+    assert any("notes that are kept 8, the receipt 9" in str(row["defect"]) for row in found.table)
+
+
+def test_headers_present_and_missing_are_counted(tmp_path: Path) -> None:
+    people = [patient("a", note("tea"), colour="red"), patient("b", note("cake"), note("pie"))]
+    source = written(tmp_path / "in", {"2010-01": people})
+    fields = {"fields": {"patient": {"colour": "colour"}}}
+    template = {"header": "{colour}\n", "missing": "drop"}
+    found = prove_cohort(packed(tmp_path / "out", plain(source, cohorts=fields, template=template), "2010-01"))
+    assert failed(found) == {}
+    facts = found["notes_recounted"].facts
+    assert (facts["with_header"], facts["without_header"], facts["missing_metadata"]) == (1, 0, 2)

@@ -1,0 +1,74 @@
+"""Proofs on the rows of a cohort find what is planted in the columnar file and in the JSON lines, by place."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from dataprep_assets.pipelines.notes.packed_cohorts_proofs import prove_cohort
+from dataprep_assets.pipelines.notes.packed_rows import RowBlock
+from dataprep_assets_tests.pipelines.notes.packed_months import BOS, MONTH, packed, rewritten
+from dataprep_assets_tests.pipelines.notes.pipeline import declaration
+
+
+def test_a_doubled_separator_and_a_doubled_bos_are_counted(tmp_path: Path) -> None:
+    cohort = packed(tmp_path, declaration(**BOS))
+    separator, bos = cohort.plan.stream.separator_id, cohort.plan.stream.bos_id
+    assert bos is not None
+
+    def double(block: RowBlock) -> RowBlock:
+        tokens, stops = block.tokens.copy(), np.cumsum(block.segments)
+        tokens[stops[0] - 2] = separator
+        tokens[stops[1] - block.segments[1] + 1] = bos
+        return replace(block, tokens=tokens)
+
+    rewritten(cohort, double)
+    found = prove_cohort(cohort)["separators_match_notes"]
+    assert not found.passed
+    assert [row["defect"] for row in found.table if "doubled" in str(row["defect"])] != []
+    assert any("begin with two BOS" in str(row["defect"]) for row in found.table)
+
+
+def test_a_row_of_padding_alone_and_one_that_is_too_long_are_refused(tmp_path: Path) -> None:
+    cohort = packed(tmp_path, declaration())
+
+    def empty(block: RowBlock) -> RowBlock:
+        return replace(block, offsets=np.insert(block.offsets, 1, block.offsets[1]))
+
+    rewritten(cohort, empty)
+    assert "row 1 is all padding" in prove_cohort(cohort)["rows_valid"].summary
+
+
+LAYOUTS = ["prepacked", "unpacked"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_json_line_that_a_crash_cut_is_named(layout: str, tmp_path: Path) -> None:
+    cohort = packed(tmp_path, declaration(layout=layout))
+    path = cohort.store.directory(cohort.artifact) / f"{MONTH}.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines)[:-7])
+    assert f"line {len(lines)} has no end" in prove_cohort(cohort)["jsonl_equals_rows"].summary
+
+
+DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "a column is missing": lambda row: row.pop(sorted(row)[-1]),
+    "a column is shorter": lambda row: row[sorted(row)[0]].pop(),
+    "an id is beyond the vocabulary": lambda row: row[sorted(row)[0]].__setitem__(1, 99_999),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_broken_json_row_is_found(damage: str, layout: str, tmp_path: Path) -> None:
+    cohort = packed(tmp_path, declaration(layout=layout))
+    path = cohort.store.directory(cohort.artifact) / f"{MONTH}.jsonl"
+    *before, last = path.read_bytes().splitlines(keepends=True)
+    row = orjson.loads(last)
+    DAMAGE[damage](row)
+    path.write_bytes(b"".join(before) + orjson.dumps(row) + b"\n")
+    assert f"line {len(before) + 1}" in prove_cohort(cohort)["rows_valid"].summary

@@ -1,0 +1,90 @@
+"""Proofs on combinations pass in every mode, and find what is planted."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.notes.declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay import build_replay
+from dataprep_assets.pipelines.notes.replay_proofs import COMBINED_PROOFS, VIRTUAL_PROOFS, prove_combined
+from dataprep_assets_tests.pipelines.notes.directories import NOTES, OTHER, failed, proven
+from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
+
+pytestmark = pytest.mark.usefixtures("without_tensorflow")
+
+MODES: dict[str, dict[str, Any]] = {
+    "concat": {},
+    "interleave": {},
+    "weighted": {"weights": (1.0, 2.0), "tolerance": 0.2},
+    "virtual": {},
+}
+
+
+def combined(root: Path, mode: str) -> ReplayDeclaration:
+    """Both datasets and their combination below a root."""
+    for notes in (NOTES, OTHER):
+        assert not run_notes(notes, root).failed
+    options = dict(MODES[mode])
+    weights = options.pop("weights", (None, None))
+    sources = [
+        {"dataset": notes.dataset, **({"weight": weight} if weight else {})}
+        for notes, weight in zip((NOTES, OTHER), weights, strict=True)
+    ]
+    replay = ReplayDeclaration.model_validate(
+        {"dataset": "mix", "sources": sources, "mode": mode, "splits": ["train", "val"], **options}
+    )
+    build_replay(replay, LocalArtifacts(root))
+    return replay
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_proof_passes_on_a_combination(mode: str, tmp_path: Path) -> None:
+    replay = combined(tmp_path, mode)
+    found = proven(prove_combined(replay, LocalArtifacts(tmp_path)))
+    assert list(found) == [proof.name for proof in (VIRTUAL_PROOFS if mode == "virtual" else COMBINED_PROOFS)]
+    assert {name: found[name].summary for name in failed(found)} == {}
+
+
+def test_shards_that_are_not_mixed_are_told(tmp_path: Path) -> None:
+    replay = combined(tmp_path, "concat")
+    as_if = replay.model_copy(update={"mode": "interleave"})
+    found = proven(prove_combined(as_if, LocalArtifacts(tmp_path)))
+    assert "more or fewer than its share" in found["shares_achieved"].summary
+
+
+def test_shares_that_are_not_the_declared_ones_are_told(tmp_path: Path) -> None:
+    replay = combined(tmp_path, "weighted")
+    strict = replay.model_copy(update={"tolerance": 1e-6})
+    assert "has a share of" in proven(prove_combined(strict, LocalArtifacts(tmp_path)))["shares_achieved"].summary
+
+
+def test_a_shard_that_nobody_asked_to_have_twice_is_told(tmp_path: Path) -> None:
+    replay = combined(tmp_path, "weighted")
+    as_if = replay.model_copy(update={"mode": "interleave"})
+    found = proven(prove_combined(as_if, LocalArtifacts(tmp_path)))["provenance_complete"]
+    assert "more often than in them" in found.summary
+
+
+def test_a_source_that_changed_or_is_gone_is_told(tmp_path: Path) -> None:
+    replay = combined(tmp_path, "virtual")
+    mixture = tmp_path / "mix" / "tfds_directory" / "builder_directories.json"
+    mixture.write_text(json.dumps(json.loads(mixture.read_bytes())[:1]))
+    found = proven(prove_combined(replay, LocalArtifacts(tmp_path)))
+    assert failed(found) == {"files_intact", "virtual_files"}
+    (tmp_path / "replay" / "tfds_directory" / "receipt.json").unlink()
+    with pytest.raises(DataprepError, match="replay/tfds_directory"):
+        proven(prove_combined(replay, LocalArtifacts(tmp_path)))
+
+
+def test_a_patient_who_trains_in_one_source_and_validates_in_another_is_told(tmp_path: Path) -> None:
+    replay = combined(tmp_path, "interleave")
+    packed = tmp_path / "sample_notes" / "packed_cohorts" / "2010-11"
+    target = tmp_path / "replay" / "packed_cohorts" / "2010-12" / "val" / "patients.bin"
+    target.write_bytes(target.read_bytes() + (packed / "train" / "patients.bin").read_bytes()[:16])
+    found = proven(prove_combined(replay, LocalArtifacts(tmp_path)))
+    assert failed(found) == {"splits_disjoint"}
+    assert "1 patients are in several of the splits train, val" in found["splits_disjoint"].summary

@@ -1,0 +1,65 @@
+"""A release is copied to another store: planned, resumed, by its manifest."""
+
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.cli import main
+from dataprep_assets.errors import IntegrityError, TransferError
+from dataprep_assets.pipelines.release.migration import migrate, plan_migration
+from dataprep_assets.serving import ShardWindow
+from dataprep_assets.serving.release import Place, read_release
+from dataprep_assets.stores.local import LocalStore
+from dataprep_assets_tests.fakes.buckets import new_bucket, new_store
+from dataprep_assets_tests.pipelines.release.counted_store import CountedStore
+from dataprep_assets_tests.serving.releases import make_release, publish, published
+
+
+def test_a_release_is_copied_between_buckets_with_a_dry_run_and_resume(server: str, tmp_path: Path) -> None:
+    release = make_release(tmp_path / "built", val=1)
+    source = publish(release, tmp_path / "built", Place(new_store(server, new_bucket(server)), "tokenized/"))
+    store = CountedStore(tmp_path / "own")
+    target = Place(store, "mine/")
+    plan = plan_migration(source, target)
+    assert len(plan.todo) == 8
+    assert plan.lines[0].startswith("8 of 8 files are to be copied")
+    assert plan.scratch_bytes == max(file.bytes for file in release.files)
+    assert list(target.store.list()) == []
+    store.fail = "mine/train_000001.npy"
+    with pytest.raises(TransferError):
+        migrate(plan, source, target, tmp_path / "scratch")
+    store.fail = None
+    again = plan_migration(source, target)
+    assert 0 < len(again.todo) < 8
+    assert migrate(again, source, target, tmp_path / "scratch")
+    assert len(store.sent) == 8
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert read_release(target).digest == release.digest
+    assert not migrate(plan_migration(source, target), source, target, tmp_path / "scratch")
+    with ShardWindow(target, tmp_path / "cache", 1) as window:
+        assert window.swap(2).index == 2
+
+
+def test_a_source_with_gaps_is_refused(tmp_path: Path) -> None:
+    source = published(tmp_path)
+    (tmp_path / "store" / "sample_ids_000001.bin").unlink()
+    target = Place(LocalStore(tmp_path / "own"))
+    plan = plan_migration(source, target)
+    with pytest.raises(IntegrityError, match=r"The source does not have sample_ids_000001\.bin"):
+        migrate(plan, source, target, tmp_path / "scratch")
+
+
+def test_sync_copies_a_release_by_its_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = published(tmp_path)
+    path = tmp_path / "store" / "train_000000.npy"
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    ends = [str(tmp_path / "store"), str(tmp_path / "own")]
+    assert main(["sync", *ends]) == 1
+    assert "train_000000.npy" in capsys.readouterr().err
+    assert not (tmp_path / "own" / "release.json").exists()
+    path.write_bytes(good)
+    assert main(["sync", *ends, "--dry-run"]) == 0
+    assert main(["sync", *ends]) == 0
+    assert "ShardWindow" in capsys.readouterr().out
+    assert read_release(Place(LocalStore(tmp_path / "own"))).digest == read_release(source).digest

@@ -1,0 +1,188 @@
+"""Why a shard or a publication is stale, and which proofs of it are examined again."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.status import Stale, stale
+from dataprep_assets.pipelines.release import npy_shards
+from dataprep_assets.pipelines.release.component import ShardRelease
+from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, shard_artifact
+from dataprep_assets.pipelines.release.npy_shards_proofs import SHARD_PROOFS
+from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS, publish_release
+from dataprep_assets.serving.release import MANIFEST, locate
+from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
+from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins
+
+SHARD = "train_000000"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A release of the sample's token bins, built and published to a folder beside them."""
+
+    bins: Bins
+
+    @property
+    def public(self) -> Path:
+        """Where it is published."""
+        return self.bins.root.parent / "public"
+
+    def declare(self, **options: Any) -> ShardRelease:
+        """The component, with other options than it was built with."""
+        wanted = {"tokens_per_shard": 4096 * LENGTH, "publish": str(self.public), **options}
+        return ShardRelease(self.bins.declare(**wanted))
+
+    def build(self) -> None:
+        """Build and publish it."""
+        release = self.declare().declaration
+        publish_release(release, self.bins.store, self.bins.build(release), locate(str(self.public)))
+
+    def shard(self, name: str) -> Path:
+        """A file of a shard, or the folder of it."""
+        return self.bins.store.directory(shard_artifact(self.declare().declaration, SHARD)) / name
+
+    def stale(self, **options: Any) -> dict[str, Stale]:
+        """What of its own artifacts is stale, by name without the dataset's."""
+        found = {one.name.partition("/")[2]: one for one in stale(self.declare(**options).specs, self.bins.store)}
+        assert {name.partition("/")[0] for name in found} <= {NPY_SHARDS, PUBLISHED_SHARDS}
+        return found
+
+
+@pytest.fixture(scope="module")
+def built(bins: Bins, tmp_path_factory: pytest.TempPathFactory) -> Published:
+    made = Published(bins.copied(tmp_path_factory.mktemp("built")))
+    made.build()
+    return made
+
+
+@pytest.fixture
+def own(built: Published, tmp_path: Path) -> Published:
+    """A copy to damage. It is published to the folder of its own, which the receipt does not name."""
+    copied = Published(built.bins.copied(tmp_path))
+    publish = locate(str(copied.public))
+    release = copied.declare().declaration
+    publish_release(release, copied.bins.store, copied.bins.layout(release), publish)
+    assert copied.stale() == {}
+    return copied
+
+
+def lose_shard(made: Published) -> None:
+    shutil.rmtree(made.shard(""))
+
+
+def damage_shard(made: Published) -> None:
+    flip_byte(made.shard(f"{SHARD}.npy"))
+
+
+def edit(made: Published, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Let the receipt of the shard say that it was made otherwise."""
+
+    def changed(receipt: dict[str, Any]) -> None:
+        receipt["key"] = "0" * 64
+        change(receipt["recipe"])
+
+    edit_receipt(made.shard("receipt.json"), changed)
+
+
+def older(made: Published) -> None:
+    edit(made, lambda recipe: recipe.update(version=0))
+
+
+def other_input(made: Published) -> None:
+    edit(made, lambda recipe: recipe["upstream"].update({"token_bins/train-00001": "0" * 64}))
+
+
+def other_place_in_the_stream(made: Published) -> None:
+    edit(made, lambda recipe: recipe["settings"].update(stream_start=64))
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "reason"),
+    [
+        (lose_shard, "absent", "absent"),
+        (damage_shard, "damaged", f"damaged: {SHARD}.npy"),
+        (older, "older version", "made by version 0 of this step, which is 1 now"),
+        (other_input, "input changed", "its input changed: token_bins/train-00001"),
+        (other_place_in_the_stream, "settings changed", "stream_start was 64, is 0 now"),
+    ],
+)
+def test_a_stale_shard_says_why_and_holds_up_the_publication_alone(
+    own: Published, change: Callable[[Published], None], kind: str, reason: str
+) -> None:
+    change(own)
+    found = own.stale()
+    assert list(found) == [f"{NPY_SHARDS}/{SHARD}", PUBLISHED_SHARDS]
+    assert found[f"{NPY_SHARDS}/{SHARD}"].kind == kind
+    assert found[f"{NPY_SHARDS}/{SHARD}"].reason.startswith(reason), found[f"{NPY_SHARDS}/{SHARD}"].reason
+    assert found[PUBLISHED_SHARDS].reason == f"its input sample_corpus/{NPY_SHARDS}/{SHARD} is stale"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"shuffle_seed": 8}, "release.shuffle_seed was 7, is 8 now"),
+        ({"shuffle_seed": None}, "release.shuffle_seed was 7, is not set now"),
+        ({"mix": 1}, "release.mix was 2, is 1 now"),
+        ({"sequence_length": 128}, "release.sequence_length was 64, is 128 now"),
+        ({"tokens_per_shard": 2048 * LENGTH}, "release.tokens_per_shard was 262144, is 131072 now"),
+    ],
+)
+def test_a_changed_option_is_the_reason_though_other_token_bins_are_read(
+    built: Published, options: dict[str, Any], reason: str
+) -> None:
+    assert built.stale(**options)[f"{NPY_SHARDS}/{SHARD}"].reason.startswith(reason)
+
+
+def test_the_tail_changes_the_last_shard_of_a_split_alone(built: Published) -> None:
+    found = built.stale(tail="pad")
+    partitions = built.bins.layout(built.declare().declaration).partitions
+    last = {p for p, following in zip(partitions, [*partitions[1:], ""], strict=True) if following[:3] != p[:3]}
+    assert set(found) == {*(f"{NPY_SHARDS}/{p}" for p in last), PUBLISHED_SHARDS}
+    assert all(found[f"{NPY_SHARDS}/{p}"].reason.startswith("release.tail was drop, is pad now") for p in last)
+
+
+def test_a_publication_says_what_its_place_lacks(own: Published) -> None:
+    manifest, shard = own.public / MANIFEST, own.public / f"{SHARD}.npy"
+    good = manifest.read_bytes()
+    manifest.unlink()
+    assert own.stale()[PUBLISHED_SHARDS].reason == (
+        f"file://{own.public}/{MANIFEST}: missing or damaged. Publish the release again"
+    )
+    manifest.write_bytes(good)
+    assert own.stale() == {}
+    shard.unlink()
+    assert own.stale()[PUBLISHED_SHARDS].reason.startswith(f"file://{own.public}/{SHARD}.npy: missing (1 files)")
+    found = own.stale(publish=f"{own.public}2")
+    assert {name: one.reason for name, one in found.items()} == {
+        PUBLISHED_SHARDS: "its source changed: release.publish"
+    }
+
+
+def test_other_shards_at_the_place_do_not_make_a_publication_stale(own: Published) -> None:
+    shutil.copy(own.public / f"{SHARD}.npy", own.public / "train_000099.npy")
+    assert own.stale() == {}
+
+
+def test_a_proof_of_a_raised_version_is_examined_again(own: Published, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec: ArtifactSpec = own.declare().spec(NPY_SHARDS)
+    store = own.bins.store
+    assert spec.proofs is not None
+    partitions = spec.slots(store)
+    fresh = dict(spec.proofs.examine(store, [str(p) for p in partitions]))
+    assert all(fresh[proof.name].passed for proof in SHARD_PROOFS)
+
+    def unexamined() -> dict[str, object]:
+        assert spec.proofs is not None
+        found = dict(spec.proofs.examine(store, []))
+        return {proof.name: found[proof.name].facts["shards_not_examined_yet"] for proof in SHARD_PROOFS}
+
+    assert set(unexamined().values()) == {0}
+    raised = tuple(replace(p, version=2) if p.name == "format_valid" else p for p in SHARD_PROOFS)
+    monkeypatch.setattr(npy_shards, "SHARD_PROOFS", raised)
+    assert set(unexamined().values()) == {len(partitions)}

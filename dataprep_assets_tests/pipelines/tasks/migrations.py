@@ -1,0 +1,128 @@
+"""A declared migration as Dagster runs it, for tests: its definitions, its runs and what the UI shows of them."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from dataprep_assets.graph.status import stale
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.orchestration.assets import asset_key
+from dataprep_assets.orchestration.component import declared
+from dataprep_assets.orchestration.partitions import range_tags
+from dataprep_assets.pipelines.tasks.component import TaskMigration
+from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.routes import partitions
+from dataprep_assets_tests.pipelines.tasks.trees import TASKS, small
+from resources import StorageResource, resources_of
+
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass
+class Migration:
+    """One declared migration below a folder, its definitions and its Dagster instance."""
+
+    home: Path
+    declaration: TaskMigrationDeclaration
+    instance: dg.DagsterInstance
+
+    @property
+    def component(self) -> TaskMigration:
+        return TaskMigration(self.declaration)
+
+    @property
+    def key(self) -> dg.AssetKey:
+        return asset_key(self.component.spec(TASK_FOLDER))
+
+    @property
+    def store(self) -> LocalArtifacts:
+        return LocalArtifacts(self.home / "artifacts")
+
+    @property
+    def new(self) -> Path:
+        return self.declaration.new_tasks
+
+    @property
+    def partitions(self) -> list[str]:
+        return partitions(self.declaration)
+
+    def stale(self) -> dict[str, str]:
+        """Why each stale task folder is stale, by its name."""
+        return {one.name: one.reason for one in stale(self.component.specs, self.store)}
+
+    @property
+    def definitions(self) -> dg.Definitions:
+        """The component's definitions, bound to the storage, with a job of the checks alone."""
+        built = self.component.build_defs(None)  # type: ignore[arg-type]
+        checks = dg.define_asset_job("checks", selection=dg.AssetSelection.checks_for_assets(self.key))
+        resources = resources_of(StorageResource(root=str(self.home / "artifacts")))
+        return dg.Definitions.merge(built, dg.Definitions(resources=resources, jobs=[checks]))
+
+    def run(self, *chosen: str) -> dg.ExecuteInProcessResult:
+        """Materialize consecutive partitions (all by default) with the checks, in one run, as a backfill does."""
+        job = self.definitions.resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(
+            asset_selection=[self.key],
+            tags=range_tags(chosen or self.partitions),
+            instance=self.instance,
+            raise_on_error=False,
+            run_config=QUIET,
+        )
+
+    def check(self) -> dict[str, dg.AssetCheckEvaluation]:
+        """Run the checks alone, on what there is now."""
+        job = self.definitions.resolve_job_def("checks")
+        outcome = job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=QUIET)
+        return evaluations(outcome)
+
+    def materialized(self) -> set[str]:
+        """Partitions that Dagster knows as materialized."""
+        return self.instance.get_materialized_partitions(self.key)
+
+    def metadata(self, partition: str) -> Mapping[str, Any]:
+        """What the UI shows of the last materialization of a partition."""
+        (record,) = self.instance.fetch_materializations(
+            dg.AssetRecordsFilter(asset_key=self.key, asset_partitions=[partition]), limit=1
+        ).records
+        assert record.asset_materialization is not None
+        return {name: shown.value for name, shown in record.asset_materialization.metadata.items()}
+
+
+def evaluations(outcome: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
+    """The evaluations of a run, by check."""
+    return {e.check_name: e for e in outcome.get_asset_check_evaluations()}
+
+
+def failed(found: Mapping[str, dg.AssetCheckEvaluation]) -> set[str]:
+    """The checks that did not pass."""
+    return {name for name, evaluation in found.items() if not evaluation.passed}
+
+
+def rows(value: Any) -> list[dict[str, Any]]:
+    """The rows of a table of the UI."""
+    return [dict(record.data) for record in value.records]
+
+
+@contextmanager
+def migration(home: Path, tasks: Mapping[str, Mapping[str, Any]], **more: Any) -> Iterator[Migration]:
+    """A migration of the trees below `home`, on an instance of its own in memory."""
+    attributes = {
+        "dataset": "tasks",
+        "old_root": "old",
+        "new_root": "new",
+        "original": "original",
+        "tasks": dict(tasks),
+        "contracts": {task: small(task) for task in TASKS},
+        **more,
+    }
+    declaration = declared(TaskMigrationDeclaration, attributes, home / "defs.yaml")
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Migration(home, declaration, instance)
+
+
+ALL: dict[str, dict[str, str]] = {task: {} for task in TASKS}
+"""Every task at its base."""

@@ -1,0 +1,84 @@
+"""The families of heavy libraries, and which of them one process may hold.
+
+TensorFlow and Triton (which PyTorch and Megatron-Core bring) each carry their own LLVM: a process that imports
+TensorFlow first and Triton later dies with a segmentation fault. Others only cost seconds and hundreds of megabytes.
+So no test process imports any of them: the tests call functions of this folder, which run in one process a family.
+"""
+
+import importlib.util
+from dataclasses import dataclass
+
+__all__ = [
+    "DATASETS",
+    "DATATROVE",
+    "HEAVY",
+    "MEGATRON",
+    "MOSAICML",
+    "NONE",
+    "PYTORCH",
+    "TENSORFLOW",
+    "TRANSFORMERS",
+    "Family",
+]
+
+HEAVY = frozenset(
+    {
+        *("tensorflow", "tensorflow_datasets", "keras", "jax", "grain"),
+        *("torch", "torchvision", "triton", "megatron", "streaming", "datatrove"),
+        *("transformers", "datasets", "ray"),
+    }
+)
+"""Top-level modules that no test process imports. `array_record` is none of them: it is a small extension module that
+the product itself imports wherever it writes ArrayRecord."""
+
+_TORCH = frozenset({"torch", "torchvision", "triton"})
+
+
+@dataclass(frozen=True)
+class Family:
+    """Libraries that one process imports together.
+
+    Args:
+        name: What messages call it.
+        needs: Modules that have to be installed; a test that calls a function of the family is skipped without them.
+        install: How to install them.
+        modules: The modules of `HEAVY` that the process may import.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    install: str
+    modules: frozenset[str]
+
+    @property
+    def missing(self) -> str | None:
+        """Why the tests of this family cannot run here, or None."""
+        absent = [name for name in self.needs if importlib.util.find_spec(name) is None]
+        return f"{' and '.join(absent)} not installed: {self.install}" if absent else None
+
+
+TENSORFLOW = Family(
+    name="tensorflow",
+    needs=("tensorflow", "tensorflow_datasets", "array_record", "grain"),
+    install="the extra `tfds`",
+    modules=frozenset({"tensorflow", "tensorflow_datasets", "keras", "jax", "grain"}),
+)
+PYTORCH = Family(name="pytorch", needs=("torch",), install="the extra `readers`", modules=_TORCH)
+TRANSFORMERS = Family(
+    name="transformers", needs=("transformers",), install="it is a requirement", modules=_TORCH | {"transformers"}
+)
+MEGATRON = Family(
+    name="megatron", needs=("torch", "megatron"), install="the extra `readers`", modules=_TORCH | {"megatron"}
+)
+MOSAICML = Family(
+    name="mosaicml",
+    needs=("torch", "streaming"),
+    install="see the Makefile",
+    modules=_TORCH | {"transformers", "streaming"},
+)
+DATATROVE = Family(
+    name="datatrove", needs=("torch", "datatrove"), install="the extra `readers`", modules=_TORCH | {"datatrove"}
+)
+DATASETS = Family(name="datasets", needs=("datasets",), install="the extra `readers`", modules=frozenset({"datasets"}))
+NONE = Family(name="none", needs=(), install="nothing", modules=frozenset())
+"""No library at all: for the tests of the processes themselves."""

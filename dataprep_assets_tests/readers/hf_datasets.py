@@ -1,0 +1,34 @@
+"""The library `datasets` on Parquet files with a dataset card."""
+
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets_tests.readers.families import DATASETS
+from dataprep_assets_tests.readers.process import in_process_of
+
+__all__ = ["input_ids", "split_sizes"]
+
+
+@in_process_of(DATASETS)
+def input_ids(directory: Path, cache: Path) -> dict[str, dict[str, Any]]:
+    """What `load_dataset` finds of each split, in its order: `rows` of `input_ids`, its `feature` and `dtype`."""
+    import datasets
+
+    loaded = datasets.load_dataset(str(directory), cache_dir=str(cache))
+    return {
+        split: {
+            "rows": rows["input_ids"][:],
+            "feature": str(rows.features["input_ids"]),
+            "dtype": rows.features["input_ids"].feature.dtype,
+        }
+        for split, rows in loaded.items()
+    }
+
+
+@in_process_of(DATASETS)
+def split_sizes(directory: Path, cache: Path) -> dict[str, int]:
+    """The number of rows of each split as the card tells the library."""
+    import datasets
+
+    described = datasets.load_dataset_builder(str(directory), cache_dir=str(cache)).info
+    return {name: split.num_examples for name, split in described.splits.items()}

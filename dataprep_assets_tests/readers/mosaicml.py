@@ -1,0 +1,61 @@
+"""mosaicml-streaming, the consumer of MDS.
+
+Its package imports torchvision for data sets of images, which nothing here reads and whose wheels do not load beside a
+PyTorch built for CPUs only. Empty modules stand for these two subpackages.
+"""
+
+import fcntl
+import os
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dataprep_assets_tests.readers.families import MOSAICML
+from dataprep_assets_tests.readers.process import in_process_of
+
+__all__ = ["local_tokens", "streamed_tokens", "write_windows"]
+
+
+def _library() -> Any:
+    for name in ("streaming.vision", "streaming.multimodal"):
+        sys.modules.setdefault(name, ModuleType(name))
+    import streaming
+
+    return streaming
+
+
+@in_process_of(MOSAICML)
+def local_tokens(directory: Path) -> npt.NDArray[Any]:
+    """The `tokens` of every sample of a `LocalDataset`, in the order of their numbers, joined."""
+    dataset = _library().LocalDataset(str(directory))
+    return np.concatenate([dataset[at]["tokens"] for at in range(len(dataset))])
+
+
+@in_process_of(MOSAICML)
+def streamed_tokens(directory: Path, split: str | None = None) -> npt.NDArray[Any]:
+    """The `tokens` of every sample of a `StreamingDataset`, in order, its shards checked by their hashes; joined."""
+    # it looks for a free name in /dev/shm and takes it later: not two at once on a machine
+    with open(Path(tempfile.gettempdir(), f"dataprep-streaming-{os.getuid()}.lock"), "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        dataset = _library().StreamingDataset(
+            local=str(directory), split=split, batch_size=1, shuffle=False, validate_hash="sha256"
+        )
+    return np.concatenate([sample["tokens"] for sample in dataset])
+
+
+@in_process_of(MOSAICML)
+def write_windows(directory: Path, windows: npt.NDArray[np.int32], shard_bytes: int) -> None:
+    """Write rows of `(samples, length)` ids as their `MDSWriter` does, with shards of at most so many bytes."""
+    with _library().MDSWriter(
+        out=str(directory),
+        columns={"tokens": f"ndarray:int32:{windows.shape[1]}"},
+        hashes=["sha256"],
+        size_limit=shard_bytes,
+    ) as out:
+        for window in windows:
+            out.write({"tokens": window})

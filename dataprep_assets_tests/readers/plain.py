@@ -1,0 +1,56 @@
+"""Functions without any library, for the tests of the processes themselves."""
+
+import os
+import signal
+import sys
+import time
+from types import ModuleType
+from typing import Any
+
+from dataprep_assets_tests.readers.families import NONE
+from dataprep_assets_tests.readers.process import in_process_of
+
+__all__ = ["crash", "doubled", "import_as", "pid", "raise_of", "refuse", "sleep"]
+
+
+@in_process_of(NONE)
+def doubled(value: Any, *, times: int = 2) -> Any:
+    """The value so many times, after some output that nobody asked for."""
+    print("not a part of the answer", flush=True)
+    return value * times
+
+
+@in_process_of(NONE)
+def pid() -> int:
+    """Which process this is."""
+    return os.getpid()
+
+
+@in_process_of(NONE)
+def refuse(error: Exception) -> None:
+    """Raise this."""
+    raise error
+
+
+@in_process_of(NONE)
+def raise_of(module: str) -> None:
+    """Raise an error whose class belongs to a module of that name."""
+    raise type("DataLossError", (Exception,), {"__module__": module})("cut")
+
+
+@in_process_of(NONE)
+def crash() -> None:
+    """Die as from a segmentation fault."""
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@in_process_of(NONE)
+def import_as(name: str) -> None:
+    """Import something as a heavy library of that name."""
+    sys.modules[name] = ModuleType(name)
+
+
+@in_process_of(NONE)
+def sleep(seconds: float) -> None:
+    """Take so long."""
+    time.sleep(seconds)

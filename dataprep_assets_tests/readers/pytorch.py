@@ -1,0 +1,94 @@
+"""A shard of a release as PyTorch reads it: our dataset, and the original's class on the same files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dataprep_assets.serving.readers import Shard, torch_dataset
+from dataprep_assets_tests.readers.families import PYTORCH
+from dataprep_assets_tests.readers.process import in_process_of
+
+__all__ = ["loaded_by_workers", "original_samples", "our_samples"]
+
+
+@in_process_of(PYTORCH)
+def our_samples(shard: Shard) -> dict[str, Any]:
+    """What `torch_dataset` gives of a shard: `is_dataset`, `length`, `samples`, `dtypes` and `ids`.
+
+    The samples are of shape `(length, sequence_length)` and int64. Raises what item `length` raises as `beyond`.
+    """
+    import torch
+
+    dataset = torch_dataset(shard)
+    try:
+        dataset[len(dataset)]
+        beyond = None
+    except Exception as error:
+        beyond = type(error)
+    samples = [dataset[k] for k in range(len(dataset))]
+    return {
+        "is_dataset": isinstance(dataset, torch.utils.data.Dataset),
+        "length": len(dataset),
+        "samples": torch.stack([sample.to(torch.int64) for sample in samples]).numpy(),
+        "dtypes": {str(sample.dtype) for sample in samples},
+        "ids": [dataset.sample_id(k) for k in range(len(dataset))],
+        "beyond": beyond,
+    }
+
+
+@in_process_of(PYTORCH)
+def original_samples(token_path: Path, ids_path: Path, length: int) -> dict[str, Any]:
+    """What tplr-ai/templar's `SharedShardedDataset` gives of the two files of a shard: as `our_samples`.
+
+    Args:
+        token_path: The `.npy` file of tokens.
+        ids_path: The headerless file of sample ids.
+        length: Tokens of a sample.
+    """
+    import torch
+
+    original = _original(token_path, ids_path, length)
+    samples = [original[k] for k in range(len(original))]
+    return {
+        "length": len(original),
+        "samples": torch.stack([sample.to(torch.int64) for sample in samples]).numpy(),
+        "dtypes": {str(sample.dtype) for sample in samples},
+        "ids": [original.sample_id(k) for k in range(len(original))],
+    }
+
+
+def _original(token_path: Path, ids_path: Path, length: int) -> Any:
+    import torch
+
+    class Original:
+        """How the original reads the two files of a shard (`mmap_tokens_and_ids`)."""
+
+        def __init__(self) -> None:
+            array = np.load(token_path, mmap_mode="r", allow_pickle=False)
+            self.tokens = torch.from_numpy(np.array(array, dtype=np.uint32))
+            self.ids = torch.from_numpy(np.array(np.memmap(ids_path, dtype="<u8", mode="r")))
+            self.total = min(len(self.tokens) // length, len(self.ids))
+
+        def __len__(self) -> int:
+            return self.total
+
+        def __getitem__(self, k: int) -> Any:
+            return self.tokens[k * length : (k + 1) * length]
+
+        def sample_id(self, k: int) -> int:
+            return int(self.ids[k].item())
+
+    return Original()
+
+
+@in_process_of(PYTORCH)
+def loaded_by_workers(shard: Shard, context: str) -> npt.NDArray[np.int64]:
+    """All batches of a `DataLoader` with one worker that is started by this method (`fork` or `spawn`), joined."""
+    import torch
+
+    loader = torch.utils.data.DataLoader(
+        torch_dataset(shard), batch_size=4, num_workers=1, multiprocessing_context=context
+    )
+    return np.concatenate([batch.to(torch.int64).numpy() for batch in loader])

@@ -1,0 +1,90 @@
+"""Functions of a reader module run in the one process of their family, and its end is told."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets_tests.readers.families import HEAVY, Family
+from dataprep_assets_tests.readers.plain import crash, doubled, import_as, pid, raise_of, refuse
+from dataprep_assets_tests.readers.process import CHECKOUT, LibraryError, ReaderDiedError, in_process_of
+
+
+def test_arguments_and_results_go_there_and_back() -> None:
+    assert doubled("ab") == "abab"
+    assert np.array_equal(doubled(np.arange(3), times=5), np.arange(3) * 5)
+
+
+def test_calls_share_one_process_that_is_not_this_one() -> None:
+    assert pid() == pid() != os.getpid()
+
+
+def test_an_error_arrives_as_it_was_raised_with_the_other_sides_traceback() -> None:
+    with pytest.raises(FormatError, match="row 3") as caught:
+        refuse(FormatError("row 3"))
+    assert "readers/plain.py" in "".join(caught.value.__notes__)
+
+
+def test_an_error_of_a_library_arrives_as_its_name() -> None:
+    with pytest.raises(LibraryError, match=r"^tensorflow\.errors\.DataLossError: cut"):
+        raise_of("tensorflow.errors")
+    assert not HEAVY & sys.modules.keys()
+
+
+def test_an_error_that_cannot_be_pickled_is_described() -> None:
+    with pytest.raises(LibraryError, match=r"^nowhere\.DataLossError: cut"):
+        raise_of("nowhere")
+
+
+def test_a_crash_names_the_function_and_the_test_and_the_next_call_has_a_new_process(
+    request: pytest.FixtureRequest,
+) -> None:
+    before = pid()
+    with pytest.raises(ReaderDiedError, match=r"none ended with code -11 in .*plain\.crash") as caught:
+        crash()
+    assert request.node.nodeid in str(caught.value)
+    assert "Segmentation fault" in str(caught.value)
+    assert pid() != before
+
+
+def test_a_process_refuses_the_libraries_of_another_family() -> None:
+    with pytest.raises(RuntimeError, match="import_as imported triton into the process of none"):
+        import_as("triton")
+    with pytest.raises(ReaderDiedError):
+        crash()  # and with it the false triton
+
+
+def test_a_function_of_a_family_that_is_not_installed_skips_the_test() -> None:
+    absent = Family(name="absent", needs=("no_such_module",), install="nowhere", modules=frozenset())
+    with pytest.raises(pytest.skip.Exception, match="no_such_module not installed: nowhere"):
+        in_process_of(absent)(pid)()
+
+
+_KILLED = """
+import os, signal, sys
+from dataprep_assets_tests.readers.plain import pid
+print(pid(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_process_ends_with_the_test_process_however_that_ends(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", _KILLED], cwd=CHECKOUT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 20
+    while _lives(int(done.stdout)):
+        assert time.monotonic() < deadline, "it outlived the test process by 20 seconds"
+        time.sleep(0.05)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

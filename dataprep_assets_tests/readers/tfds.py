@@ -1,0 +1,137 @@
+"""TensorFlow Datasets and grain on directories of TFRecord and ArrayRecord shards.
+
+File order needs `interleave_cycle_length=1`; by default TFDS mixes 16 files.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dataprep_assets_tests.readers.families import TENSORFLOW
+from dataprep_assets_tests.readers.process import in_process_of
+
+__all__ = [
+    "ByName",
+    "SourceRows",
+    "read_at",
+    "read_columns",
+    "read_rows",
+    "read_shifted",
+    "read_source",
+    "relative_shard_paths",
+    "split_info",
+    "write_metadata",
+]
+
+Row = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class ByName:
+    """A dataset that TFDS is to find by `name:version` below a folder, not by the path of its directory."""
+
+    name: str
+    data_dir: Path
+
+
+def _builder(where: Path | ByName) -> Any:
+    import tensorflow_datasets as library
+
+    if isinstance(where, ByName):
+        return library.builder(where.name, data_dir=str(where.data_dir))
+    return library.builder_from_directory(str(where))
+
+
+def _rows(where: Path | ByName, split: str) -> Any:
+    import tensorflow_datasets as library
+
+    config = library.ReadConfig(interleave_cycle_length=1)
+    return _builder(where).as_dataset(split=split, read_config=config)
+
+
+@in_process_of(TENSORFLOW)
+def read_rows(where: Path | ByName, split: str = "train") -> list[Row]:
+    """Every row of a split, in file order."""
+    return list(_rows(where, split).as_numpy_iterator())
+
+
+@in_process_of(TENSORFLOW)
+def read_columns(where: Path | ByName, split: str = "train") -> Row:
+    """Every row of a split, in file order; an array of shape `(rows, length)` for each declared column."""
+    found = list(_rows(where, split).as_numpy_iterator())
+    return {name: np.array([row[name] for row in found]) for name in _builder(where).info.features}
+
+
+@in_process_of(TENSORFLOW)
+def read_shifted(where: Path, column: str, length: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """A column as MaxText's TFDS input makes two of it: all but the last and all but the first of `length + 1` ids."""
+    cut = _rows(where, "train").map(lambda row: row[column][: length + 1])
+    both = list(cut.map(lambda row: {"inputs": row[:-1], "targets": row[1:]}).as_numpy_iterator())
+    return np.array([row["inputs"] for row in both]), np.array([row["targets"] for row in both])
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    """The number of rows of a data source, and those of them that were asked for."""
+
+    rows: int
+    found: list[Row]
+
+
+@in_process_of(TENSORFLOW)
+def read_source(where: Path | ByName, split: str = "train", rows: list[int] | None = None) -> SourceRows:
+    """Rows of a split by random access (`as_data_source`), for ArrayRecord; all of them without `rows`."""
+    source = _builder(where).as_data_source(split=split)
+    return SourceRows(len(source), [dict(source[row]) for row in (range(len(source)) if rows is None else rows)])
+
+
+@in_process_of(TENSORFLOW)
+def read_at(paths: list[Path], rows: list[int]) -> tuple[int, list[bytes]]:
+    """The number of records of ArrayRecord files, and the records of these numbers, by grain's data source."""
+    from grain.sources import ArrayRecordDataSource
+
+    source = ArrayRecordDataSource([str(path) for path in paths])
+    return len(source), [source[row] for row in rows]
+
+
+@in_process_of(TENSORFLOW)
+def split_info(where: Path | ByName, split: str = "train") -> tuple[int, list[int]]:
+    """The number of rows of a split and of each of its shards, as TFDS takes the metadata."""
+    info = _builder(where).info.splits[split]
+    return info.num_examples, list(info.shard_lengths)
+
+
+@in_process_of(TENSORFLOW)
+def write_metadata(where: Path, version: str, columns: list[tuple[str, int, str]], description: str) -> None:
+    """Write `dataset_info.json` and `features.json` as `folder_dataset.write_metadata` does.
+
+    Args:
+        where: The directory, with the shards.
+        version: The dataset's version.
+        columns: Name, length and dtype of each.
+        description: The dataset's; empty: not given.
+    """
+    import tensorflow_datasets as library
+
+    library.folder_dataset.write_metadata(
+        data_dir=where,
+        version=version,
+        features={
+            name: library.features.Tensor(shape=(length,), dtype=np.dtype(dtype)) for name, length, dtype in columns
+        },
+        **({"description": description} if description else {}),
+    )
+
+
+@in_process_of(TENSORFLOW)
+def relative_shard_paths(dataset: str, split: str, numbers: list[tuple[int, int]]) -> list[str]:
+    """File names of shards by TFDS's template; of each pair of a shard's index and the number of shards."""
+    import tensorflow_datasets as library
+
+    template = library.core.ShardedFileTemplate(
+        data_dir="", dataset_name=dataset, split=split, filetype_suffix="tfrecord"
+    )
+    return [str(template.relative_filepath(shard_index=index, num_shards=total)) for index, total in numbers]

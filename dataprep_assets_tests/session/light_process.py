@@ -1,0 +1,54 @@
+"""A pytest plugin: a test, or the import of a test module, that brings a heavy library into the test process fails.
+
+Which files meet in one process is a matter of luck and of the number of workers, and some libraries crash each other
+(see `readers.families`). Each module is reported once, by the test that imported it first.
+"""
+
+import sys
+from collections.abc import Generator
+
+import pytest
+
+from dataprep_assets_tests.readers.families import HEAVY
+
+__all__ = ["HeavyLibraryError"]
+
+_reported: set[str] = set()
+
+
+class HeavyLibraryError(AssertionError):
+    """A test process imported a library that belongs into a reader process."""
+
+
+def _new() -> str:
+    """The heavy modules that were imported since the last call, joined; empty: none."""
+    found = sorted(HEAVY & sys.modules.keys() - _reported)
+    _reported.update(found)
+    return ", ".join(found)
+
+
+def _remedy(who: str, modules: str) -> str:
+    return (
+        f"{who} imported {modules} into the test process. Call it through a function of "
+        "dataprep_assets_tests/readers, which runs in a process of its own."
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Fail the collection of a module that imports one."""
+    report = yield
+    if isinstance(collector, pytest.Module) and (modules := _new()):
+        report.outcome = "failed"
+        report.longrepr = _remedy(collector.nodeid, modules)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Fail a test that imported one, in its fixtures or itself."""
+    yield
+    if modules := _new():
+        raise HeavyLibraryError(_remedy(item.nodeid, modules))

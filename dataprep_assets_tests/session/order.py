@@ -1,0 +1,38 @@
+"""A pytest plugin: the order of files, and the time that a test may take.
+
+Workers of pytest-xdist take whole files, in the order of collection. Files with slow tests come first: a worker that
+began one last would keep the others waiting. `--shuffle-files SEED` puts them in any other order, to show that the
+tests do not depend on which files meet in a process.
+"""
+
+import random
+from collections import Counter
+
+import pytest
+
+__all__: list[str] = []
+
+FAST_SECONDS = 240
+"""Most that a test may take which is not marked `slow`, its fixtures included: they take up to 30 s on a quiet machine.
+Slow ones have the `timeout` of pyproject.toml."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The option."""
+    parser.addoption("--shuffle-files", type=int, metavar="SEED", help="run the files in the order of this seed")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the files; limit the tests."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    seed = config.getoption("--shuffle-files")
+    if seed is None:
+        items.sort(key=lambda item: item.path not in slow)
+    else:
+        paths = sorted({item.path for item in items})
+        random.Random(seed).shuffle(paths)
+        ranks = {path: rank for rank, path in enumerate(paths)}
+        items.sort(key=lambda item: ranks[item.path])
+    for item in items:
+        if not item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(FAST_SECONDS))

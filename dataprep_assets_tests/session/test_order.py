@@ -1,0 +1,40 @@
+"""Slow files first, or in the order of a seed; every test has a time limit."""
+
+from pathlib import Path
+
+from dataprep_assets_tests.session.subsession import run_session
+
+FILES = {
+    **{f"test_{name}.py": "def test_it(): pass\n" for name in "abcd"},
+    "test_e.py": "import pytest\n\n@pytest.mark.slow\ndef test_it(): pass\n",
+}
+
+
+def order(folder: Path, *arguments: str) -> list[str]:
+    """The files in the order in which their tests ran."""
+    ended = run_session(folder, FILES, "-v", *arguments)
+    assert ended.code == 0, ended.printed
+    return [line[5] for line in ended.printed.splitlines() if "::test_it PASSED" in line]
+
+
+def test_files_with_slow_tests_come_first(tmp_path: Path) -> None:
+    assert order(tmp_path) == ["e", "a", "b", "c", "d"]
+
+
+def test_a_seed_shuffles_the_files_and_gives_the_same_order_again(tmp_path: Path) -> None:
+    orders = [order(tmp_path, "--shuffle-files", seed) for seed in ("1", "1", "2")]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[2]) == ["a", "b", "c", "d", "e"]
+
+
+def test_a_test_has_the_time_of_its_kind(tmp_path: Path) -> None:
+    shown = (
+        "import pytest\n\ndef pytest_runtest_setup(item):\n    print(item.name, item.get_closest_marker('timeout'))\n"
+    )
+    tests = "import pytest\n\ndef test_plain(): pass\n\n@pytest.mark.slow\ndef test_slow(): pass\n\n"
+    tests += "@pytest.mark.timeout(7)\ndef test_own(): pass\n"
+    ended = run_session(tmp_path, {"conftest.py": shown, "test_it.py": tests}, "-s", "-q")
+    assert ended.code == 0, ended.printed
+    assert "test_plain Mark(name='timeout', args=(240,)" in ended.printed
+    assert "test_slow None" in ended.printed
+    assert "test_own Mark(name='timeout', args=(7,)" in ended.printed

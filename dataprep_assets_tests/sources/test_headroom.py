@@ -1,0 +1,26 @@
+"""Room on a disk is demanded for the bytes and the headroom, of the folder that will hold them."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import SourceError
+from dataprep_assets.sources.headroom import check_headroom
+
+
+def test_room_is_looked_for_where_a_folder_will_be_made(tmp_path: Path) -> None:
+    check_headroom(tmp_path / "not" / "yet", 1000)
+    assert not (tmp_path / "not").exists()
+
+
+def test_nothing_to_fetch_needs_no_room(tmp_path: Path) -> None:
+    check_headroom(tmp_path, 0, headroom=1e15)
+
+
+def test_the_headroom_comes_on_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1199))
+    check_headroom(tmp_path, 1000, headroom=0.19)
+    with pytest.raises(SourceError, match=r"1000 bytes are to be fetched, 1200 are wanted free .*Free 1 bytes"):
+        check_headroom(tmp_path, 1000, headroom=0.2)
