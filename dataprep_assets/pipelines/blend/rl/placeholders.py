@@ -93,7 +93,7 @@ def identities(sources: Mapping[str, PlaceholderSource], access: SourceAccessDec
 def fetch_sources(
     sources: Mapping[str, PlaceholderSource], access: SourceAccessDeclaration
 ) -> tuple[PlaceholderFiles, ...]:
-    """Have every source's files here; SourceError or TransferError naming what cannot be had."""
+    """Fetch the files of every source unless they are here; SourceError or TransferError names what fails."""
     found = []
     for name, source in sorted(sources.items()):
         listed = _discover(name, source, access)
