@@ -1,4 +1,4 @@
-"""The copied views as Dagster makes and checks them."""
+"""Every view that there is, as Dagster makes and checks it."""
 
 import shutil
 from collections.abc import Iterator
@@ -7,9 +7,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dataprep_assets.pipelines.corpus.declaration import VIEWS
+from dataprep_assets.pipelines.corpus.view import artifact_name
 from dataprep_assets_tests.project import SAMPLE, Project, failure_of, project, sample_attributes
 
-VIEWS = ("mds_bins", "hf_parquet_bins")
+NAMES = [artifact_name(view) for view in VIEWS]
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +21,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
         splits={"val": ["validation/**"]},
         shards={},
         tokenizer={"path": str(SAMPLE / "tokenizer"), "engine": "tokenizers"},
-        views=["mds", "hf_parquet"],
+        views=list(VIEWS),
         mds_sequence_length=128,
         workers=1,
     )
@@ -29,16 +31,16 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 
 
 def evaluations(made: Project) -> dict[tuple[str, str], dg.AssetCheckEvaluation]:
-    outcome = made.run([made.key(view) for view in VIEWS])
+    outcome = made.run([made.key(name) for name in NAMES])
     return {(e.asset_key.path[-1], e.check_name): e for e in outcome.get_asset_check_evaluations()}
 
 
-def test_both_are_checked_and_a_second_run_makes_nothing(finished: Project) -> None:
+def test_every_view_is_checked_and_a_second_run_makes_nothing(finished: Project) -> None:
     found = evaluations(finished)
-    assert set(found) == {(view, check) for view in VIEWS for check in ("same_stream", "layout_valid")}
+    assert set(found) == {(name, check) for name in NAMES for check in ("same_stream", "layout_valid")}
     assert all(evaluation.passed for evaluation in found.values())
-    for view in VIEWS:
-        event = finished.instance.get_latest_materialization_event(finished.key(view))
+    for name in NAMES:
+        event = finished.instance.get_latest_materialization_event(finished.key(name))
         assert event is not None
         assert event.asset_materialization is not None
         assert event.asset_materialization.metadata["up_to_date"].value is True
