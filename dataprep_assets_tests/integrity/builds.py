@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.bucket import BucketArtifacts
@@ -18,6 +20,13 @@ from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.stores.connect import Place
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import ObjectInfo, Store
+
+
+class StreamFacts(Facts):
+    """What a stream of ids says of itself."""
+
+    dtype: str
+
 
 ARTIFACT = Artifact(dataset="ds", name="thing", partition="p-0")
 OLD = {"a.bin": b"a" * 1000, "sub/b.bin": b"b" * 2000, "gone.bin": b"g" * 10}
@@ -35,9 +44,9 @@ def build(store: ArtifactStore, files: dict[str, bytes], key: str, artifact: Art
         for name, data in files.items():
             (staged / name).parent.mkdir(parents=True, exist_ok=True)
             (staged / name).write_bytes(data)
-        return Written(inputs={}, facts={"dtype": "uint16"})
+        return Written(inputs={}, facts=StreamFacts(dtype="uint16"))
 
-    return ensure(artifact, store, key, write)
+    return ensure(Recipe(artifact=artifact, key=key), store, write)
 
 
 def contents(place: Place, below: str = "") -> dict[str, bytes]:

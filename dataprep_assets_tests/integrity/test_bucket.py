@@ -8,6 +8,7 @@ import pytest
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import Part
 from dataprep_assets.integrity.handle import ArtifactHandle
@@ -76,9 +77,9 @@ def test_a_joined_file_is_made_by_the_server_of_published_parts(kind: str, serve
     def write(staged: Path) -> Written:
         joined = store.join(staged, "all.bin", parts)
         assert not (staged / "all.bin").exists()
-        return Written(inputs={}, facts={}, joined=(joined,))
+        return Written(inputs={}, joined=(joined,))
 
-    receipt, _ = ensure(whole, store, "k", write)
+    receipt, _ = ensure(Recipe(artifact=whole, key="k"), store, write)
     assert contents(place, "ds/whole/") == {"ds/whole/all.bin": b"".join(datas)}
     second = opened(place, tmp_path / "second")
     assert second.current(whole, "k") == receipt
@@ -99,10 +100,9 @@ def test_a_joined_file_is_verified_on_another_machine_without_being_read(
         whole = Artifact(dataset="ds", name="whole")
         joining = len(server.log)
         receipt, _ = ensure(
-            whole,
+            Recipe(artifact=whole, key="k"),
             store,
-            "k",
-            lambda staged: Written(inputs={}, facts={}, joined=(store.join(staged, "all.bin", parts),)),
+            lambda staged: Written(inputs={}, joined=(store.join(staged, "all.bin", parts),)),
         )
         assert server.count("compose", since=joining) == 1
         before = len(server.log)

@@ -12,12 +12,14 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.handle import ArtifactHandle, RemoteTokens
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.fakes.places import Places
+from dataprep_assets_tests.integrity.builds import StreamFacts
 
 ARTIFACT = Artifact(dataset="ds", name="bins")
 IDS = np.random.default_rng(7).integers(0, 60_000, 300_000).astype("<u2")
@@ -31,9 +33,9 @@ def published(store: ArtifactStore, ids: np.ndarray[Any, Any] = IDS) -> Artifact
         np.save(staged / "array.npy", ids)
         pq.write_table(TABLE, staged / "table.parquet")
         (staged / "odd.bin").write_bytes(b"odd")
-        return Written(inputs={}, facts={"dtype": "uint16"})
+        return Written(inputs={}, facts=StreamFacts(dtype="uint16"))
 
-    ensure(ARTIFACT, store, str(len(ids)), write)
+    ensure(Recipe(artifact=ARTIFACT, key=str(len(ids))), store, write)
     return store
 
 

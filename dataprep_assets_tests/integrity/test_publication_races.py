@@ -20,6 +20,7 @@ import pytest
 
 from dataprep_assets.errors import IntegrityError, TransferError
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.commit import STAGING
@@ -85,9 +86,9 @@ def build(store: BucketArtifacts, artifact: Artifact, files: dict[str, bytes], k
     def write(staged: Path) -> Written:
         for name, data in files.items():
             (staged / name).write_bytes(data)
-        return Written(inputs={}, facts={})
+        return Written(inputs={})
 
-    ensure(artifact, store, key, write)
+    ensure(Recipe(artifact=artifact, key=key), store, write)
 
 
 def first_machine(
