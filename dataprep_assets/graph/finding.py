@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, damage
 
-__all__ = ["Finding", "Row", "fact", "files_intact", "first_of", "judged", "ledger_of", "name_of", "verdict"]
+__all__ = ["Finding", "Row", "files_intact", "first_of", "judged", "ledger_of", "name_of", "verdict"]
 
 Row = Mapping[str, str | int | float]
 """One row of a finding's table."""
@@ -94,16 +94,6 @@ def files_intact(
         todo,
         facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
     )
-
-
-def fact(receipt: Receipt, name: str) -> Any:
-    """A fact that the receipt must hold; IntegrityError when it does not."""
-    try:
-        return receipt.facts[name]
-    except KeyError:
-        raise IntegrityError(
-            f"{name_of(receipt)}: its receipt has no fact {name!r}, only {sorted(receipt.facts)}. Rebuild the artifact"
-        ) from None
 
 
 def ledger_of(receipt: Receipt) -> Ledger:

@@ -8,7 +8,14 @@ import numpy as np
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import mds
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.view import CombinedSplit, Copied, CorpusView, UnderConstruction
+from dataprep_assets.pipelines.corpus.view import CombinedSplit, Copied, CorpusView, UnderConstruction, ViewFacts
+
+
+class MdsFacts(ViewFacts):
+    """Facts of the view's receipt: tokens a sample, and by split those after its last whole sample."""
+
+    sequence_length: int
+    tokens_left_out: dict[str, int]
 
 
 def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
@@ -35,7 +42,8 @@ def _copied(directory: Path, split: str) -> Copied:
 
 def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
     for split in splits:
-        length, left_out = receipt.facts["sequence_length"], receipt.facts["tokens_left_out"][split.split]
+        facts = MdsFacts.of(receipt)
+        length, left_out = facts.sequence_length, facts.tokens_left_out[split.split]
         samples = mds.validate(directory / split.split)
         if samples * length + left_out != split.token_count or left_out >= length:
             yield (
