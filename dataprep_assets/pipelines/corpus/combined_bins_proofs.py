@@ -154,38 +154,36 @@ def _counts(value: Any) -> Any:
 def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntry], split: str) -> Finding:
     """The shards hold each manifest file of the split exactly once, in order, and no file of another split.
 
-    `entries` are those of the whole manifest. A file counts as another split's by its ordinal, its path or, where the
-    manifest knows digests, its bytes: a copy of a train file under a validation path leaks as well.
+    `entries` are those of the whole manifest. A file is known by its path: the ordinal in a receipt is that of the
+    manifest that the shard was made under, and a file that came since has moved those behind it. A file counts as
+    another split's by its path or, where the manifest knows digests, its bytes: a copy of a train file under a
+    validation path leaks as well.
     """
-    by_ordinal = {e.ordinal: e for e in entries}
     foreign = {e.sha256: e for e in entries if e.split != split and e.sha256}
     by_path = {e.relpath: e for e in entries}
-    seen: dict[int, str] = {}
+    seen: dict[str, str] = {}
     defects = []
     previous = -1
     for receipt in receipts:
         for line in receipt.sources:
-            ordinal, where = int(line["ordinal"]), f"{name_of(receipt)}: {line['file']} (ordinal {line['ordinal']})"
-            entry = by_ordinal.get(ordinal)
-            if ordinal in seen:
-                defects.append(f"{where}: is in the split twice, first in {seen[ordinal]}")
-            elif ordinal < previous:
-                defects.append(f"{where}: comes after ordinal {previous}: the order is not the manifest's")
-            seen.setdefault(ordinal, name_of(receipt))
-            previous = ordinal
+            file, where = line["file"], f"{name_of(receipt)}: {line['file']}"
+            entry = by_path.get(file)
+            if file in seen:
+                defects.append(f"{where}: is in the split twice, first in {seen[file]}")
+            seen.setdefault(file, name_of(receipt))
             if entry is None:
                 defects.append(f"{where}: is not in the manifest")
             elif entry.split != split:
                 defects.append(f"{where}: belongs to split {entry.split}, not {split}")
-            elif entry.relpath != line["file"]:
-                other = f", and this file in split {by_path[line['file']].split}" if line["file"] in by_path else ""
-                defects.append(f"{where}: the manifest has {entry.relpath} there{other}")
             elif entry.sha256 and entry.sha256 != line["sha256"]:
                 defects.append(f"{where}: sha256 {line['sha256']}, the manifest says {entry.sha256}")
+            elif entry.ordinal < previous:
+                defects.append(f"{where}: comes after file {previous} of the manifest: the order is not the manifest's")
+            previous = entry.ordinal if entry is not None else previous
             if (twin := foreign.get(line["sha256"])) is not None:
                 defects.append(f"{where}: has the very bytes of {twin.relpath} of split {twin.split}")
     wanted = [e for e in entries if e.split == split]
-    missing = [e.relpath for e in wanted if e.ordinal not in seen]
+    missing = [e.relpath for e in wanted if e.relpath not in seen]
     if missing:
         defects.insert(0, f"{split}: {len(missing)} of {len(wanted)} files are missing: {first_of(missing)}")
     return verdict(

@@ -115,7 +115,7 @@ def test_a_missing_a_doubled_and_a_reordered_shard_name_their_files(sample: Samp
     assert f"files are missing: {second.sources[0]['file']}" in lost.summary
     twice = proofs.sources_complete([first, second, second], sample.entries, "train")
     line = second.sources[0]
-    assert f"{line['file']} (ordinal {line['ordinal']}): is in the split twice" in twice.summary
+    assert f"{line['file']}: is in the split twice" in twice.summary
     swapped = proofs.sources_complete([second, first], sample.entries, "train")
     assert "the order is not the manifest's" in swapped.summary
 
@@ -124,9 +124,11 @@ def test_a_train_file_in_the_validation_split_is_a_leak(sample: Sample) -> None:
     [val] = sample.receipts("val")
     stolen = sample.receipts()[0].sources[0]
     leaked = proofs.sources_complete([replace(val, sources=(stolen, *val.sources))], sample.entries, "val")
-    assert f"{stolen['file']} (ordinal {stolen['ordinal']}): belongs to split train, not val" in leaked.summary
+    assert f"{stolen['file']}: belongs to split train, not val" in leaked.summary
     renamed = replace(val, sources=({**val.sources[0], "file": stolen["file"]},))
-    assert "and this file in split train" in proofs.sources_complete([renamed], sample.entries, "val").summary
+    found = proofs.sources_complete([renamed], sample.entries, "val")
+    assert f"files are missing: {val.sources[0]['file']}" in found.summary
+    assert any(f"{stolen['file']}: belongs to split train, not val" in str(row["defect"]) for row in found.table)
     [entry] = [e for e in sample.entries if e.split == "val"]
     copied = [replace(entry, sha256=stolen["sha256"]) if e is entry else e for e in sample.entries]
     same_bytes = replace(val, sources=({**val.sources[0], "sha256": stolen["sha256"]},))
@@ -140,8 +142,15 @@ def test_a_file_of_other_bytes_or_of_no_manifest_is_named(sample: Sample) -> Non
     [val] = sample.receipts("val")
     changed = replace(val, sources=({**val.sources[0], "sha256": "0" * 64},))
     assert "the manifest says" in proofs.sources_complete([changed], sample.entries, "val").summary
-    unknown = replace(val, sources=(*val.sources, {**val.sources[0], "ordinal": 999}))
-    assert "(ordinal 999): is not in the manifest" in proofs.sources_complete([unknown], sample.entries, "val").summary
+    unknown = replace(val, sources=(*val.sources, {**val.sources[0], "file": "validation/new.jsonl.zst"}))
+    assert "new.jsonl.zst: is not in the manifest" in proofs.sources_complete([unknown], sample.entries, "val").summary
+
+
+def test_a_file_that_came_since_moves_no_file_of_a_shard_that_stayed(sample: Sample) -> None:
+    """A receipt keeps the ordinal of its own time; the manifest's are those of now."""
+    later = [replace(e, ordinal=e.ordinal + 1) for e in sample.entries]
+    for split in ("train", "val", "test"):
+        assert proofs.sources_complete(sample.receipts(split), later, split).passed
 
 
 # --- meta_matches
