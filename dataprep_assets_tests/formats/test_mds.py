@@ -79,7 +79,7 @@ def test_a_stream_of_less_than_a_sample_has_none(tmp_path: Path) -> None:
     [
         (lambda p: p.write_bytes(p.read_bytes()[:-1]), "sha256"),
         (lambda p: p.write_bytes(p.read_bytes().replace(b"int32", b"int16")), "sha256"),
-        (lambda p: p.unlink(), "not there"),
+        (lambda p: p.unlink(), "listed but missing"),
         (lambda p: p.with_name("shard.00099.mds").write_bytes(b""), "not listed"),
         (lambda p: p.with_name("index.json").write_text("{}"), "not an MDS index"),
     ],

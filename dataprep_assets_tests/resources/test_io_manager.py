@@ -108,7 +108,7 @@ def test_the_whole_graph_runs_and_a_trainer_reads_by_ranges(
             # a run that fails, too
             monkeypatch.setenv("R2_DATASET_BUCKET_NAME", "no-such-bucket")
             found.storage = build_storage(tmp_path)
-            assert not found.run([found.dataset.key("manifest")]).success
+            assert not found.run([found.key("manifest")]).success
     if home is not None:
         no_secrets(home, "".join(capfd.readouterr()))
 
@@ -134,7 +134,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 def test_a_partitioned_asset_gets_the_handle_of_its_partition(finished: Project) -> None:
     seen: dict[str, Any] = {}
 
-    @dg.asset(ins={"shard": dg.AssetIn(SHARDS)}, partitions_def=finished.dataset.partitions["train"])
+    @dg.asset(
+        ins={"shard": dg.AssetIn(SHARDS)}, partitions_def=dg.DynamicPartitionsDefinition(name="corpus_train_shards")
+    )
     def statistics(context: dg.AssetExecutionContext, shard: ArtifactHandle) -> int:
         seen[context.partition_key] = shard
         return len(shard.tokens("tokens.bin"))
