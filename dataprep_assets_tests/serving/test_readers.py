@@ -63,7 +63,6 @@ def test_there_is_no_sample_beyond_the_ends(tmp_path: Path, k: int) -> None:
 
 def test_a_short_ids_file_is_refused_where_the_original_drops_samples(tmp_path: Path) -> None:
     """docs/formats/sample-ids.md#short-file: 10 samples silently become 8."""
-    pytest.importorskip("torch")
     shard = shard_in(tmp_path, samples=10)
     shard.ids_path.write_bytes(shard.ids_path.read_bytes()[:64])
     assert original_samples(shard.token_path, shard.ids_path, LENGTH)["length"] == 8
@@ -76,7 +75,6 @@ def test_ids_with_a_header_are_refused_where_the_original_reads_empty_samples(tm
 
     See docs/formats/sample-ids.md#saved-with-a-header.
     """
-    pytest.importorskip("torch")
     shard = shard_in(tmp_path, samples=10)
     with open(shard.ids_path, "wb") as file:
         np.save(file, np.asarray(shard.sample_ids))
