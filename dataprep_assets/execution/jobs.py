@@ -61,6 +61,9 @@ class Job(Protocol):
     def turn(self, pool: Pool) -> Outcome | None:
         """Called once, in the order of the jobs, after `first` ended and when the pool has room."""
 
+    def told(self) -> None:
+        """Called when whoever listens has taken the outcome: what is held for it may be let go."""
+
 
 class Subject(Protocol):
     """What a task that does all of a partition's work is given: it knows its artifact and how much it reads."""
@@ -94,6 +97,9 @@ class TaskJob:
     def turn(self, pool: Pool) -> Outcome | None:
         return None
 
+    def told(self) -> None:
+        """Nothing is held."""
+
 
 def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Outcome]:
     """Yield the outcome of each job as soon as it is known. `pool` is open; `progress` counts and shows.
@@ -113,6 +119,7 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
         if outcome.reused:
             progress.add({"source_bytes": by_partition[outcome.partition].source_bytes})
         yield outcome
+        by_partition[outcome.partition].told()
 
     for event in pool.events():
         if isinstance(event, Counts):

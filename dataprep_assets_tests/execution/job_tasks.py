@@ -86,6 +86,9 @@ class NotedJob:
         self.pieces -= 1
         return Outcome(partition=self.partition) if self.pieces == 0 else None
 
+    def told(self) -> None:
+        """Nothing is held."""
+
     def turn(self, pool: Pool) -> Outcome | None:
         self.most_outstanding.append(pool.outstanding)
         self.notes.append(("turn", self.partition))

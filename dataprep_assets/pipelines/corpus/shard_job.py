@@ -65,7 +65,8 @@ class ShardJob:
         elif end.error is None:
             self._parts[piece] = end.result
         if not self._waiting and self._settled:
-            self._stack.close()  # not before: others of its files were still encoding
+            if outcome is None:
+                self._stack.close()  # not before: others of its files were still encoding
         elif not self._waiting:
             pool.submit(self._seal(), first=True)
         return outcome
@@ -78,6 +79,10 @@ class ShardJob:
         except DataprepError as error:
             return self._failed(error)
         return self._reused(receipt) if receipt is not None else None
+
+    def told(self) -> None:
+        if not self._waiting and self._settled:
+            self._stack.close()  # a failed shard of which nothing was being written any more
 
     def _failed(self, error: Exception) -> Outcome:
         self._settled = True

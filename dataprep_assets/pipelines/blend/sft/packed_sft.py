@@ -236,6 +236,9 @@ class SftJob:
             pool.submit(self._pack(), first=True)
         return None
 
+    def told(self) -> None:
+        """Nothing is held."""
+
     def _pack(self) -> Task:
         return Task(TaskId(self.partition, "pack"), pack_shard, (self._shard, self._verification))
 
