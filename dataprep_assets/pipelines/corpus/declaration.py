@@ -114,6 +114,11 @@ class ShardPlanDeclaration(Declared):
         None, ge=1, description="Source bytes a shard; default 1 GiB, at most 4,000 shards."
     )
     count: int | None = Field(None, ge=1, description="Number of shards a split, instead of `target_bytes`.")
+    on_change: Literal["append", "replan"] = Field(
+        "append",
+        description="When the source gained or lost files: `append` leaves every shard its files and makes new shards "
+        "of new files; `replan` cuts all shards anew.",
+    )
 
     @model_validator(mode="after")
     def _one_size(self) -> "ShardPlanDeclaration":

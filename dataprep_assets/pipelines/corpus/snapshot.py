@@ -77,30 +77,35 @@ def build_snapshot(
             facts=SnapshotFacts(files=len(entries), source_bytes=sum(e.size_bytes for e in entries)),
         )
 
-    return ensure(_recipe(corpus, partition, lines), store, write)
+    return ensure(_recipe(corpus, partition, _listed(entries) if access.mirrored else lines), store, write)
 
 
 def _recipe(corpus: CorpusDeclaration, partition: str, lines: Sequence[Mapping[str, str | int]]) -> Recipe:
-    """That of a snapshot with these lines of `files.jsonl`."""
+    """That of a snapshot of the files that these lines describe."""
     return Recipe(
         artifact=corpus.artifact(SNAPSHOT, partition),
         key=digest_value(["snapshot", VERSION, lines]),
         version=VERSION,
-        sources={str(line["relpath"]): str(line["sha256"]) for line in lines},
+        sources={str(line["relpath"]): str(line.get("sha256", line.get("etag", ""))) for line in lines},
     )
 
 
+def _listed(entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:
+    """The files as a source that is mirrored lists them: by SHA-256, else by the source's version of them."""
+    lines: list[dict[str, str | int]] = []
+    for entry in entries:
+        name, version = ("etag", entry.etag or "") if entry.sha256 is None else ("sha256", entry.sha256)
+        lines.append({"relpath": entry.relpath, "size_bytes": entry.size_bytes, name: version})
+    return lines
+
+
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    """Those of the files as they are now, each read whole; mirrored files are believed to be as they were fetched."""
+    """Those of the files as they are now: each read whole, or of mirrored files as the manifest lists them."""
     manifest, access = load_manifest(corpus, store), open_source(corpus.source)
     for partition in partitions:
         assert partition is not None
-        artifact = corpus.artifact(SNAPSHOT, partition)
-        receipt = store.intact(artifact) if access.mirrored else None
-        if receipt is not None:
-            yield Recipe(artifact=artifact, key=receipt.key, version=VERSION)
-        else:
-            yield _recipe(corpus, partition, _lines(access, manifest.shard(partition)))
+        entries = manifest.shard(partition)
+        yield _recipe(corpus, partition, _listed(entries) if access.mirrored else _lines(access, entries))
 
 
 def _lines(access: SourceAccess, entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:

@@ -155,17 +155,20 @@ def _identity(file: SourcePart) -> list[Any]:
     return whole if file.rows is None else [*whole, [file.rows.first, file.rows.stop]]
 
 
-def _part_paths(staged: Path, ordinal: int) -> tuple[Path, Path, Path]:
-    return staged / f"{ordinal:08d}.tokens", staged / f"{ordinal:08d}.ends", staged / f"{ordinal:08d}.json"
+def _part_paths(staged: Path, piece: int) -> tuple[Path, Path, Path]:
+    return staged / f"{piece:08d}.tokens", staged / f"{piece:08d}.ends", staged / f"{piece:08d}.json"
 
 
-def finished_part(staged: Path, ordinal: int) -> EncodedPart | None:
+def finished_part(staged: Path, piece: int) -> EncodedPart | None:
     """What an earlier run counted in a part that it finished; None when the part is to be done.
+
+    `piece` is the file's place in its shard. Its ordinal in the manifest would not do: it moves when another split
+    gains a file, and a run after that would take one file's part for another's.
 
     A part is not synced to disk, so it is believed only within the boot that wrote it: a killed process loses nothing
     of it, a crashed machine may.
     """
-    tokens, ends, counters = _part_paths(staged, ordinal)
+    tokens, ends, counters = _part_paths(staged, piece)
     try:
         value = json.loads(counters.read_bytes())
         ledger = Ledger.from_json(value["ledger"])
@@ -183,9 +186,16 @@ def finished_part(staged: Path, ordinal: int) -> EncodedPart | None:
     )
 
 
-def encode_into(plan: StreamPlan, part: SourcePart, staged: Path) -> EncodedPart:
-    """A worker's task: encode one file into its part of the staging directory; its counters appear last, by rename."""
-    tokens, ends, counters = _part_paths(staged, part.ordinal)
+def encode_into(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) -> EncodedPart:
+    """A worker's task: encode one file into its part of the staging directory; its counters appear last, by rename.
+
+    Args:
+        plan: All that decides the bytes of the stream.
+        part: The file.
+        staged: The shard's staging directory.
+        piece: The file's place in its shard, from 0.
+    """
+    tokens, ends, counters = _part_paths(staged, piece)
     for leftover in (tokens, ends, counters):
         leftover.unlink(missing_ok=True)
     done = encode_part(plan, part, tokens, ends, report)
@@ -199,16 +209,21 @@ def encode_into(plan: StreamPlan, part: SourcePart, staged: Path) -> EncodedPart
 def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> Receipt:
     """A worker's task: join the parts of a complete shard, write its receipt and commit it.
 
+    Args:
+        shard: What is made.
+        staged: Its staging directory.
+        parts: What was counted in each file, by the file's place in the shard.
+
     Raises BadRecordError when more rows were dropped than the budget allows.
     """
-    in_order = [parts[f.ordinal] for f in shard.files]
+    in_order = [parts[piece] for piece in range(len(shard.files))]
     ledger = Ledger.total(p.ledger for p in in_order)
     ledger.balance(str(shard.artifact))
     _check_budget(shard, ledger, in_order)
     final = staged / "final"
     _clear(final)
     final.mkdir()
-    paths = [_part_paths(staged, f.ordinal) for f in shard.files]
+    paths = [_part_paths(staged, piece) for piece in range(len(shard.files))]
     flat_bins.concatenate([p[0] for p in paths], final / TOKENS)
     document_ends.concatenate(
         [(p[1], part.ledger.tokens) for p, part in zip(paths, in_order, strict=True)], final / ENDS
