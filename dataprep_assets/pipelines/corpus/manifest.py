@@ -195,14 +195,11 @@ def _built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[st
 
 def _changes(before: Manifest, entries: Sequence[ManifestEntry], plan: Mapping[str, Sequence[int]]) -> ManifestChanges:
     old, new = {e.relpath: e for e in before.entries}, {e.relpath: e for e in entries}
-    both = [path for path in new if path in old]
     commits = [next((e.commit for e in every if e.commit), None) for every in (before.entries, entries)]
     return ManifestChanges(
         added=tuple(path for path in new if path not in old),
         removed=tuple(path for path in old if path not in new),
-        edited=tuple(
-            path for path, e in new.items() if path in old and listed_identity(old[path]) != listed_identity(e)
-        ),
+        edited=tuple(p for p, e in new.items() if p in old and listed_identity(old[p]) != listed_identity(e)),
         new_shards=tuple(key for key in plan if key not in before.plan),
         gone_shards=tuple(key for key in before.plan if key not in plan),
         commit=(commits[0], commits[1]) if commits[0] and commits[1] and commits[0] != commits[1] else None,
