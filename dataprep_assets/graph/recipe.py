@@ -37,6 +37,8 @@ class Recipe:
         settings: Name → value of every setting that decides bytes; JSON values.
         sources: Name → digest of what it is made of and that is no artifact: files, a tokenizer, a listing.
         upstream: `name/partition` of each artifact that it is made of → that artifact's content digest.
+        source_change: What changed in its sources since the artifact that is there, in words, where the step knows it
+            better than their names say. No part of the key.
     """
 
     artifact: Artifact
@@ -45,11 +47,12 @@ class Recipe:
     settings: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     upstream: Mapping[str, str] = field(default_factory=dict)
+    source_change: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """What a receipt keeps of it; the artifact and the key are in the receipt already."""
         value = asdict(self)
-        del value["artifact"], value["key"]
+        del value["artifact"], value["key"], value["source_change"]
         return value
 
     def difference(self, receipt: Receipt) -> Change | None:
@@ -70,7 +73,7 @@ class Recipe:
         if changed := _changed(made["upstream"], self.upstream):
             return Change(kind="input changed", reason=f"its input changed: {_first(changed)}")
         if changed := _changed(made["sources"], self.sources):
-            return Change(kind="input changed", reason=f"its source changed: {_first(changed)}")
+            return Change(kind="input changed", reason=f"its source changed: {self.source_change or _first(changed)}")
         before, now = flat(made["settings"]), flat(self.settings)
         if changed := _changed(before, now):
             name = changed[0]

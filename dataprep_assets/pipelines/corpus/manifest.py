@@ -31,6 +31,7 @@ from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, rea
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
+from dataprep_assets.stores.retry import RetryPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +49,10 @@ class ManifestFacts(Facts):
     source_bytes: int
 
 
-def open_source(source: LocalSource | HubSource | HubCacheSource | ObjectStoreSource) -> SourceAccess:
-    """The access to a declared source."""
+def open_source(
+    source: LocalSource | HubSource | HubCacheSource | ObjectStoreSource, *, patient: bool = True
+) -> SourceAccess:
+    """The access to a declared source; unless `patient`, a hub out of reach is given up after a second."""
     if isinstance(source, LocalSource):
         return LocalTree(source.path)
     if isinstance(source, HubCacheSource):
@@ -59,7 +62,13 @@ def open_source(source: LocalSource | HubSource | HubCacheSource | ObjectStoreSo
             url=source.url, cache_dir=source.cache_dir, endpoint_url=source.endpoint_url, region=source.region
         )
     return HubMirror(
-        HubRepo(repo_id=source.repo, revision=source.revision, endpoint=source.endpoint, cache_dir=source.cache_dir)
+        HubRepo(
+            repo_id=source.repo,
+            revision=source.revision,
+            endpoint=source.endpoint,
+            cache_dir=source.cache_dir,
+            retry=RetryPolicy() if patient else RetryPolicy(attempts=2),
+        )
     )
 
 
@@ -133,13 +142,18 @@ class PlannedManifest:
     changes: ManifestChanges | None
 
 
-def plan_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> PlannedManifest:
+def plan_manifest(corpus: CorpusDeclaration, store: ArtifactStore, *, patient: bool = True) -> PlannedManifest:
     """List the source and plan its shards, writing nothing.
+
+    Args:
+        corpus: The dataset.
+        store: Where the manifest before this one is.
+        patient: Wait for a hub that is out of reach.
 
     With `shards.on_change: append` the shards of the manifest that is there keep their files, unless the declared size
     of shards has changed since.
     """
-    listing = open_source(corpus.source).list()
+    listing = open_source(corpus.source, patient=patient).list()
     found = build_manifest(
         listing.files,
         include=corpus.include,
@@ -272,6 +286,7 @@ def _recipe(corpus: CorpusDeclaration, planned: PlannedManifest) -> Recipe:
         version=VERSION,
         settings=_settings(corpus),
         sources={"listing": planned.listed},
+        source_change=str(planned.changes or ""),
     )
 
 
@@ -285,7 +300,7 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | 
     asked = Recipe(artifact=artifact, key=receipt.key, version=VERSION)
     if not _pinned(corpus, receipt):
         try:
-            asked = _recipe(corpus, plan_manifest(corpus, store))
+            asked = _recipe(corpus, plan_manifest(corpus, store, patient=False))
         except TransferError as error:
             logger.warning("%s: the source cannot be asked for changes: %s", corpus.dataset, error)
     yield asked
