@@ -56,7 +56,10 @@ class Recipe:
         return value
 
     def difference(self, receipt: Receipt) -> Change | None:
-        """What of this recipe is not as in the receipt; None where the keys are equal."""
+        """What of this recipe is not as in the receipt; None where the keys are equal.
+
+        Settings come before sources: with other globs a listing is another because of them.
+        """
         if receipt.key == self.key:
             return None
         made = receipt.recipe
@@ -72,14 +75,14 @@ class Recipe:
             )
         if changed := _changed(made["upstream"], self.upstream):
             return Change(kind="input changed", reason=f"its input changed: {_first(changed)}")
-        if changed := _changed(made["sources"], self.sources):
-            return Change(kind="input changed", reason=f"its source changed: {self.source_change or _first(changed)}")
         before, now = flat(made["settings"]), flat(self.settings)
         if changed := _changed(before, now):
             name = changed[0]
             more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
             was, wanted = _shown(before.get(name)), _shown(now.get(name))
             return Change(kind="settings changed", reason=f"{name} was {was}, is {wanted} now{more}")
+        if changed := _changed(made["sources"], self.sources):
+            return Change(kind="input changed", reason=f"its source changed: {self.source_change or _first(changed)}")
         return Change(kind="recipe changed", reason="made from other inputs or settings than now")
 
 
