@@ -28,19 +28,12 @@ from dataprep_assets.sources.row_files import (
 )
 from dataprep_assets.sources.rows import RowReader, read_rows
 
-__all__ = ["REASONS", "BadRecord", "Block", "RecordReader", "read_records"]
+__all__ = ["ID_REASONS", "REASONS", "BadRecord", "Block", "RecordFields", "RecordReader", "read_records"]
 
-REASONS = (
-    "bad_json",
-    "invalid_utf8",
-    "not_an_object",
-    "missing_text",
-    "null_text",
-    "text_not_a_string",
-    "missing_id",
-    "id_not_a_string",
-)
-"""Why a record can be refused, as counted in the ledger; the last two only where a field holds ids."""
+REASONS = ("bad_json", "invalid_utf8", "not_an_object", "missing_text", "null_text", "text_not_a_string")
+"""Why a record can be refused, as counted in the ledger."""
+ID_REASONS = ("missing_id", "id_not_a_string")
+"""The same, where a field holds ids."""
 
 
 @dataclass(slots=True)
