@@ -225,7 +225,7 @@ def round_trip(
         again = Documents(
             [document.text for document in documents],
             np.array([document.row for document in documents], np.uint64),
-            None if ids is None else ids.of([document.text for document in documents], None),
+            ids,
         )
         defects += index.differences(again, position, first, shard.files[position].label)
         if len(documents) != min(held, _READ):

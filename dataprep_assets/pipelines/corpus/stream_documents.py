@@ -1,7 +1,6 @@
 """Documents on their way into a token stream: the text, source row and id of each, before any is encoded."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,29 +11,48 @@ from dataprep_assets.tokenization.document_ids import DocumentIds
 __all__ = ["Documents", "sampled"]
 
 
-@dataclass(frozen=True, slots=True)
 class Documents:
     """Some documents of one source file, in its order.
 
-    Attributes:
-        texts: Their texts.
-        rows: The 1-based row of each: shape `(documents,)`, uint64.
-        ids: The id of each: shape `(documents,)`, uint64; None where the plan leaves ids out.
+    Their ids are hashed when they are first asked for: hashing is several times cheaper once the encoder has met a
+    text, because Python then keeps its UTF-8 bytes with it.
     """
 
-    texts: list[str]
-    rows: NDArray[np.uint64]
-    ids: NDArray[np.uint64] | None
+    def __init__(
+        self,
+        texts: list[str],
+        rows: NDArray[np.uint64],
+        scheme: DocumentIds | None,
+        declared: list[str] | None = None,
+    ) -> None:
+        """Take documents as they were read.
+
+        Args:
+            texts: Their texts.
+            rows: The 1-based row of each: shape `(documents,)`, uint64.
+            scheme: How they are identified; None where ids are left out.
+            declared: The id that each declares, where `scheme` names a field.
+        """
+        self.texts, self.rows = texts, rows
+        self._scheme, self._declared = scheme, declared
+        self._ids: NDArray[np.uint64] | None = None
 
     @classmethod
-    def of(cls, block: Block, ids: DocumentIds | None) -> "Documents":
-        """The documents of a block of records, identified as `ids` says."""
+    def of(cls, block: Block, scheme: DocumentIds | None) -> "Documents":
+        """The documents of a block of records, identified as `scheme` says."""
         rows = (
             np.arange(block.first_row, block.first_row + len(block.texts), dtype=np.uint64)
             if block.rows is None
             else np.array(block.rows, np.uint64)
         )
-        return cls(block.texts, rows, ids.of(block.texts, block.ids) if ids is not None else None)
+        return cls(block.texts, rows, scheme, block.ids)
+
+    @property
+    def ids(self) -> NDArray[np.uint64] | None:
+        """The id of each: shape `(documents,)`, uint64; None where ids are left out."""
+        if self._ids is None and self._scheme is not None:
+            self._ids = self._scheme.of(self.texts, self._declared)
+        return self._ids
 
     @property
     def id_bytes(self) -> bytes:
@@ -46,7 +64,10 @@ class Documents:
         if len(kept) == len(self.texts):
             return self
         at = np.array(kept, np.intp)
-        return Documents([self.texts[i] for i in kept], self.rows[at], None if self.ids is None else self.ids[at])
+        declared = None if self._declared is None else [self._declared[i] for i in kept]
+        chosen = Documents([self.texts[i] for i in kept], self.rows[at], self._scheme, declared)
+        chosen._ids = None if self._ids is None else self._ids[at]
+        return chosen
 
 
 def sampled(rows: NDArray[np.uint64], seed: str, rate: float) -> NDArray[np.intp]:
