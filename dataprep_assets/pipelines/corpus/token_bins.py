@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from dataprep_assets.execution.jobs import Outcome, TaskJob, run_jobs
+from dataprep_assets.execution.jobs import Outcome, TaskJob, run_and_sweep, run_jobs
 from dataprep_assets.execution.pool import PROCESSES, chosen_engine, open_pool, worker_count
-from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
+from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Pool
 from dataprep_assets.graph.finding import Finding
@@ -18,7 +18,6 @@ from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
 from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
@@ -169,15 +168,9 @@ def build_token_bins(
     worker that dies does (WorkerDiedError): what is finished is committed.
     """
     # the locks of shards are let go when no worker is left that writes below them
-    with ExitStack() as locks, WorkerPool(workers, ONE_THREAD) as pool:
+    with ExitStack() as locks:
         jobs = [ShardJob(shard, verification, locks) for shard in shards]
-        reused = set()
-        for outcome in run_jobs(pool, jobs, progress or Progress()):
-            if outcome.reused:
-                reused.add(outcome.partition)
-            yield outcome
-        # at once, because each sweep lists the area of all shards
-        sweep(shard.directory for shard in shards if shard.partition in reused)
+        yield from run_and_sweep(jobs, workers=workers, progress=progress)
 
 
 def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Fetch]:

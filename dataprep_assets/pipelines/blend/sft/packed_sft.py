@@ -12,13 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from dataprep_assets.execution.jobs import Outcome, run_jobs
-from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
+from dataprep_assets.execution.jobs import Outcome, run_and_sweep
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.blend_snapshot import shard_parts
@@ -127,14 +125,7 @@ def build_packed_sft(
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
     worker that dies does (WorkerDiedError), and what is finished is kept.
     """
-    with WorkerPool(workers, ONE_THREAD) as pool:
-        reused = set()
-        for outcome in run_jobs(pool, [SftJob(shard, verification) for shard in shards], progress or Progress()):
-            if outcome.reused:
-                reused.add(outcome.partition)
-            yield outcome
-        # at once, because each sweep lists the area of all shards
-        sweep(shard.store.directory(shard.artifact) for shard in shards if shard.partition in reused)
+    return run_and_sweep([SftJob(shard, verification) for shard in shards], workers=workers, progress=progress)
 
 
 class SftJob:
@@ -142,6 +133,7 @@ class SftJob:
 
     def __init__(self, shard: SftShard, verification: Verification) -> None:
         self.partition, self.source_bytes = shard.partition, shard.source_bytes
+        self.directory = shard.store.directory(shard.artifact)
         self._shard, self._verification = shard, verification
         self._waiting = {source.ordinal for source in shard.sources}
         self._settled = False
