@@ -124,25 +124,23 @@ def token_shards(
     ]
 
 
-def _declared_shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Iterable[str]) -> list[TokenShard]:
-    plan = stream_plan(corpus, load_certificate(corpus, store))
-    return token_shards(corpus, store, load_manifest(corpus, store), plan, partitions)
-
-
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    for shard in _declared_shards(corpus, store, [partition or "" for partition in partitions]):
+    plan, manifest = stream_plan(corpus, load_certificate(corpus, store)), load_manifest(corpus, store)
+    for shard in token_shards(corpus, store, manifest, plan, [partition or "" for partition in partitions]):
         yield shard.recipe
 
 
 def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     """Make the shards on the engine that the dataset declares (`run_on`) or the environment names."""
-    shards = _declared_shards(corpus, request.store, request.partitions)
+    store = request.store
+    plan, manifest = stream_plan(corpus, load_certificate(corpus, store)), load_manifest(corpus, store)
+    shards = token_shards(corpus, store, manifest, plan, request.partitions)
     if chosen_engine(os.environ, corpus.run_on) == PROCESSES:
         yield from build_token_bins(
             shards, workers=request.workers, verification=corpus.verify, progress=request.progress
         )
         return
-    fetches = shard_fetches(corpus, load_manifest(corpus, request.store), request.partitions)
+    fetches = shard_fetches(corpus, manifest, request.partitions)
     with open_pool(request.workers, ONE_THREAD, os.environ, corpus.run_on) as pool:
         yield from build_whole_shards(
             shards, pool, verification=corpus.verify, fetches=fetches, progress=request.progress
