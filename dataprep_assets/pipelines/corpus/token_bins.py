@@ -87,15 +87,7 @@ def source_parts(
     access = open_source(corpus.source)
     digests = snapshot_digests(corpus, store, partition)
     return tuple(
-        SourcePart(
-            label=entry.relpath,
-            path=access.path(entry),
-            format=entry.format,
-            compression=entry.compression,
-            sha256=digests[entry.relpath],
-            ordinal=entry.ordinal,
-        )
-        for entry in manifest.shard(partition)
+        SourcePart.of(entry, access.path(entry), digests[entry.relpath]) for entry in manifest.shard(partition)
     )
 
 

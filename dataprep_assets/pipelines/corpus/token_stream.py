@@ -14,15 +14,17 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatError, TokenizerError
+from dataprep_assets.errors import BadRecordError, FormatError, TokenizerError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.records import Block, read_records
 from dataprep_assets.sources.rows import RowRange
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -82,6 +84,19 @@ class SourcePart:
     sha256: str
     ordinal: int
     rows: RowRange | None = None
+
+    @classmethod
+    def of(cls, entry: ManifestEntry, path: Path, sha256: str, rows: RowRange | None = None) -> Self:
+        """The file `entry` of a plan, at `path`, of which the snapshot says `sha256`: all of it, or these `rows`."""
+        return cls(
+            label=entry.relpath,
+            path=path,
+            format=entry.format,
+            compression=entry.compression,
+            sha256=sha256,
+            ordinal=entry.ordinal,
+            rows=rows,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,9 +170,10 @@ def encode_part(
                     )
                     bytes_before, cpu_before = reader.bytes_read, cpu
     except BadRecordError:
-        _require_digest(part, sha256_file(part.path))  # a damaged file is not to be taken for a bad row
+        # a damaged file is not to be taken for a bad row
+        require_digest(part.label, sha256_file(part.path), part.sha256, "`snapshot`")
         raise
-    _require_digest(part, reader.sha256)
+    require_digest(part.label, reader.sha256, part.sha256, "`snapshot`")
     document_ends.write(ends_path, counting.all_ends())
     ledger = replace(
         counting.ledger(),
@@ -173,14 +189,6 @@ def encode_part(
         wall_seconds=time.monotonic() - started,
         truncated=counting.truncated,
     )
-
-
-def _require_digest(part: SourcePart, actual: str) -> None:
-    if actual != part.sha256:
-        raise CorruptSourceError(
-            f"{part.label}: sha256 of the bytes read is {actual}, its snapshot says {part.sha256}. "
-            "The file changed or is damaged: materialize `snapshot` again"
-        )
 
 
 def _write_all(file: Any, data: bytes) -> None:
