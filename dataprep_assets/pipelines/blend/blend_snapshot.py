@@ -17,7 +17,7 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, RunStep
-from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions
+from dataprep_assets.graph.verdicts import of_all_partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -169,17 +169,13 @@ _PROOFS = (Proof("digests_match", "Files on disk have the snapshot's SHA-256."),
 def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     """Those of the run are read, for the others the remembered verdict counts."""
     plan = load_blend_plan(blend, store)
-
-    def prove(partitions: Sequence[str]) -> Verdicts:
-        return ((p, {"digests_match": _digests(blend, store, plan, p)}) for p in partitions)
-
-    yield from of_all_partitions(
+    return of_all_partitions(
         store,
         _PROOFS,
         plan.partitions,
         examined,
-        artifact=lambda partition: blend.artifact(BLEND_SNAPSHOT, partition),
-        prove=prove,
+        artifact=partial(blend.artifact, BLEND_SNAPSHOT),
+        prove=lambda partitions: ((p, {"digests_match": _digests(blend, store, plan, p)}) for p in partitions),
     )
 
 

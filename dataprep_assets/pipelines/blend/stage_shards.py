@@ -9,7 +9,7 @@ from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
-from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
+from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
@@ -85,15 +85,13 @@ def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Outcome]:
 def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     """Prove the shards of a run; for the others the remembered verdicts count."""
     made, plan = SHARDS[blend.stage], load_blend_plan(blend, store)
-
-    def prove_chosen(partitions: Sequence[str]) -> Verdicts:
-        return prove_all(made.shards(blend, store, plan, partitions), made.prove(blend), worker_count(blend.workers))
-
-    yield from of_all_partitions(
+    return of_all_partitions(
         store,
         made.proofs,
         plan.partitions,
         examined,
-        artifact=lambda partition: blend.artifact(made.name, partition),
-        prove=prove_chosen,
+        artifact=partial(blend.artifact, made.name),
+        prove=lambda partitions: prove_all(
+            made.shards(blend, store, plan, partitions), made.prove(blend), worker_count(blend.workers)
+        ),
     )

@@ -16,7 +16,7 @@ from dataprep_assets.execution.tasks import Pool
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
-from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
+from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -205,16 +205,14 @@ def _examine(
 ) -> Iterator[tuple[str, Finding]]:
     manifest = load_manifest(corpus, store)
     plan = stream_plan(corpus, load_certificate(corpus, store))
-
-    def prove(partitions: Sequence[str]) -> Verdicts:
-        shards = token_shards(corpus, store, manifest, plan, partitions)
-        return prove_all(shards, partial(prove_shard, sensitive=corpus.sensitive), worker_count(corpus.workers))
-
-    yield from of_all_partitions(
+    prove = partial(prove_shard, sensitive=corpus.sensitive)
+    return of_all_partitions(
         store,
         TOKEN_BINS_PROOFS,
         manifest.partitions(split),
         examined,
-        artifact=lambda partition: corpus.artifact(TOKEN_BINS, partition),
-        prove=prove,
+        artifact=partial(corpus.artifact, TOKEN_BINS),
+        prove=lambda partitions: prove_all(
+            token_shards(corpus, store, manifest, plan, partitions), prove, worker_count(corpus.workers)
+        ),
     )
