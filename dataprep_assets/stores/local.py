@@ -35,6 +35,7 @@ from dataprep_assets.errors import (
 )
 from dataprep_assets.stores import files, ranged
 from dataprep_assets.stores.keys import UPLOADS, check_key
+from dataprep_assets.stores.locks import try_lock
 from dataprep_assets.stores.pinned import download_pinned
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range, conflict, no_object
 
@@ -356,12 +357,9 @@ def _is_held(area: Path) -> bool:
     except FileNotFoundError:
         return True  # its writer has just removed it
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(descriptor)
     finally:
         os.close(descriptor)
-    return False
 
 
 @contextmanager
