@@ -29,7 +29,6 @@ from dataprep_assets.pipelines.corpus.token_shard import (
     TokenShard,
 )
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
-from dataprep_assets.sources.records import read_records
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
@@ -230,15 +229,7 @@ def _documents(part: SourcePart, plan: StreamPlan, bundle: TokenizerBundle) -> I
     before = [] if plan.bos_id is None else [plan.bos_id]
     after = [] if plan.separator_id is None else [plan.separator_id]
     room = None if plan.max_tokens is None else plan.max_tokens - len(before) - len(after)
-    reader = read_records(
-        part.path,
-        format=part.format,
-        compression=part.compression,
-        text_field=plan.text_field,
-        label=part.label,
-        rows=part.rows,
-    )
-    for block in reader:
+    for block in part.read_records(plan.text_field):
         for index, text in enumerate(block.texts):
             if len(text) < (plan.min_characters or 0):
                 continue

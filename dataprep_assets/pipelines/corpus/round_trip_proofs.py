@@ -18,7 +18,6 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBinsFacts, required_separator
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart
-from dataprep_assets.sources.records import read_records
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate
 from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, SpecialTokens
@@ -203,9 +202,7 @@ def _differences(
     part: SourcePart, line: Mapping[str, Any], wanted: list[int], first: int, layout: _Layout, text_field: str
 ) -> Iterator[str]:
     """Read one source file to its end, compare the wanted documents on the way, then its count and digest."""
-    reader = read_records(
-        part.path, format=part.format, compression=part.compression, text_field=text_field, label=part.label
-    )
+    reader = part.read_records(text_field)
     done, left = 0, list(wanted)
     for block in reader:
         while left and left[0] < done + len(block.texts):

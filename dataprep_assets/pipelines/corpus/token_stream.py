@@ -9,7 +9,7 @@ leave the separator out, filter short documents and cut long ones; what it filte
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -25,8 +25,8 @@ from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.digests import require_digest
-from dataprep_assets.sources.records import Block, read_records
-from dataprep_assets.sources.rows import RowRange
+from dataprep_assets.sources.records import Block, RecordReader, read_records
+from dataprep_assets.sources.rows import RowRange, RowReader, read_rows
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
 from dataprep_assets.tokenization.engines import SpecialTokens
@@ -98,6 +98,28 @@ class SourcePart:
             rows=rows,
         )
 
+    def read_records(self, text_field: str) -> RecordReader:
+        """A reader of its documents, whose text is in the field or column `text_field`."""
+        return read_records(
+            self.path,
+            format=self.format,
+            compression=self.compression,
+            text_field=text_field,
+            label=self.label,
+            rows=self.rows,
+        )
+
+    def read_rows(self, columns: Sequence[str] | None = None) -> RowReader:
+        """A reader of its rows; of a Parquet file's `columns` alone, where they are named."""
+        return read_rows(
+            self.path,
+            format=self.format,
+            compression=self.compression,
+            label=self.label,
+            rows=self.rows,
+            columns=columns,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedPart:
@@ -144,14 +166,7 @@ def encode_part(
     started, cpu_started = time.monotonic(), time.process_time()
     encoder = load_encoder(plan)
     reference_before, sampled_before = encoder.reference_documents, encoder.sampled_documents
-    reader = read_records(
-        part.path,
-        format=part.format,
-        compression=part.compression,
-        text_field=plan.text_field,
-        label=part.label,
-        rows=part.rows,
-    )
+    reader = part.read_records(plan.text_field)
     counting = _Counting(plan, encoder, part)
     bytes_before, cpu_before = 0, cpu_started
     try:

@@ -28,7 +28,7 @@ from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
 from dataprep_assets.pipelines.blend.rl.transforms import Record, Transform, compose
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.sources.digests import require_digest
-from dataprep_assets.sources.rows import RowBlock, read_rows
+from dataprep_assets.sources.rows import RowBlock
 
 __all__ = ["QUARANTINE", "RlJsonlFacts", "RlShard", "RlSourceFacts", "build_rl_shard"]
 
@@ -182,9 +182,7 @@ def _write_records(
 ) -> None:
     for part in shard.files:
         before = (tally.rows, tally.records)
-        reader = read_rows(
-            part.path, format=part.format, compression=part.compression, label=part.label, rows=part.rows
-        )
+        reader = part.read_rows()
         read = 0
         try:
             for block in reader:

@@ -36,7 +36,7 @@ from dataprep_assets.pipelines.blend.sft.chat_plan import VERSION, ChatPlan, Cha
 from dataprep_assets.pipelines.corpus.token_stream import sampled
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.records import BadRecord, Block
-from dataprep_assets.sources.rows import RowBlock, RowReader, read_rows
+from dataprep_assets.sources.rows import RowBlock, RowReader
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
@@ -149,14 +149,7 @@ class _Spooling:
     def run(self) -> Written:
         """Write the spool's files; what the receipt says of them."""
         source = self._source
-        reader = read_rows(
-            source.path,
-            format=source.format,
-            compression=source.compression,
-            label=source.label,
-            rows=source.rows,
-            columns=self._plan.fields.names,
-        )
+        reader = source.read_rows(self._plan.fields.names)
         try:
             with ExitStack() as stack:
                 for name in (TOKENS, MASKS, LENGTHS, ORIGINS):
