@@ -7,7 +7,6 @@ and why two runs never mix their bytes). After that, and for whatever a later st
 Entry point: :class:`BucketArtifacts`.
 """
 
-import fcntl
 import os
 import threading
 import weakref
@@ -32,6 +31,7 @@ from dataprep_assets.integrity.receipt import (
     parse_receipt,
     read_receipt,
 )
+from dataprep_assets.stores.locks import try_lock
 from dataprep_assets.stores.pool import map_all
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 
@@ -374,9 +374,4 @@ def _alone(final: Path) -> Iterator[bool]:
     area = final.parent / STAGING
     area.mkdir(parents=True, exist_ok=True)
     with open(area / f"{final.name}.lock", "a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield try_lock(lock)

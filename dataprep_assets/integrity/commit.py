@@ -20,6 +20,7 @@ from glob import escape
 from pathlib import Path
 
 from dataprep_assets.stores.files import fsync_directory
+from dataprep_assets.stores.locks import try_lock
 
 STAGING = ".staging"
 _ASIDE = ".aside-"
@@ -156,9 +157,7 @@ def sweep(finals: Iterable[Path]) -> None:
 def _sweep_one(final: Path) -> None:
     _lock_path(final).parent.mkdir(exist_ok=True)
     with open(_lock_path(final), "a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(lock):
             return
         recover_aside(final)
         for other in _staged(final.parent / STAGING, {final.name}):
