@@ -37,6 +37,7 @@ class Recipe:
         settings: Name → value of every setting that decides bytes; JSON values.
         sources: Name → digest of what it is made of and that is no artifact: files, a tokenizer, a listing.
         upstream: `name/partition` of each artifact that it is made of → that artifact's content digest.
+        told: What changed in its sources, where that can be said better than by their names. Not kept in receipts.
     """
 
     artifact: Artifact
@@ -45,11 +46,12 @@ class Recipe:
     settings: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     upstream: Mapping[str, str] = field(default_factory=dict)
+    told: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """What a receipt keeps of it; the artifact and the key are in the receipt already."""
         value = asdict(self)
-        del value["artifact"], value["key"]
+        del value["artifact"], value["key"], value["told"]
         return value
 
     def difference(self, receipt: Receipt) -> Change | None:
@@ -70,7 +72,7 @@ class Recipe:
         if changed := _changed(made["upstream"], self.upstream):
             return Change(kind="input changed", reason=f"its input changed: {_first(changed)}")
         if changed := _changed(made["sources"], self.sources):
-            return Change(kind="input changed", reason=f"its source changed: {_first(changed)}")
+            return Change(kind="input changed", reason=f"its source changed: {self.told or _first(changed)}")
         before, now = flat(made["settings"]), flat(self.settings)
         if changed := _changed(before, now):
             name = changed[0]

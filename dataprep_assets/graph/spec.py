@@ -156,6 +156,9 @@ class ArtifactSpec:
         artifact: Name and partition on disk where they do not follow from `name`, `split` and the partition.
         verification: How thoroughly a finished one is read before it is believed; default: as the dataset declares.
         kept: False for an artifact without files, which is what its build reports of others.
+        foresee: As `build`, into a scratch store, for `status`: what it yields without an error is there for what is
+            downstream to be compared with. For artifacts that are cheap to make; fetches nothing. It may also let
+            stand what is there, and yield that.
     """
 
     declaration: DatasetDeclaration
@@ -175,6 +178,7 @@ class ArtifactSpec:
     artifact: Callable[[ArtifactStore], Artifact] | None = None
     verification: Verification | None = None
     kept: bool = True
+    foresee: Callable[[BuildRequest], Iterable[Outcome]] | None = None
 
     @property
     def path(self) -> tuple[str, ...]:

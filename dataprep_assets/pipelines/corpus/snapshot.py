@@ -70,6 +70,18 @@ def build_snapshot(
     access.fetch(entries, progress)
     lines = _lines(access, entries)
 
+    return _ensured(corpus, store, partition, entries, lines)
+
+
+def _ensured(
+    corpus: CorpusDeclaration,
+    store: ArtifactStore,
+    partition: str,
+    entries: Sequence[ManifestEntry],
+    lines: Sequence[Mapping[str, str | int]],
+) -> tuple[Receipt, bool]:
+    """The snapshot of these entries, of which `lines` tell the digests; and whether it was reused."""
+
     def write(staged: Path) -> Written:
         (staged / FILES).write_bytes(b"".join(canonical_json(line) + b"\n" for line in lines))
         return Written(
@@ -162,6 +174,7 @@ def snapshot_spec(
         verification="full",
         recipes=partial(_recipes, corpus),
         build=partial(_build, corpus),
+        foresee=partial(_foresee, corpus),
         proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus)),
     )
 
@@ -174,6 +187,21 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
         return build_snapshot(corpus, request.store, manifest, partition, fetched)
 
     yield from run_fetches(request.partitions, fetch, needed, request.progress)
+
+
+def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    """Snapshots as they will be: of files read in place, or of mirrored ones whose digests the source lists."""
+    if not open_source(corpus.source).mirrored:
+        yield from _build(corpus, request)
+        return
+    manifest = load_manifest(corpus, request.store)
+    for partition in request.partitions:
+        entries = manifest.shard(partition)
+        lines: list[dict[str, str | int]] = [
+            {"relpath": e.relpath, "size_bytes": e.size_bytes, "sha256": e.sha256} for e in entries if e.sha256
+        ]
+        if len(lines) == len(entries):
+            yield Outcome.of(*_ensured(corpus, request.store, partition, entries, lines))
 
 
 _PROOFS = (

@@ -131,7 +131,9 @@ def _declared_shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions
 
 
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    for shard in _declared_shards(corpus, store, [partition or "" for partition in partitions]):
+    manifest, plan = load_manifest(corpus, store), stream_plan(corpus, load_certificate(corpus, store))
+    for partition in partitions:  # one by one: a shard whose snapshot cannot be read hides no other
+        (shard,) = token_shards(corpus, store, manifest, plan, [partition or ""])
         yield shard.recipe
 
 
