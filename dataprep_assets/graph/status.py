@@ -11,6 +11,7 @@ its input comes out as it was.
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.overlay import OverlayArtifacts
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["Stale", "stale", "sweep", "unplanned"]
+__all__ = ["Stale", "foreseeing", "stale", "sweep", "unplanned"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,18 +55,17 @@ def stale(
     specs: Sequence[ArtifactSpec],
     store: ArtifactStore,
     failed_checks: Mapping[tuple[str, ...], Sequence[str]] | None = None,
-    scratch: Path | None = None,
 ) -> Iterator[Stale]:
     """Yield what is stale, in build order; nothing when all is up to date. Nothing is written to the store.
 
     Args:
         specs: Those of a dataset, inputs before what is made of them.
-        store: Where its artifacts are; each is read as thoroughly as its spec says, and local sources whole.
+        store: Where its artifacts are; each is read as thoroughly as its spec says, and local sources whole. With an
+            overlay of one (`foreseeing`), what is foreseen can be read from it afterwards.
         failed_checks: Path of an asset → names of its blocking checks whose latest result is a failure.
-        scratch: An empty folder for what is foreseen, to read it afterwards; by default a temporary one.
     """
-    with tempfile.TemporaryDirectory(prefix="dataprep-foreseen-") as folder:
-        examination = _Examination(OverlayArtifacts(scratch or Path(folder), store))
+    with foreseeing(store) as view:
+        examination = _Examination(view)
         for spec in specs:
             yield from examination.of_spec(spec)
             for name in (failed_checks or {}).get(spec.path, ()):
@@ -75,6 +75,16 @@ def stale(
                     reason=f"its blocking check {name} failed",
                     spec=spec,
                 )
+
+
+@contextmanager
+def foreseeing(store: ArtifactStore) -> Iterator[OverlayArtifacts]:
+    """An overlay of the store, in a temporary folder; an overlay is used as it is."""
+    if isinstance(store, OverlayArtifacts):
+        yield store
+        return
+    with tempfile.TemporaryDirectory(prefix="dataprep-foreseen-") as folder:
+        yield OverlayArtifacts(Path(folder), store)
 
 
 class _Examination:
@@ -98,8 +108,8 @@ class _Examination:
             yield self._not_planned(spec, "absent", f"not planned yet: {error}")
             return
         if not spec.kept:
-            # it has no files of its own: what it reports is as fresh as what it is made of
-            if (cause := self._upstream(self._found, spec, None)) is not None:
+            # it has no files of its own: what it reports is as fresh as the content of what it is made of
+            if (cause := self._upstream(self._open, spec, None)) is not None:
                 yield self._not_planned(spec, cause.kind, cause.reason)
             return
         yield from self._compared(spec, artifacts)

@@ -17,7 +17,7 @@ from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, Reading, RunStep
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
 from dataprep_assets.integrity.receipt import Receipt
@@ -147,6 +147,20 @@ def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition:
         return {line["relpath"]: line["sha256"] for line in map(json.loads, file)}
 
 
+def readings(
+    corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
+) -> Iterator[Reading]:
+    """What building snapshots of these shards reads; or token bins of them (`tokenized`), which fetch nothing."""
+    manifest, access = load_manifest(corpus, store), open_source(corpus.source)
+    for partition in partitions:
+        entries = manifest.shard(partition)
+        yield Reading(
+            source_bytes=sum(entry.size_bytes for entry in entries),
+            fetch_bytes=0 if tokenized else access.bytes_to_fetch(entries),
+            tokenized=tokenized,
+        )
+
+
 def snapshot_spec(
     corpus: CorpusDeclaration, split: str, *, partitions: Partitions, manifest: ArtifactSpec, step: RunStep
 ) -> ArtifactSpec:
@@ -175,6 +189,7 @@ def snapshot_spec(
         recipes=partial(_recipes, corpus),
         build=partial(_build, corpus),
         foresee=partial(_foresee, corpus),
+        reads=partial(readings, corpus),
         proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus)),
     )
 

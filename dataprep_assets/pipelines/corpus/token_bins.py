@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
 from dataprep_assets.pipelines.corpus.shard_job import ShardJob, ensure_shard
-from dataprep_assets.pipelines.corpus.snapshot import snapshot_digests
+from dataprep_assets.pipelines.corpus.snapshot import readings, snapshot_digests
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
 from dataprep_assets.pipelines.corpus.token_shard import TokenShard
@@ -70,6 +70,7 @@ def token_bins_spec(
         pool="cpu",
         recipes=partial(_recipes, corpus),
         build=partial(_build, corpus),
+        reads=partial(readings, corpus, tokenized=True),
         proofs=Proofs(proofs=TOKEN_BINS_PROOFS, examine=partial(_examine, corpus, split)),
     )
 
