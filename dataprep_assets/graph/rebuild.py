@@ -76,12 +76,12 @@ class Rebuild:
     @property
     def fetching(self) -> float:
         """Seconds of fetching."""
-        return sum(w.seconds or 0.0 for w in self.works if w.reading is not None and not w.reading.tokenized)
+        return sum((w.seconds or 0.0 for w in self.works if w.reading is not None and not w.reading.tokenized), 0.0)
 
     @property
     def tokenizing(self) -> float:
         """Seconds of tokenizing."""
-        return sum(work.seconds or 0.0 for work in self.tokenized)
+        return sum((work.seconds or 0.0 for work in self.tokenized), 0.0)
 
     @property
     def orchestration(self) -> float:
