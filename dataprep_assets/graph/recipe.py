@@ -37,7 +37,8 @@ class Recipe:
         settings: Name → value of every setting that decides bytes; JSON values.
         sources: Name → digest of what it is made of and that is no artifact: files, a tokenizer, a listing.
         upstream: `name/partition` of each artifact that it is made of → that artifact's content digest.
-        told: What changed in its sources, where that can be said better than by their names. Not kept in receipts.
+        source_change: What changed in its sources since the artifact that is there, in words, where the step knows it
+            better than their names say. No part of the key.
     """
 
     artifact: Artifact
@@ -46,16 +47,19 @@ class Recipe:
     settings: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     upstream: Mapping[str, str] = field(default_factory=dict)
-    told: str = ""
+    source_change: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """What a receipt keeps of it; the artifact and the key are in the receipt already."""
         value = asdict(self)
-        del value["artifact"], value["key"], value["told"]
+        del value["artifact"], value["key"], value["source_change"]
         return value
 
     def difference(self, receipt: Receipt) -> Change | None:
-        """What of this recipe is not as in the receipt; None where the keys are equal."""
+        """What of this recipe is not as in the receipt; None where the keys are equal.
+
+        Settings come before sources: with other globs a listing is another because of them.
+        """
         if receipt.key == self.key:
             return None
         made = receipt.recipe
@@ -71,14 +75,14 @@ class Recipe:
             )
         if changed := _changed(made["upstream"], self.upstream):
             return Change(kind="input changed", reason=f"its input changed: {_first(changed)}")
-        if changed := _changed(made["sources"], self.sources):
-            return Change(kind="input changed", reason=f"its source changed: {self.told or _first(changed)}")
         before, now = flat(made["settings"]), flat(self.settings)
         if changed := _changed(before, now):
             name = changed[0]
             more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
             was, wanted = _shown(before.get(name)), _shown(now.get(name))
             return Change(kind="settings changed", reason=f"{name} was {was}, is {wanted} now{more}")
+        if changed := _changed(made["sources"], self.sources):
+            return Change(kind="input changed", reason=f"its source changed: {self.source_change or _first(changed)}")
         return Change(kind="recipe changed", reason="made from other inputs or settings than now")
 
 

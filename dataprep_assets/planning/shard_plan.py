@@ -2,12 +2,14 @@
 
 A shard is what one partition materializes. Files stay whole and in manifest order, so that the concatenation of the
 shards is the concatenation of the files, whatever the number of shards or workers. The plan is frozen beside the
-manifest (`shard_plan.json`): partitions mean the same files until the manifest itself is materialized again.
+manifest (`shard_plan.json`): partitions mean the same files until the manifest itself is materialized again, and also
+then a shard keeps its files (docs/corpus-changes.md#append). New files make new shards after those of their split; a
+file that is gone leaves its shard, and a shard that lost all its files leaves the plan. Names do not slide.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dataprep_assets.errors import ConfigError, FormatError
@@ -40,31 +42,87 @@ def shard_key(split: str, index: int) -> str:
     return f"{split}-{index:05d}"
 
 
-def plan_shards(entries: Sequence[ManifestEntry], sizing: ShardSizing) -> dict[str, list[int]]:
-    """Partition key → manifest ordinals, in order, for every split of the manifest.
+def shard_index(partition: str) -> int:
+    """The index in a shard's partition key: 17 of `train-00017`."""
+    return int(partition.rpartition("-")[2])
+
+
+def plan_shards(
+    entries: Sequence[ManifestEntry],
+    sizing: ShardSizing,
+    kept: Mapping[str, Collection[str]] | None = None,
+) -> tuple[list[ManifestEntry], dict[str, list[int]]]:
+    """The plan of every split: partition key → manifest ordinals, in order.
 
     Boundaries are placed where the running size crosses the next multiple of the total divided by the number of
     shards, so shards are even and no shard is empty; a split has at most as many shards as files.
+
+    Args:
+        entries: All files, a split after the other, each in natural order.
+        sizing: How many shards, or how large.
+        kept: Partition key → paths of the files that a shard of an earlier plan has. Those that are still there stay
+            together; only other files are cut, into shards of the earlier ones' size where `sizing` gives a count.
+
+    Returns:
+        The entries in the plan's order, numbered anew (an appended file comes after the shards before it), and the
+        plan.
     """
     by_split: dict[str, list[ManifestEntry]] = {}
     for entry in entries:
         by_split.setdefault(entry.split, []).append(entry)
+    ordered: list[ManifestEntry] = []
     plan: dict[str, list[int]] = {}
     for split, members in by_split.items():
-        total = sum(e.size_bytes for e in members)
-        if sizing.count is not None:
-            count = sizing.count
-        elif sizing.target_bytes is not None:
-            count = -(-total // sizing.target_bytes)
-        else:
-            count = min(-(-total // DEFAULT_TARGET_BYTES), MAX_SHARDS)
-        count = max(1, min(count, len(members)))
-        for index, group in enumerate(_cut(members, count, total)):
-            plan[shard_key(split, index)] = [e.ordinal for e in group]
-    return plan
+        earlier = {key: paths for key, paths in (kept or {}).items() if split_of(key) == split}
+        shards = _kept_shards(members, earlier)
+        held = {e.relpath for shard in shards.values() for e in shard}
+        added = [e for e in members if e.relpath not in held]
+        first = max((shard_index(key) + 1 for key in earlier), default=0)
+        for index, group in enumerate(_cut(added, _count(added, sizing, list(shards.values())))):
+            shards[shard_key(split, first + index)] = group
+        position = 0
+        for key, group in shards.items():
+            plan[key] = list(range(len(ordered), len(ordered) + len(group)))
+            for entry in group:
+                there = (entry.ordinal, entry.file_index) == (len(ordered), position)
+                ordered.append(entry if there else replace(entry, ordinal=len(ordered), file_index=position))
+                position += 1
+    return ordered, plan
 
 
-def _cut(members: Sequence[ManifestEntry], count: int, total: int) -> list[list[ManifestEntry]]:
+def _kept_shards(
+    members: Sequence[ManifestEntry], earlier: Mapping[str, Collection[str]]
+) -> dict[str, list[ManifestEntry]]:
+    """The shards of an earlier plan, in order of their numbers, with the files that are still in the split."""
+    home = {path: key for key, paths in earlier.items() for path in paths}
+    shards: dict[str, list[ManifestEntry]] = {key: [] for key in sorted(earlier, key=shard_index)}
+    for entry in members:
+        if (key := home.get(entry.relpath)) is not None:
+            shards[key].append(entry)
+    return {key: group for key, group in shards.items() if group}
+
+
+def _count(added: Sequence[ManifestEntry], sizing: ShardSizing, before: Sequence[Sequence[ManifestEntry]]) -> int:
+    """Number of shards for `added`, beside the shards `before`."""
+    if not added:
+        return 0
+    total = sum(e.size_bytes for e in added)
+    if sizing.target_bytes is not None:
+        count = -(-total // sizing.target_bytes)
+    elif sizing.count is None:
+        count = min(-(-total // DEFAULT_TARGET_BYTES), MAX_SHARDS - len(before))
+    elif before:
+        usual = sum(e.size_bytes for shard in before for e in shard) / len(before)
+        count = round(total / usual) if usual else 1
+    else:
+        count = sizing.count
+    return max(1, min(count, len(added)))
+
+
+def _cut(members: Sequence[ManifestEntry], count: int) -> list[list[ManifestEntry]]:
+    if not members:
+        return []
+    total = sum(e.size_bytes for e in members)
     groups: list[list[ManifestEntry]] = [[]]
     done = 0
     for position, entry in enumerate(members):

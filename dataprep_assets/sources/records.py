@@ -28,20 +28,23 @@ from dataprep_assets.sources.row_files import (
 )
 from dataprep_assets.sources.rows import RowReader, read_rows
 
-__all__ = ["REASONS", "BadRecord", "Block", "RecordReader", "read_records"]
+__all__ = ["ID_REASONS", "REASONS", "BadRecord", "Block", "RecordFields", "RecordReader", "read_records"]
 
 REASONS = ("bad_json", "invalid_utf8", "not_an_object", "missing_text", "null_text", "text_not_a_string")
 """Why a record can be refused, as counted in the ledger."""
+ID_REASONS = ("missing_id", "id_not_a_string")
+"""The same, where a field holds ids."""
 
 
 @dataclass(slots=True)
 class Block:
     """Some consecutive records. `rows[i]` is the 1-based row of `texts[i]`; None when no row was refused or blank,
-    and then the rows are `first_row, first_row + 1, …`."""
+    and then the rows are `first_row, first_row + 1, …`. `ids[i]` is its declared id; None where no field holds ids."""
 
     texts: list[str]
     first_row: int
     rows: list[int] | None = None
+    ids: list[str] | None = None
     bad: list[BadRecord] = field(default_factory=list)
     blank_lines: int = 0
 
@@ -64,28 +67,61 @@ def read_records(
     text_field: str,
     label: str,
     rows: RowRange | None = None,
+    id_field: str | None = None,
 ) -> RecordReader:
     """The reader of the file `path` for its declared `format`: `parquet`, `json` or JSON lines.
 
     `compression` is that of the whole file, `text_field` the field or column with the text; `label` names the file in
     errors. With `rows`, only these rows become records; the rest of the file is read and digested all the same. The
-    format `json` is JSON lines or one array of objects.
+    format `json` is JSON lines or one array of objects. With `id_field`, that field or column holds the documents' ids,
+    strings or integers, and a record without one is refused.
     """
+    fields = RecordFields(text_field, id_field)
     if format == "parquet":
-        return ParquetReader(path, text_field, label, rows)
+        return ParquetReader(path, fields, label, rows)
     if format == "json":
-        return ObjectReader(path, compression, text_field, label, rows)
-    return JsonLinesReader(path, compression, text_field, label, rows)
+        return ObjectReader(path, compression, fields, label, rows)
+    return JsonLinesReader(path, compression, fields, label, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFields:
+    """Where a record holds its text and, unless None, its id."""
+
+    text: str
+    id: str | None = None
+
+    def block(self, first_row: int) -> Block:
+        """An empty block to `add` records to one by one."""
+        return Block([], first_row, rows=[], ids=None if self.id is None else [])
+
+    def add(self, block: Block, record: Any, row: int, byte: int) -> None:
+        """Add the parsed record at a row and byte to a block, as a text or as refused."""
+        assert block.rows is not None
+        if not isinstance(record, dict):
+            block.bad.append(BadRecord(row, byte, "not_an_object"))
+            return
+        text = record.get(self.text, _ABSENT)
+        reason = _text_refused(text)
+        if reason is None and self.id is not None:
+            reason = _id_refused(record.get(self.id))
+        if reason is not None:
+            block.bad.append(BadRecord(row, byte, reason))
+            return
+        block.texts.append(text)
+        block.rows.append(row)
+        if block.ids is not None:
+            block.ids.append(str(record[self.id]))
 
 
 class JsonLinesReader(ReadThrough[BlockReader]):
     """JSON lines, one object a line. Rows are physical lines: `sed -n ROWp` shows the record that a message names."""
 
     def __init__(
-        self, path: Path, compression: str | None, text_field: str, label: str, rows: RowRange | None = None
+        self, path: Path, compression: str | None, fields: RecordFields, label: str, rows: RowRange | None = None
     ) -> None:
         super().__init__(BlockReader(path, compression, label))
-        self._field, self._range = text_field, rows
+        self._fields, self._range = fields, rows
 
     def __iter__(self) -> Iterator[Block]:
         if self._range is not None:
@@ -100,85 +136,97 @@ class JsonLinesReader(ReadThrough[BlockReader]):
 
     def _parse(self, data: bytes, row: int, byte: int) -> tuple[Block, int]:
         lines = split_lines(data)
-        name = self._field
+        block = self._parse_all(lines, row)
+        return block if block is not None else self._parse_each(lines, row, byte), len(lines)
+
+    def _parse_all(self, lines: list[bytes], row: int) -> Block | None:
+        """The block of lines that are all valid records; None when one is not."""
+        name, id_name = self._fields.text, self._fields.id
         loads = orjson.loads
+        ids: list[Any] | None = None
         try:
-            texts = [loads(line)[name] for line in lines]
+            if id_name is None:
+                texts = [loads(line)[name] for line in lines]
+            else:
+                pairs = [(record[name], record[id_name]) for record in map(loads, lines)]
+                texts, ids = [text for text, _ in pairs], [found for _, found in pairs]
         except (orjson.JSONDecodeError, KeyError, TypeError, IndexError):
-            return self._parse_each(lines, row, byte), len(lines)
-        if set(map(type, texts)) <= {str}:
-            return Block(texts, row), len(lines)
-        return self._parse_each(lines, row, byte), len(lines)
+            return None
+        if not set(map(type, texts)) <= {str}:
+            return None
+        if ids is not None:
+            if not (kinds := set(map(type, ids))) <= {str, int}:
+                return None
+            ids = list(map(str, ids)) if int in kinds else ids
+        return Block(texts, row, ids=ids)
 
     def _parse_each(self, lines: list[bytes], row: int, byte: int) -> Block:
-        block = Block([], row, rows=[])
-        assert block.rows is not None
+        block = self._fields.block(row)
         for offset, line in enumerate(lines):
             if not line.strip():
                 block.blank_lines += 1
             else:
-                text, reason = _text_of(line, self._field)
-                if reason is None:
-                    block.texts.append(text)
-                    block.rows.append(row + offset)
-                else:
-                    block.bad.append(BadRecord(row + offset, byte, reason))
+                try:
+                    self._fields.add(block, orjson.loads(line), row + offset, byte)
+                except orjson.JSONDecodeError:
+                    block.bad.append(BadRecord(row + offset, byte, why_not_json(line)))
             byte += len(line) + 1
         return block
-
-
-def _text_of(line: bytes, field_name: str) -> tuple[str, str | None]:
-    try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return "", why_not_json(line)
-    if not isinstance(record, dict):
-        return "", "not_an_object"
-    return _checked(record.get(field_name, _ABSENT))
 
 
 _ABSENT: Any = object()
 
 
-def _checked(value: Any) -> tuple[str, str | None]:
+def _text_refused(value: Any) -> str | None:
     if isinstance(value, str):
-        return value, None
-    return "", "missing_text" if value is _ABSENT else "null_text" if value is None else "text_not_a_string"
+        return None
+    return "missing_text" if value is _ABSENT else "null_text" if value is None else "text_not_a_string"
+
+
+def _id_refused(value: Any) -> str | None:
+    if type(value) in (str, int):  # not isinstance: True is no id
+        return None
+    return "missing_id" if value is None else "id_not_a_string"
 
 
 class ParquetReader(ParquetBlocks[Block]):
-    """One text column of a Parquet file."""
+    """One text column of a Parquet file, and one of ids where it is declared."""
 
     batch_rows = 2048
 
-    def __init__(self, path: Path, text_field: str, label: str, rows: RowRange | None = None) -> None:
+    def __init__(self, path: Path, fields: RecordFields, label: str, rows: RowRange | None = None) -> None:
         super().__init__(path, label, rows)
-        self._field = text_field
+        self._fields = fields
 
     def _columns(self, schema: Any) -> list[str]:
-        import pyarrow as pa
+        import pyarrow.types as types
 
-        column = schema.field(self._field) if self._field in schema.names else None
-        if column is None or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-            held = {f.name: str(f.type) for f in schema}
-            raise CorruptSourceError(
-                f"{self._label}: no string column {self._field!r}; columns are {held}. Set `text_field`"
+        def require(name: str, kind: str, setting: str, *allowed: Any) -> str:
+            column = schema.field(name) if name in schema.names else None
+            if column is None or not any(allows(column.type) for allows in allowed):
+                held = {f.name: str(f.type) for f in schema}
+                raise CorruptSourceError(
+                    f"{self._label}: no {kind} column {name!r}; columns are {held}. Set `{setting}`"
+                )
+            return name
+
+        strings = types.is_string, types.is_large_string
+        columns = [require(self._fields.text, "string", "text_field", *strings)]
+        if self._fields.id is not None:
+            columns.append(
+                require(self._fields.id, "string or integer", "document.id_field", *strings, types.is_integer)
             )
-        return [self._field]
+        return columns
 
     def _block(self, batch: Any, row: int) -> Block:
-        column = batch.column(0)
+        column = batch.column(self._fields.text)
         values: list[Any] = column.to_pylist()
-        if not column.null_count:
-            return Block(values, row)
-        block = Block([], row, rows=[])
-        assert block.rows is not None
-        for offset, value in enumerate(values):
-            if value is None:
-                block.bad.append(BadRecord(row + offset, -1, "null_text"))
-            else:
-                block.texts.append(value)
-                block.rows.append(row + offset)
+        ids = None if self._fields.id is None else batch.column(self._fields.id)
+        if not column.null_count and (ids is None or not ids.null_count):
+            return Block(values, row, ids=None if ids is None else list(map(str, ids.to_pylist())))
+        block = self._fields.block(row)
+        for offset, record in enumerate(batch.to_pylist()):
+            self._fields.add(block, record, row + offset, -1)
         return block
 
 
@@ -186,22 +234,16 @@ class ObjectReader(ReadThrough[RowReader]):
     """JSON lines or one JSON array, through whole objects: for files named `.json`, which may be either."""
 
     def __init__(
-        self, path: Path, compression: str | None, text_field: str, label: str, rows: RowRange | None = None
+        self, path: Path, compression: str | None, fields: RecordFields, label: str, rows: RowRange | None = None
     ) -> None:
         super().__init__(read_rows(path, format="json", compression=compression, label=label, rows=rows))
-        self._field = text_field
+        self._fields = fields
 
     def __iter__(self) -> Iterator[Block]:
         for found in self._under:
-            block = Block([], found.numbers[0] if found.numbers else 1, rows=[])
-            assert block.rows is not None
+            block = self._fields.block(found.numbers[0] if found.numbers else 1)
             block.bad, block.blank_lines = list(found.bad), found.blank_lines
             for value, number, byte in zip(found.rows, found.numbers, found.offsets, strict=True):
-                text, reason = _checked(value.get(self._field, _ABSENT))
-                if reason is None:
-                    block.texts.append(text)
-                    block.rows.append(number)
-                else:
-                    block.bad.append(BadRecord(number, byte, reason))
+                self._fields.add(block, value, number, byte)
             block.bad.sort(key=lambda bad: bad.row)
             yield block

@@ -108,7 +108,8 @@ def default_plan(files: int) -> int:
         SourceFile(relpath=f"train/chunk1/f_{number}.jsonl.zst", size_bytes=SLIMPAJAMA_FILE) for number in range(files)
     ]
     entries: list[ManifestEntry] = build_manifest(listed, include=["**"], splits={"train": ["train/**"]})
-    return len(plan_shards(entries, ShardSizing()))
+    _, plan = plan_shards(entries, ShardSizing())
+    return len(plan)
 
 
 def timed(work: Callable[[], Any]) -> float:

@@ -86,7 +86,12 @@ def test_the_first_that_differs_is_told(changes: dict[str, Any], kind: str, reas
 def test_an_older_version_is_told_before_what_else_differs() -> None:
     now = recipe(version=2, settings={}, sources={}, upstream={})
     assert difference(now, recipe())[0] == "older version"
-    assert difference(recipe(settings={}, sources={}), recipe())[1].startswith("its source changed")
+    assert difference(recipe(settings={}, sources={}), recipe())[1].startswith("dtype was uint16")
+
+
+def test_a_step_may_say_what_changed_in_its_sources() -> None:
+    now = recipe(sources={}, source_change="1 file removed")
+    assert difference(now, recipe()) == ("input changed", "its source changed: 1 file removed")
 
 
 def test_a_long_value_is_cut() -> None:

@@ -107,11 +107,11 @@ def test_each_layer_names_what_of_it_changed_when_the_layers_before_it_are_made(
     def first(found: list[Stale]) -> tuple[str, str, str]:
         return found[0].name.removeprefix("sample_corpus/"), found[0].kind, found[0].reason
 
-    assert first(corpus.statuses()) == ("manifest", "input changed", "its source changed: listing")
+    assert first(corpus.statuses()) == ("manifest", "input changed", "its source changed: 1 file changed")
     build_manifest_artifact(declared, store)
     manifest = load_manifest(declared, store)
     found = told(corpus.statuses())
-    assert found["engine_certificate"] == ("input changed", "its source changed: manifest")
+    assert found["engine_certificate"] == ("input changed", "its source changed: sampled files")
     assert found["snapshot/val-00000"] == ("input changed", f"its source changed: {VAL}")
     assert {name for name in found if name.startswith("snapshot")} == {"snapshot/val-00000"}
     ensure_certificate(corpus_engine(declared), store)
@@ -141,7 +141,7 @@ def test_each_layer_names_what_of_it_changed_when_the_layers_before_it_are_made(
         (
             {"splits": {"train": ["train/**"], "val": ["validation/**"]}},
             "manifest",
-            "its source changed: listing",
+            "splits.test was ['test/**'], is not set now",
         ),
         (
             {"document": {"separator": "<|endoftext|>", "special_tokens": "match"}},

@@ -26,7 +26,7 @@ def costed(
     mirrored: bool = True,
     products: Products | None = None,
 ) -> Cost:
-    works = split_sizes(entries, plan_shards(entries, ShardSizing(count=shards)), mirrored=mirrored)
+    works = split_sizes(*plan_shards(entries, ShardSizing(count=shards)), mirrored=mirrored)
     return cost(works, machine, products=products)
 
 

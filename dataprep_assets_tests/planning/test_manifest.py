@@ -37,10 +37,11 @@ def test_sixty_thousand_files_are_planned_in_seconds_in_natural_order(tmp_path: 
     random.Random(3).shuffle(files)
     started = time.monotonic()
     entries = build_manifest(files, include=INCLUDE, splits={"train": ["train/**"]})
-    plan = plan_shards(entries, ShardSizing(target_bytes=1 << 20))
+    ordered, plan = plan_shards(entries, ShardSizing(target_bytes=1 << 20))
     assert time.monotonic() - started < 10  # about 2 s; this is a guard against quadratic work
     write_manifest(tmp_path, entries, counts(plan))
     write_plan(tmp_path, plan)
+    assert ordered == entries
     assert read_manifest(tmp_path) == entries
     assert [e.relpath for e in entries] == expected
     assert [e.ordinal for e in entries] == list(range(60_000))
@@ -138,7 +139,7 @@ def test_a_damaged_manifest_names_the_line(tmp_path: Path) -> None:
 def test_a_plan_holds_every_file_once_in_order_and_no_empty_shard(sizing: ShardSizing, sizes: list[int]) -> None:
     files = [SourceFile(relpath=f"train/{i}.jsonl", size_bytes=size) for i, size in enumerate(sizes)]
     entries = build_manifest(files, include=["**"], splits={"train": ["**"]})
-    plan = plan_shards(entries, sizing)
+    _, plan = plan_shards(entries, sizing)
     assert [o for ordinals in plan.values() for o in ordinals] == list(range(len(sizes)))
     assert all(plan.values())
     assert len(plan) == (min(sizing.count, len(sizes)) if sizing.count else len(plan)) <= len(sizes)

@@ -14,10 +14,13 @@ from typing import Any
 
 import pytest
 import yaml
+import zstandard
 
 from dataprep_assets.errors import ConfigError, CorruptSourceError, DataprepError, SourceError, TransferError
+from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import declared
+from dataprep_assets.pipelines.corpus.component import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.pipelines.corpus.snapshot import build_snapshot
@@ -497,6 +500,13 @@ def test_a_corpus_in_a_bucket_has_the_bytes_of_the_same_local_corpus(bucket: Buc
     assert {"train.bin", "val.bin", "test.bin", "files.jsonl"} <= {name.split("/")[-1] for name in ours}
     again = run_pipeline(remote, tmp_path / "remote")
     assert again.built == []
+    other = zstandard.compress(b'{"text": "Other text."}\n')
+    bucket.put({"train/chunk1/example_train_0.jsonl.zst": other, "train/chunk9/new.jsonl.zst": other})
+    (first, *_) = stale(corpus_specs(remote), LocalArtifacts(tmp_path / "remote"))
+    assert first.reason == "its source changed: 1 file added, 1 file changed, 1 shard new"
+    built = run_pipeline(remote, tmp_path / "remote").built
+    assert sum(name.startswith("token_bins") for name in built) == 2
+    assert list(stale(corpus_specs(remote), LocalArtifacts(tmp_path / "remote"))) == []
 
 
 def test_a_shard_whose_object_changed_fails_alone(bucket: Bucket, tmp_path: Path) -> None:

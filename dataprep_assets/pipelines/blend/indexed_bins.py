@@ -19,7 +19,7 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.shard_proofs import examine_shards
 from dataprep_assets.pipelines.blend.stream import blend_stream
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
-from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
+from dataprep_assets.pipelines.corpus.token_bins import build_token_bins, index_metadata
 from dataprep_assets.pipelines.corpus.token_shard import TokenShard
 
 __all__ = ["INDEXED_BINS", "indexed_bins_shards", "indexed_bins_spec"]
@@ -49,6 +49,7 @@ def indexed_bins_spec(
         pool="cpu",
         recipes=partial(_recipes, blend),
         build=partial(_build, blend),
+        metadata=index_metadata,
         proofs=Proofs(
             proofs=INDEXED_BINS_PROOFS,
             examine=partial(

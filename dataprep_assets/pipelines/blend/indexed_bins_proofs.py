@@ -4,6 +4,7 @@ Entry points: `INDEXED_BINS_PROOFS`, `prove_indexed_bins`, and the proofs one by
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,21 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.formats import document_ends, flat_bins, megatron
+from dataprep_assets.formats.document_index import open_ids
 from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.ledgers import unbalanced, wrong_drops, wrong_quarantine, wrong_sums
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.index_check import IndexCheck
 from dataprep_assets.pipelines.corpus.round_trip_proofs import certificate_valid
+from dataprep_assets.pipelines.corpus.stream_documents import Documents
 from dataprep_assets.pipelines.corpus.token_bins_proofs import ids_in_vocabulary
 from dataprep_assets.pipelines.corpus.token_shard import (
     ENDS,
+    IDS,
     MEGATRON_INDEX,
     QUARANTINE,
     TOKENS,
     TokenBinsFacts,
     TokenShard,
+    document_rows,
 )
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
 from dataprep_assets.sources.records import read_records
@@ -49,7 +55,12 @@ INDEXED_BINS_PROOFS = (
     Proof("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file."),
     Proof("documents_end_right", "Every document begins and ends with the configured tokens, none of them doubled."),
     Proof("certificate_valid", "The engine that encoded the shard was certified for it."),
-    Proof("round_trip", "Sampled documents, re-read from source and re-encoded by the reference, are the stored ids."),
+    Proof(
+        "round_trip",
+        "Sampled documents, re-read from source and re-encoded by the reference, are the stored ids; the index of "
+        "documents has their rows and hashes.",
+        version=2,
+    ),
 )
 
 _REBUILD = "Materialize this partition of indexed_bins again"
@@ -204,20 +215,30 @@ def round_trip(
     chosen = sorted(rng.choice(filled, min(2, len(filled)), replace=False).tolist()) if filled else []
     defects: list[str] = []
     compared = 0
+    ids = shard.plan.ids
+    stored = open_ids(directory / IDS, len(ends)) if ids is not None else None
+    index = IndexCheck(document_rows(directory, receipt), ids, stored)
     for position in chosen:
         first = sum(line["documents"] for line in receipt.sources[:position])
         held = receipt.sources[position]["documents"]
         documents = list(islice(_documents(shard.files[position], shard.plan, bundle), _READ))
+        again = Documents(
+            [document.text for document in documents],
+            np.array([document.row for document in documents], np.uint64),
+            ids,
+        )
+        defects += index.differences(again, position, first, shard.files[position].label)
         if len(documents) != min(held, _READ):
             defects.append(f"{shard.files[position].label}: {len(documents)} documents read, {held} stored")
         count = min(len(documents), samples, held)
         for at in sorted(rng.choice(min(len(documents), held), count, replace=False).tolist()):
-            row, expected = documents[at]
+            document = documents[at]
             compared += 1
             start = int(ends[first + at - 1]) if first + at else 0
-            if not np.array_equal(tokens[start : int(ends[first + at])], expected):
+            if not np.array_equal(tokens[start : int(ends[first + at])], document.ids):
                 defects.append(
-                    f"{shard.files[position].label}: row {row}: document {first + at} is not what the reference gives"
+                    f"{shard.files[position].label}: row {document.row}: document {first + at} is not what the "
+                    "reference gives"
                 )
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in defects),
@@ -227,8 +248,17 @@ def round_trip(
     )
 
 
-def _documents(part: SourcePart, plan: StreamPlan, bundle: TokenizerBundle) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Row and ids of each document of a source part, as the plan wants them, by the reference engine."""
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """A document of the source: its row, its text, its ids in the stream."""
+
+    row: int
+    text: str
+    ids: NDArray[np.int64]
+
+
+def _documents(part: SourcePart, plan: StreamPlan, bundle: TokenizerBundle) -> Iterator[_Document]:
+    """Each document of a source part, as the plan wants them, by the reference engine."""
     reference = ReferenceEngine(bundle, plan.special_tokens)
     before = [] if plan.bos_id is None else [plan.bos_id]
     after = [] if plan.separator_id is None else [plan.separator_id]
@@ -247,4 +277,4 @@ def _documents(part: SourcePart, plan: StreamPlan, bundle: TokenizerBundle) -> I
                 continue
             ids = [*before, *reference.encode([text])[0].tolist()[:room], *after]
             if ids:
-                yield block.row(index), np.array(ids, np.int64)
+                yield _Document(block.row(index), text, np.array(ids, np.int64))

@@ -5,6 +5,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.corpus.token_stream import StreamPlan
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.tokenization.certificate import Certificate
+from dataprep_assets.tokenization.document_ids import DocumentIds
 
 __all__ = ["blend_dtype", "blend_stream"]
 
@@ -49,4 +50,5 @@ def blend_stream(blend: BlendDeclaration, certificate: Certificate, text_field: 
         sample_rate=options.sample_rate,
         min_characters=options.min_doc_chars,
         max_tokens=options.max_doc_tokens,
+        ids=None if blend.sensitive else DocumentIds(),
     )

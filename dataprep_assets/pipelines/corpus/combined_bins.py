@@ -75,6 +75,13 @@ def shard_receipts(
             f"{corpus.dataset}/{split}: {len(missing)} of {len(shards)} shards are not there: {shown}. "
             "Materialize these partitions of token_bins first"
         )
+    for shard, receipt in found:
+        planned = [entry.relpath for entry in manifest.shard(str(shard.partition))]
+        if [line["file"] for line in receipt.sources] != planned:
+            raise IntegrityError(
+                f"{shard}: made of other files than the manifest has for it now. Materialize this partition of "
+                "snapshot and token_bins again"
+            )
     _require_same_stream(corpus, split, [receipt for _, receipt in found])
     return found
 

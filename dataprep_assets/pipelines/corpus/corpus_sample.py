@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import CHARACTERS_PER_DOCUMENT, CertifiedEngine, Sample
-from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
+from dataprep_assets.pipelines.corpus.manifest import Manifest, listed_identity, load_manifest, open_source
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.records import read_records
 
@@ -32,27 +33,33 @@ def corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
 
 def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sample:
     manifest = load_manifest(corpus, store)
-    key = manifest.receipt.key
+    chosen = _sampled_files(corpus, manifest)
+    digest = digest_value([[e.relpath, *listed_identity(e)] for e in chosen])
     return Sample(
         kind="engine_certificate",
-        parts=[key],
-        sources={"manifest": key},
-        inputs={"manifest": key},
+        parts=[digest],
+        sources={"sampled files": digest},
+        inputs={"manifest": manifest.receipt.key},
         texts=lambda: corpus_sample(corpus, manifest),
     )
 
 
-def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str]:
-    """Documents of files spread over every split, first and last files included; long ones are cut.
-
-    Bad records are skipped here: building the token bins refuses them. Files of a hub are mirrored first.
-    """
-    access = open_source(corpus.source)
+def _sampled_files(corpus: CorpusDeclaration, manifest: Manifest) -> list[ManifestEntry]:
+    """A few files of every split, by the digest of their names: a corpus that gains files mostly keeps its sample."""
     chosen: list[ManifestEntry] = []
     for split in corpus.splits:
         members = [e for e in manifest.entries if e.split == split]
-        count = min(len(members), max(1, FILES_SAMPLED // len(corpus.splits)))
-        chosen += [members[(len(members) - 1) * i // max(1, count - 1)] for i in range(count)]
+        drawn = sorted(members, key=lambda e: digest_value(e.relpath))
+        chosen += sorted(drawn[: max(1, FILES_SAMPLED // len(corpus.splits))], key=lambda e: e.ordinal)
+    return chosen
+
+
+def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str]:
+    """Documents of files of every split; long ones are cut.
+
+    Bad records are skipped here: building the token bins refuses them. Files of a hub are mirrored first.
+    """
+    access, chosen = open_source(corpus.source), _sampled_files(corpus, manifest)
     access.fetch(chosen)
     for entry in chosen:
         reader = read_records(

@@ -32,7 +32,7 @@ def corpus_cost(
         manifest = load_manifest(corpus, store)
         partitions, works = list(manifest.plan), split_sizes(manifest.entries, manifest.plan, mirrored=mirrored)
     else:
-        planned = plan_manifest(corpus)
+        planned = plan_manifest(corpus, store)
         partitions, works = [], split_sizes(planned.entries, planned.plan, mirrored=mirrored)
     return estimated(
         works,

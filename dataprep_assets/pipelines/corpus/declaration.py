@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from dataprep_assets.graph.declaration import DatasetDeclaration, Declared, resolved
+from dataprep_assets.graph.secret_key import key_from_environment
 from dataprep_assets.pipelines.corpus import views
 from dataprep_assets.planning.shard_plan import ShardSizing
+from dataprep_assets.tokenization.document_ids import DocumentIds
 
 VIEWS = tuple(sorted(module.name for module in pkgutil.iter_modules(views.__path__)))
 """The views that there are: one module each in `views/`."""
@@ -107,6 +109,38 @@ class DocumentPolicy(Declared):
     )
 
 
+class DocumentKey(Declared):
+    """The secret under which the ids in a sensitive dataset's index are hashed."""
+
+    env: str = Field(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="Environment variable that holds the key, at least 32 characters.",
+    )
+
+
+class CorpusDocumentPolicy(DocumentPolicy):
+    """What surrounds and identifies a document."""
+
+    id_field: str | None = Field(
+        None,
+        min_length=1,
+        description="Key (JSON) or column (Parquet) of the document's id, a string or an integer, which the index "
+        "finds it by; default: by its text.",
+    )
+    id_key: DocumentKey | None = Field(
+        None, description="Key of the index's hashes: without one a `sensitive` dataset has no index by id."
+    )
+
+    def ids(self, *, sensitive: bool) -> DocumentIds | None:
+        """How documents are identified in the index; None for a sensitive dataset without a key.
+
+        ConfigError when the key is not in the environment.
+        """
+        if self.id_key is None:
+            return None if sensitive else DocumentIds(id_field=self.id_field)
+        return DocumentIds(id_field=self.id_field, key=key_from_environment("document.id_key", self.id_key.env))
+
+
 class ShardPlanDeclaration(Declared):
     """How many shards a split is cut into."""
 
@@ -114,6 +148,11 @@ class ShardPlanDeclaration(Declared):
         None, ge=1, description="Source bytes a shard; default 1 GiB, at most 4,000 shards."
     )
     count: int | None = Field(None, ge=1, description="Number of shards a split, instead of `target_bytes`.")
+    on_change: Literal["append", "replan"] = Field(
+        "append",
+        description="When the source gained or lost files: `append` leaves every shard its files and makes new shards "
+        "of new files; `replan` cuts all shards anew.",
+    )
 
     @model_validator(mode="after")
     def _one_size(self) -> "ShardPlanDeclaration":
@@ -144,7 +183,7 @@ class CorpusDeclaration(DatasetDeclaration):
     splits: dict[str, tuple[str, ...]] = Field(min_length=1, description="Split name → globs of its files.")
     text_field: str = Field("text", description="Key (JSON) or column (Parquet) of the document's text.")
     tokenizer: TokenizerDeclaration
-    document: DocumentPolicy = DocumentPolicy()
+    document: CorpusDocumentPolicy = CorpusDocumentPolicy()
     dtype: Literal["auto", "uint16", "uint32"] = Field("auto", description="`auto`: uint16 when every id fits.")
     shards: ShardPlanDeclaration = ShardPlanDeclaration()
     bad_records: BadRecordPolicy = BadRecordPolicy()
@@ -167,6 +206,14 @@ class CorpusDeclaration(DatasetDeclaration):
             if not globs:
                 raise ValueError(f"split {name!r} has no globs")
         return splits
+
+    @model_validator(mode="after")
+    def _id_is_not_the_text(self) -> Self:
+        if self.document.id_field == self.text_field:
+            raise ValueError(
+                "`document.id_field` is `text_field`: leave it out, documents are found by their text then"
+            )
+        return self
 
     @property
     def combines(self) -> bool:

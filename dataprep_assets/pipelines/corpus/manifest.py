@@ -1,10 +1,13 @@
 """The artifact `<dataset>/manifest`: every source file, and the frozen shard plan; registers the shards' partitions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from dataprep_assets.errors import IntegrityError, TransferError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
@@ -28,9 +31,13 @@ from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, rea
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
+from dataprep_assets.stores.retry import RetryPolicy
+
+logger = logging.getLogger(__name__)
 
 VERSION = 1
 MANIFEST = "manifest"
+TOKEN_BINS = "token_bins"
 
 
 class ManifestFacts(Facts):
@@ -42,8 +49,10 @@ class ManifestFacts(Facts):
     source_bytes: int
 
 
-def open_source(source: LocalSource | HubSource | HubCacheSource | ObjectStoreSource) -> SourceAccess:
-    """The access to a declared source."""
+def open_source(
+    source: LocalSource | HubSource | HubCacheSource | ObjectStoreSource, *, patient: bool = True
+) -> SourceAccess:
+    """The access to a declared source; unless `patient`, a hub out of reach is given up after a second."""
     if isinstance(source, LocalSource):
         return LocalTree(source.path)
     if isinstance(source, HubCacheSource):
@@ -53,7 +62,13 @@ def open_source(source: LocalSource | HubSource | HubCacheSource | ObjectStoreSo
             url=source.url, cache_dir=source.cache_dir, endpoint_url=source.endpoint_url, region=source.region
         )
     return HubMirror(
-        HubRepo(repo_id=source.repo, revision=source.revision, endpoint=source.endpoint, cache_dir=source.cache_dir)
+        HubRepo(
+            repo_id=source.repo,
+            revision=source.revision,
+            endpoint=source.endpoint,
+            cache_dir=source.cache_dir,
+            retry=RetryPolicy() if patient else RetryPolicy(attempts=2),
+        )
     )
 
 
@@ -76,38 +91,156 @@ class Manifest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ManifestChanges:
+    """What a planned manifest has that the one before it has not. Files by path, shards by partition key, sorted.
+
+    Attributes:
+        added: Files that are new.
+        removed: Files that are gone.
+        edited: Files whose size, digest or version is another.
+        new_shards: Shards that are new.
+        gone_shards: Shards that are in the plan no more.
+        commit: The hub's commit before and now, where it moved.
+    """
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    edited: tuple[str, ...] = ()
+    new_shards: tuple[str, ...] = ()
+    gone_shards: tuple[str, ...] = ()
+    commit: tuple[str, str] | None = None
+
+    def __str__(self) -> str:
+        """One sentence; empty where nothing changed."""
+        counted = [
+            f"{len(what)} {noun if len(what) == 1 else noun + 's'} {verb}"
+            for what, noun, verb in (
+                (self.added, "file", "added"),
+                (self.removed, "file", "removed"),
+                (self.edited, "file", "changed"),
+                (self.new_shards, "shard", "new"),
+                (self.gone_shards, "shard", "gone"),
+            )
+            if what
+        ]
+        moved = [f"the revision moved from {self.commit[0][:12]} to {self.commit[1][:12]}"] if self.commit else []
+        return "; ".join(filter(None, [*moved, ", ".join(counted)]))
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlannedManifest:
-    """What a manifest of the source as it is now would hold. `listed` digests the listing, `key` the whole."""
+    """What a manifest of the source as it is now would hold. `listed` digests the listing, `key` the whole.
+
+    `changes` are those since the manifest that is there; None for the first one.
+    """
 
     entries: list[ManifestEntry]
     plan: dict[str, list[int]]
     commit: str | None
     listed: str
     key: str
+    changes: ManifestChanges | None
 
 
-def plan_manifest(corpus: CorpusDeclaration) -> PlannedManifest:
-    """List the source and plan its shards, writing nothing."""
-    listing = open_source(corpus.source).list()
-    entries = build_manifest(
+def plan_manifest(corpus: CorpusDeclaration, store: ArtifactStore, *, patient: bool = True) -> PlannedManifest:
+    """List the source and plan its shards, writing nothing.
+
+    Args:
+        corpus: The dataset.
+        store: Where the manifest before this one is.
+        patient: Wait for a hub that is out of reach.
+
+    With `shards.on_change: append` the shards of the manifest that is there keep their files, unless the declared size
+    of shards has changed since.
+    """
+    listing = open_source(corpus.source, patient=patient).list()
+    found = build_manifest(
         listing.files,
         include=corpus.include,
         splits=corpus.splits,
         commit=listing.commit,
         url_prefix=listing.url_prefix,
     )
-    plan = shard_plan.plan_shards(entries, corpus.shards.sizing)
+    before = load_manifest(corpus, store) if has_manifest(corpus, store) else None
+    entries, plan = shard_plan.plan_shards(found, corpus.shards.sizing, _kept_shards(corpus, store, before))
     listed = digest_value([[e.split, e.path, e.size_bytes, e.sha256, e.etag] for e in entries])
     key = digest_value(["manifest", VERSION, listed, {k: [o[0], o[-1]] for k, o in plan.items()}])
-    return PlannedManifest(entries=entries, plan=plan, commit=listing.commit, listed=listed, key=key)
+    changes = _changes(before, entries, plan) if before is not None else None
+    return PlannedManifest(entries=entries, plan=plan, commit=listing.commit, listed=listed, key=key, changes=changes)
 
 
-def build_manifest_artifact(corpus: CorpusDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
+def _kept_shards(
+    corpus: CorpusDeclaration, store: ArtifactStore, before: Manifest | None
+) -> Mapping[str, Collection[str]] | None:
+    """The shards that keep their files, with the paths of these; None where all are to be cut anew."""
+    if corpus.shards.on_change == "replan":
+        return None
+    if before is None:
+        return _built_shards(corpus, store)
+    if made := before.receipt.recipe:
+        same_sizes = made["settings"]["shards"] == _settings(corpus)["shards"]
+    else:  # made before receipts held their recipes, and so before anything was appended
+        same_sizes = shard_plan.plan_shards(before.entries, corpus.shards.sizing)[1] == {
+            key: list(ordinals) for key, ordinals in before.plan.items()
+        }
+    return {key: [e.relpath for e in before.shard(key)] for key in before.plan} if same_sizes else None
+
+
+def _built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Collection[str]] | None:
+    """The shards of a manifest that is damaged, by the receipts of what was built of them.
+
+    Cutting them anew would build a corpus again in which nothing has changed. None where the manifest was never there,
+    or where receipts contradict each other: shards of an older plan lie beside those of the last.
+    """
+    try:
+        if store.receipt(corpus.artifact(MANIFEST)) is None:
+            return None
+    except IntegrityError:  # its receipt is what is damaged
+        pass
+    artifacts = [corpus.artifact(TOKEN_BINS, p) for p in store.partitions(corpus.dataset, TOKEN_BINS)]
+    try:
+        receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
+    except IntegrityError:
+        return None
+    shards = {str(receipt.partition): [line["file"] for line in receipt.sources] for receipt in receipts}
+    paths = [path for files in shards.values() for path in files]
+    return shards if len(paths) == len(set(paths)) else None
+
+
+def _changes(before: Manifest, entries: Sequence[ManifestEntry], plan: Mapping[str, Sequence[int]]) -> ManifestChanges:
+    old, new = {e.relpath: e for e in before.entries}, {e.relpath: e for e in entries}
+    commits = [next((e.commit for e in every if e.commit), None) for every in (before.entries, entries)]
+    return ManifestChanges(
+        added=tuple(path for path in new if path not in old),
+        removed=tuple(path for path in old if path not in new),
+        edited=tuple(p for p, e in new.items() if p in old and listed_identity(old[p]) != listed_identity(e)),
+        new_shards=tuple(key for key in plan if key not in before.plan),
+        gone_shards=tuple(key for key in before.plan if key not in plan),
+        commit=(commits[0], commits[1]) if commits[0] and commits[1] and commits[0] != commits[1] else None,
+    )
+
+
+def listed_identity(entry: ManifestEntry) -> tuple[str, int, str | None]:
+    """What a listing says of a file's bytes: split, size, and SHA-256 or else the source's version of it."""
+    return entry.split, entry.size_bytes, entry.sha256 or entry.etag
+
+
+def build_manifest_artifact(
+    corpus: CorpusDeclaration, store: ArtifactStore, warn: Callable[[str], None] = lambda _: None
+) -> tuple[Receipt, bool]:
     """List the source and commit `manifest.jsonl`, `manifest_summary.json` and `shard_plan.json`.
 
-    Returns the receipt, and whether the manifest was reused because it says the same.
+    Args:
+        corpus: The dataset.
+        store: Where its artifacts go.
+        warn: Told what changed since the manifest before.
+
+    Returns:
+        The receipt, and whether the manifest was reused because it says the same.
     """
-    planned = plan_manifest(corpus)
+    planned = plan_manifest(corpus, store)
+    if told := str(planned.changes or ""):
+        warn(f"the source changed: {told}")
 
     def write(staged: Path) -> Written:
         counts = shard_plan.counts(planned.plan)
@@ -138,27 +271,47 @@ def has_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> bool:
     return store.intact(corpus.artifact(MANIFEST)) is not None
 
 
+def _settings(corpus: CorpusDeclaration) -> dict[str, Any]:
+    return {
+        "include": list(corpus.include),
+        "splits": {name: list(globs) for name, globs in corpus.splits.items()},
+        "shards": {"target_bytes": corpus.shards.target_bytes, "count": corpus.shards.count},
+    }
+
+
 def _recipe(corpus: CorpusDeclaration, planned: PlannedManifest) -> Recipe:
     return Recipe(
         artifact=corpus.artifact(MANIFEST),
         key=planned.key,
         version=VERSION,
-        settings={
-            "include": list(corpus.include),
-            "splits": {name: list(globs) for name, globs in corpus.splits.items()},
-            "shards": corpus.shards.model_dump(mode="json"),
-        },
+        settings=_settings(corpus),
         sources={"listing": planned.listed},
+        source_change=str(planned.changes or ""),
     )
 
 
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
-    """That of the source as it is now; a mirrored source is believed to be at what the manifest froze."""
-    receipt = store.intact(corpus.artifact(MANIFEST)) if open_source(corpus.source).mirrored else None
-    if receipt is not None:
-        yield Recipe(artifact=corpus.artifact(MANIFEST), key=receipt.key, version=VERSION)
-    else:
-        yield _recipe(corpus, plan_manifest(corpus))
+    """That of the source as it is listed now; a pinned one is not asked again, and one out of reach is believed."""
+    artifact = corpus.artifact(MANIFEST)
+    receipt = store.intact(artifact) if open_source(corpus.source).mirrored else None
+    if receipt is None:
+        yield _recipe(corpus, plan_manifest(corpus, store))
+        return
+    asked = Recipe(artifact=artifact, key=receipt.key, version=VERSION)
+    if not _pinned(corpus, receipt):
+        try:
+            asked = _recipe(corpus, plan_manifest(corpus, store, patient=False))
+        except TransferError as error:
+            logger.warning("%s: the source cannot be asked for changes: %s", corpus.dataset, error)
+    yield asked
+
+
+def _pinned(corpus: CorpusDeclaration, receipt: Receipt) -> bool:
+    """Whether the declaration names the commit that the manifest was made of, for the same files and shards."""
+    source = corpus.source
+    if not isinstance(source, HubSource) or source.revision != ManifestFacts.of(receipt).commit:
+        return False
+    return not receipt.recipe or receipt.recipe["settings"] == _settings(corpus)
 
 
 def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], step: RunStep) -> ArtifactSpec:
@@ -178,7 +331,7 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], s
         step=step,
         verification="full",
         recipes=partial(_recipes, corpus),
-        build=lambda request: [Outcome.of(*build_manifest_artifact(corpus, request.store))],
+        build=lambda request: [Outcome.of(*build_manifest_artifact(corpus, request.store, request.warn))],
         foresee=lambda request: [Outcome.of(*build_manifest_artifact(corpus, request.store))],
         metadata=partial(_metadata, corpus),
         proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus)),

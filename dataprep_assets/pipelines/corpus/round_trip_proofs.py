@@ -12,15 +12,26 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import IntegrityError, TokenizerError
 from dataprep_assets.formats import document_ends, flat_bins
+from dataprep_assets.formats.document_index import open_ids
 from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBinsFacts, required_separator
+from dataprep_assets.pipelines.corpus.index_check import IndexCheck
+from dataprep_assets.pipelines.corpus.stream_documents import Documents
+from dataprep_assets.pipelines.corpus.token_shard import (
+    ENDS,
+    IDS,
+    TOKENS,
+    TokenBinsFacts,
+    document_rows,
+    required_separator,
+)
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart
-from dataprep_assets.sources.records import read_records
+from dataprep_assets.sources.records import RecordFields, read_records
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate
+from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, SpecialTokens
 
 __all__ = ["certificate_valid", "round_trip"]
@@ -122,12 +133,14 @@ def round_trip(
     *,
     samples: int = 16,
     text_field: str = "text",
+    ids: DocumentIds | None = None,
 ) -> Finding:
     """Sampled documents, read again from their source files and encoded by the reference, are the stored ids.
 
     `sources` maps a source line's label to where that file lies now. At most two files are read, once each and to
-    their end, so their digests and document counts are proven too. The choice is seeded by the receipt's key, so a
-    failure repeats. Messages name file, row and token offset, and show neither text nor ids.
+    their end, so their digests and document counts are proven too, and the index of all their documents: its rows and,
+    where `ids` says how they were made, its ids. The choice is seeded by the receipt's key, so a failure repeats.
+    Messages name file, row and token offset, and show neither text nor ids.
     """
     facts = TokenBinsFacts.of(receipt)
     ends = document_ends.open_ends(directory / ENDS)
@@ -138,6 +151,9 @@ def round_trip(
     chosen = _chosen(rng, receipt, samples)
     reference = ReferenceEngine(bundle, facts.special_tokens)
     layout = _Layout(tokens, ends, required_separator(receipt, facts), facts.bos_id, reference)
+    stored = open_ids(directory / IDS, len(ends)) if ids is not None else None
+    fields = RecordFields(text_field, ids.id_field if ids is not None else None)
+    index = IndexCheck(document_rows(directory, receipt), ids, stored)
     defects: list[str] = []
     compared = 0
     for position, wanted in chosen.items():
@@ -146,7 +162,8 @@ def round_trip(
             defects.append(f"{line['file']}: the receipt names it as a source, but it is not among those given")
             continue
         compared += len(wanted)
-        defects += _differences(part, line, wanted, firsts[position], layout, text_field)
+        reading = _Reading(part, line, position, firsts[position])
+        defects += _differences(reading, wanted, layout, fields, index)
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in defects),
         f"{compared} documents of {len(chosen)} source files, encoded again by the reference, are the stored ids.",
@@ -199,21 +216,38 @@ class _Layout:
         )
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """A source file to read again, its line in the receipt, its number there, and its first document."""
+
+    part: SourcePart
+    line: Mapping[str, Any]
+    file: int
+    first: int
+
+
 def _differences(
-    part: SourcePart, line: Mapping[str, Any], wanted: list[int], first: int, layout: _Layout, text_field: str
+    reading: _Reading, wanted: list[int], layout: _Layout, fields: RecordFields, index: IndexCheck
 ) -> Iterator[str]:
     """Read one source file to its end, compare the wanted documents on the way, then its count and digest."""
+    part, first = reading.part, reading.first
     reader = read_records(
-        part.path, format=part.format, compression=part.compression, text_field=text_field, label=part.label
+        part.path,
+        format=part.format,
+        compression=part.compression,
+        text_field=fields.text,
+        label=part.label,
+        id_field=fields.id,
     )
     done, left = 0, list(wanted)
     for block in reader:
         while left and left[0] < done + len(block.texts):
-            index = left.pop(0) - done
-            if why := layout.difference(first + done + index, block.texts[index]):
-                yield f"{part.label}: row {block.row(index)}: {why}"
+            at = left.pop(0) - done
+            if why := layout.difference(first + done + at, block.texts[at]):
+                yield f"{part.label}: row {block.row(at)}: {why}"
+        yield from index.differences(Documents.of(block, index.ids), reading.file, first + done, part.label)
         done += len(block.texts)
-    if done != line["documents"]:
-        yield f"{part.label}: holds {done} documents now, the receipt says {line['documents']}"
-    if reader.sha256 != line["sha256"]:
-        yield f"{part.label}: sha256 of the file is {reader.sha256} now, the receipt says {line['sha256']}"
+    if done != reading.line["documents"]:
+        yield f"{part.label}: holds {done} documents now, the receipt says {reading.line['documents']}"
+    if reader.sha256 != reading.line["sha256"]:
+        yield f"{part.label}: sha256 of the file is {reader.sha256} now, the receipt says {reading.line['sha256']}"

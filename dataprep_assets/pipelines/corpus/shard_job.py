@@ -101,13 +101,13 @@ class ShardJob:
                 shutil.rmtree(self._staged)
                 return receipt
             self._stack = self._locks.enter_context(stack.pop_all())
-        for part in shard.files:
-            if (done := finished_part(self._staged, part.ordinal)) is not None:
-                self._parts[part.ordinal] = done
+        for piece, part in enumerate(shard.files):
+            if (done := finished_part(self._staged, piece)) is not None:
+                self._parts[piece] = done
             else:
-                self._waiting.add(part.ordinal)
-                task = TaskId(self.partition, "encode", part.ordinal)
-                pool.submit(Task(task, encode_into, (shard.plan, part, self._staged)))
+                self._waiting.add(piece)
+                task = TaskId(self.partition, "encode", piece)
+                pool.submit(Task(task, encode_into, (shard.plan, part, self._staged, piece)))
         if not self._waiting:
             pool.submit(self._seal(), first=True)
         return None
@@ -143,7 +143,7 @@ def ensure_shard(
             shutil.rmtree(staged)
             return receipt, True
         parts = {
-            part.ordinal: finished_part(staged, part.ordinal) or encode_into(shard.plan, part, staged)
-            for part in shard.files
+            piece: finished_part(staged, piece) or encode_into(shard.plan, part, staged, piece)
+            for piece, part in enumerate(shard.files)
         }
         return seal(shard, staged, parts), False

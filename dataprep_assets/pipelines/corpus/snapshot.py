@@ -69,16 +69,12 @@ def build_snapshot(
     entries = manifest.shard(partition)
     access.fetch(entries, progress)
     lines = _lines(access, entries)
-
-    return _ensured(corpus, store, partition, entries, lines)
+    recipe = _recipe(corpus, partition, _listed(entries) if access.mirrored else lines)
+    return _ensured(recipe, store, entries, lines)
 
 
 def _ensured(
-    corpus: CorpusDeclaration,
-    store: ArtifactStore,
-    partition: str,
-    entries: Sequence[ManifestEntry],
-    lines: Sequence[Mapping[str, str | int]],
+    recipe: Recipe, store: ArtifactStore, entries: Sequence[ManifestEntry], lines: Sequence[Mapping[str, str | int]]
 ) -> tuple[Receipt, bool]:
     """The snapshot of these entries, of which `lines` tell the digests; and whether it was reused."""
 
@@ -89,30 +85,35 @@ def _ensured(
             facts=SnapshotFacts(files=len(entries), source_bytes=sum(e.size_bytes for e in entries)),
         )
 
-    return ensure(_recipe(corpus, partition, lines), store, write)
+    return ensure(recipe, store, write)
 
 
 def _recipe(corpus: CorpusDeclaration, partition: str, lines: Sequence[Mapping[str, str | int]]) -> Recipe:
-    """That of a snapshot with these lines of `files.jsonl`."""
+    """That of a snapshot of the files that these lines describe."""
     return Recipe(
         artifact=corpus.artifact(SNAPSHOT, partition),
         key=digest_value(["snapshot", VERSION, lines]),
         version=VERSION,
-        sources={str(line["relpath"]): str(line["sha256"]) for line in lines},
+        sources={str(line["relpath"]): str(line.get("sha256", line.get("etag", ""))) for line in lines},
     )
 
 
+def _listed(entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:
+    """The files as a source that is mirrored lists them: by SHA-256, else by the source's version of them."""
+    lines: list[dict[str, str | int]] = []
+    for entry in entries:
+        name, version = ("etag", entry.etag or "") if entry.sha256 is None else ("sha256", entry.sha256)
+        lines.append({"relpath": entry.relpath, "size_bytes": entry.size_bytes, name: version})
+    return lines
+
+
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    """Those of the files as they are now, each read whole; mirrored files are believed to be as they were fetched."""
+    """Those of the files as they are now: each read whole, or of mirrored files as the manifest lists them."""
     manifest, access = load_manifest(corpus, store), open_source(corpus.source)
     for partition in partitions:
         assert partition is not None
-        artifact = corpus.artifact(SNAPSHOT, partition)
-        receipt = store.intact(artifact) if access.mirrored else None
-        if receipt is not None:
-            yield Recipe(artifact=artifact, key=receipt.key, version=VERSION)
-        else:
-            yield _recipe(corpus, partition, _lines(access, manifest.shard(partition)))
+        entries = manifest.shard(partition)
+        yield _recipe(corpus, partition, _listed(entries) if access.mirrored else _lines(access, entries))
 
 
 def _lines(access: SourceAccess, entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:
@@ -212,11 +213,9 @@ def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outco
     manifest = load_manifest(corpus, request.store)
     for partition in request.partitions:
         entries = manifest.shard(partition)
-        lines: list[dict[str, str | int]] = [
-            {"relpath": e.relpath, "size_bytes": e.size_bytes, "sha256": e.sha256} for e in entries if e.sha256
-        ]
-        if len(lines) == len(entries):
-            yield Outcome.of(*_ensured(corpus, request.store, partition, entries, lines))
+        lines = _listed(entries)
+        if all("sha256" in line for line in lines):
+            yield Outcome.of(*_ensured(_recipe(corpus, partition, lines), request.store, entries, lines))
 
 
 _PROOFS = (

@@ -41,6 +41,7 @@ def stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPl
         text_field=corpus.text_field,
         bad_records=corpus.bad_records.policy,
         sample_rate=corpus.sample_rate,
+        ids=corpus.document.ids(sensitive=corpus.sensitive),
     )
 
 

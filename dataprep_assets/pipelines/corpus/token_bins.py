@@ -15,11 +15,12 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Pool
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
 from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import sweep
-from dataprep_assets.integrity.receipt import Verification
+from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
@@ -27,11 +28,18 @@ from dataprep_assets.pipelines.corpus.shard_job import ShardJob, ensure_shard
 from dataprep_assets.pipelines.corpus.snapshot import readings, snapshot_digests
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
-from dataprep_assets.pipelines.corpus.token_shard import TokenShard
+from dataprep_assets.pipelines.corpus.token_shard import TokenBinsFacts, TokenShard
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
 from dataprep_assets.planning.manifest import ManifestEntry
 
-__all__ = ["TOKEN_BINS", "build_token_bins", "build_whole_shards", "token_bins_spec", "token_shards"]
+__all__ = [
+    "TOKEN_BINS",
+    "build_token_bins",
+    "build_whole_shards",
+    "index_metadata",
+    "token_bins_spec",
+    "token_shards",
+]
 
 TOKEN_BINS = "token_bins"
 
@@ -71,8 +79,18 @@ def token_bins_spec(
         recipes=partial(_recipes, corpus),
         build=partial(_build, corpus),
         reads=partial(readings, corpus, tokenized=True),
+        metadata=index_metadata,
         proofs=Proofs(proofs=TOKEN_BINS_PROOFS, examine=partial(_examine, corpus, split)),
     )
+
+
+def index_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    """What a shard's documents can be found by, for a person."""
+    facts = TokenBinsFacts.of(receipt)
+    if facts.document_ids is None:
+        return {"document_index": "rows alone: the data are sensitive and no key of their ids is declared"}
+    by = "text" if facts.id_field is None else f"the field {facts.id_field!r}"
+    return {"document_index": f"rows and {'keyed ' if facts.id_key else ''}hashes of {by}"}
 
 
 def source_parts(

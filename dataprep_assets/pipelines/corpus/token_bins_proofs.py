@@ -42,7 +42,12 @@ TOKEN_BINS_PROOFS = (
         "separators_match_documents", "One separator ends each document; none is doubled, missing or unaccounted for."
     ),
     Proof("certificate_valid", "The engine that encoded the shard was certified for it."),
-    Proof("round_trip", "Sampled documents, re-read from source and re-encoded by the reference, are the stored ids."),
+    Proof(
+        "round_trip",
+        "Sampled documents, re-read from source and re-encoded by the reference, are the stored ids; the index of "
+        "documents has their rows and hashes.",
+        version=2,
+    ),
     Proof("eye_test", "Decoded windows look like text: entropy, printable share, no runs of one id."),
 )
 
@@ -61,7 +66,7 @@ def prove_shard(shard: TokenShard, *, sensitive: bool) -> dict[str, Finding]:
             "ids_in_vocabulary": ids_in_vocabulary(directory, receipt, bundle.vocab_size),
             "separators_match_documents": separators_match_documents(directory, receipt),
             "certificate_valid": certificate_valid(receipt, bundle, plan.special_tokens),
-            "round_trip": round_trip(directory, receipt, files, bundle, text_field=plan.text_field),
+            "round_trip": round_trip(directory, receipt, files, bundle, text_field=plan.text_field, ids=plan.ids),
             "eye_test": eye_test(tokens, ends, plan.dtype, bundle, seed=seed, sensitive=sensitive),
         }
 

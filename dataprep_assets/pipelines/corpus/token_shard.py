@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dataprep_assets.errors import BadRecordError, DataprepError, IntegrityError
 from dataprep_assets.execution.tasks import report
-from dataprep_assets.formats import document_ends, flat_bins, megatron
+from dataprep_assets.formats import document_ends, document_index, flat_bins, megatron
+from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, FileRows
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
@@ -26,24 +27,28 @@ from dataprep_assets.integrity.commit import publish_directory
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, now, record_files, versions
-from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, SourcePart, StreamPlan, encode_part
+from dataprep_assets.pipelines.corpus.part_encoder import encode_part
+from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan
 from dataprep_assets.stores.files import boot_id
 from dataprep_assets.tokenization.engines import SpecialTokens
 
 __all__ = [
     "ENDS",
+    "IDS",
     "MEGATRON_INDEX",
     "QUARANTINE",
+    "ROWS",
     "TOKENS",
     "TokenBinsFacts",
     "TokenShard",
+    "document_rows",
     "encode_into",
     "finished_part",
     "required_separator",
     "seal",
 ]
 
-VERSION = 1
+VERSION = 2
 TOKENS = "tokens.bin"
 ENDS = "document_ends.bin"
 QUARANTINE = "quarantine.jsonl"
@@ -53,7 +58,9 @@ MEGATRON_INDEX = "tokens.idx"
 class TokenBinsFacts(Facts):
     """Facts of a shard's receipt: what decides its ids, and the certificate of the engine that made them.
 
-    `truncated` counts documents cut to the plan's longest; only where there is such a limit.
+    `truncated` counts documents cut to the plan's longest; only where there is such a limit. `document_ids` says what
+    `document_ids.bin` holds hashes of (None: there is no such file), `id_field` the field's name, `id_key` the digest
+    of the key of a keyed hash.
     """
 
     dtype: str
@@ -62,6 +69,9 @@ class TokenBinsFacts(Facts):
     special_tokens: SpecialTokens
     certificate: dict[str, Any]
     truncated: int = 0
+    document_ids: Literal["text", "field"] | None = None
+    id_field: str | None = None
+    id_key: str | None = None
 
 
 def required_separator(receipt: Receipt, facts: TokenBinsFacts) -> int:
@@ -71,6 +81,12 @@ def required_separator(receipt: Receipt, facts: TokenBinsFacts) -> int:
             f"{receipt.artifact}/{receipt.partition}: its receipt names no separator. Rebuild the shard"
         )
     return facts.separator_id
+
+
+def document_rows(directory: Path, receipt: Receipt) -> DocumentRows:
+    """Which row of which of the receipt's `sources` each document of the shard in `directory` was."""
+    files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in receipt.sources]
+    return DocumentRows(files, document_index.open_runs(directory / ROWS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,21 +171,28 @@ def _identity(file: SourcePart) -> list[Any]:
     return whole if file.rows is None else [*whole, [file.rows.first, file.rows.stop]]
 
 
-def _part_paths(staged: Path, ordinal: int) -> tuple[Path, Path, Path]:
-    return staged / f"{ordinal:08d}.tokens", staged / f"{ordinal:08d}.ends", staged / f"{ordinal:08d}.json"
+def _part_files(staged: Path, piece: int) -> PartFiles:
+    kinds = ("tokens", "ends", "ids", "rows")
+    return PartFiles(**{kind: staged / f"{piece:08d}.{kind}" for kind in kinds})
 
 
-def finished_part(staged: Path, ordinal: int) -> EncodedPart | None:
+def _counters(staged: Path, piece: int) -> Path:
+    return staged / f"{piece:08d}.json"
+
+
+def finished_part(staged: Path, piece: int) -> EncodedPart | None:
     """What an earlier run counted in a part that it finished; None when the part is to be done.
+
+    `piece` is the file's place in its shard. Its ordinal in the manifest would not do: it moves when another split
+    gains a file, and a run after that would take one file's part for another's.
 
     A part is not synced to disk, so it is believed only within the boot that wrote it: a killed process loses nothing
     of it, a crashed machine may.
     """
-    tokens, ends, counters = _part_paths(staged, ordinal)
     try:
-        value = json.loads(counters.read_bytes())
+        value = json.loads(_counters(staged, piece).read_bytes())
         ledger = Ledger.from_json(value["ledger"])
-        sizes = [tokens.stat().st_size, ends.stat().st_size]
+        sizes = _sizes(_part_files(staged, piece))
     except (OSError, ValueError, KeyError, DataprepError):
         return None
     if boot_id() is None or value["boot"] != boot_id() or value["sizes"] != sizes:
@@ -183,13 +206,24 @@ def finished_part(staged: Path, ordinal: int) -> EncodedPart | None:
     )
 
 
-def encode_into(plan: StreamPlan, part: SourcePart, staged: Path) -> EncodedPart:
-    """A worker's task: encode one file into its part of the staging directory; its counters appear last, by rename."""
-    tokens, ends, counters = _part_paths(staged, part.ordinal)
-    for leftover in (tokens, ends, counters):
+def _sizes(files: PartFiles) -> list[int]:
+    return [path.stat().st_size for path in files.every]
+
+
+def encode_into(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) -> EncodedPart:
+    """A worker's task: encode one file into its part of the staging directory; its counters appear last, by rename.
+
+    Args:
+        plan: All that decides the bytes of the stream.
+        part: The file.
+        staged: The shard's staging directory.
+        piece: The file's place in its shard, from 0.
+    """
+    files, counters = _part_files(staged, piece), _counters(staged, piece)
+    for leftover in (*files.every, counters):
         leftover.unlink(missing_ok=True)
-    done = encode_part(plan, part, tokens, ends, report)
-    value = asdict(done) | {"boot": boot_id(), "sizes": [tokens.stat().st_size, ends.stat().st_size]}
+    done = encode_part(plan, part, files, report)
+    value = asdict(done) | {"boot": boot_id(), "sizes": _sizes(files)}
     draft = counters.with_suffix(".draft")
     draft.write_bytes(canonical_json(value))
     os.replace(draft, counters)
@@ -199,21 +233,32 @@ def encode_into(plan: StreamPlan, part: SourcePart, staged: Path) -> EncodedPart
 def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> Receipt:
     """A worker's task: join the parts of a complete shard, write its receipt and commit it.
 
+    Args:
+        shard: What is made.
+        staged: Its staging directory.
+        parts: What was counted in each file, by the file's place in the shard.
+
     Raises BadRecordError when more rows were dropped than the budget allows.
     """
-    in_order = [parts[f.ordinal] for f in shard.files]
+    in_order = [parts[piece] for piece in range(len(shard.files))]
     ledger = Ledger.total(p.ledger for p in in_order)
     ledger.balance(str(shard.artifact))
     _check_budget(shard, ledger, in_order)
     final = staged / "final"
     _clear(final)
     final.mkdir()
-    paths = [_part_paths(staged, f.ordinal) for f in shard.files]
-    flat_bins.concatenate([p[0] for p in paths], final / TOKENS)
+    paths = [_part_files(staged, piece) for piece in range(len(shard.files))]
+    flat_bins.concatenate([p.tokens for p in paths], final / TOKENS)
     document_ends.concatenate(
-        [(p[1], part.ledger.tokens) for p, part in zip(paths, in_order, strict=True)], final / ENDS
+        [(p.ends, part.ledger.tokens) for p, part in zip(paths, in_order, strict=True)], final / ENDS
     )
     flat_bins.validate(final / TOKENS, shard.plan.dtype, ledger.tokens)
+    if shard.plan.ids is not None:
+        flat_bins.concatenate([p.ids for p in paths], final / IDS)
+        document_index.open_ids(final / IDS, ledger.documents)
+    document_index.concatenate_runs(
+        [(p.rows, part.ledger.documents) for p, part in zip(paths, in_order, strict=True)], final / ROWS
+    )
     if shard.megatron:
         ends = document_ends.open_ends(final / ENDS)
         megatron.write_idx(final / MEGATRON_INDEX, ends, dtype=shard.plan.dtype)
@@ -250,16 +295,19 @@ def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> R
 
 
 def _facts(plan: StreamPlan, parts: Sequence[EncodedPart]) -> TokenBinsFacts:
-    facts = TokenBinsFacts(
+    some: dict[str, Any] = {}
+    if plan.max_tokens is not None:
+        some["truncated"] = sum(part.truncated for part in parts)
+    if plan.ids is not None:
+        some |= {"document_ids": "text" if plan.ids.id_field is None else "field"} | plan.ids.key_parts()
+    return TokenBinsFacts(
         dtype=plan.dtype,
         separator_id=plan.separator_id,
         bos_id=plan.bos_id,
         special_tokens=plan.special_tokens,
         certificate=plan.certificate,
+        **some,
     )
-    if plan.max_tokens is None:
-        return facts
-    return facts.model_copy(update={"truncated": sum(part.truncated for part in parts)})
 
 
 def _source_line(file: SourcePart, part: EncodedPart) -> dict[str, Any]:

@@ -6,7 +6,6 @@ the YAML; none of them enters a key. Datasets of notes are sensitive unless decl
 
 import hmac
 import math
-import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -16,6 +15,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.tfrecord import ROWS_PER_SHARD
 from dataprep_assets.graph.declaration import DatasetDeclaration, Declared, resolved
+from dataprep_assets.graph.secret_key import checked_key, key_from_environment
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.packing.bins import LARGEST_CAPACITY
 from dataprep_assets.packing.rows import COLUMNS, TARGETS
@@ -52,8 +52,6 @@ FileFormat = Literal["tfrecord", "array_record"]
 Layout = Literal["prepacked", "unpacked"]
 OBJECT_KEY = "$key"
 """Where a patient's id is the key of the JSON object, this stands for its path."""
-SHORTEST_KEY = 32
-"""Characters of a patient key; `openssl rand -hex 32` prints 64."""
 TOKENS = "tokens"
 """The one column of unpacked rows."""
 
@@ -214,14 +212,9 @@ class PatientKey(Declared):
 
     def load(self) -> bytes:
         """The key; ConfigError, without it, when it is not there or too short."""
-        where, key = ("public", self.public) if self.env is None else (self.env, os.environ.get(self.env))
-        if not key:
-            raise ConfigError(
-                f"patient_key: the environment variable {where} is not set; openssl rand -hex 32 makes one"
-            )
-        if len(key) < SHORTEST_KEY:
-            raise ConfigError(f"patient_key: {where} has {len(key)} characters, at least {SHORTEST_KEY} are needed")
-        return key.encode()
+        if self.env is not None:
+            return key_from_environment("patient_key", self.env)
+        return checked_key("patient_key", "public", self.public)
 
 
 def key_digest(key: bytes) -> str:

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import BadRecordError, IntegrityError
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.pipelines.corpus.token_stream import load_encoder, sampled
+from dataprep_assets.pipelines.corpus.stream_documents import sampled
+from dataprep_assets.pipelines.corpus.token_stream import load_encoder
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.reading import EMPTY, MISSING_METADATA, Dropped, Note, Opened, read_notes
 from dataprep_assets.sources.cohorts import CohortReader
-from dataprep_assets.sources.records import Block
 
 __all__ = ["DropCounter", "Spool", "fill_spool", "split_of"]
 
@@ -247,7 +247,7 @@ class _Filling:
             return
         first = len(self._columns["headers"])
         seed = digest_value([self._month, self._plan.stream.tokenizer_digest])
-        for at in sampled(Block(texts, first), seed, rate):
+        for at in sampled(np.arange(first, first + len(texts), dtype=np.uint64), seed, rate):
             where = f"{self._month}: note {first + int(at) + 1} of those read"
             self._encoder.recheck(texts[at], ids[bounds[at] : bounds[at + 1]], where)
 

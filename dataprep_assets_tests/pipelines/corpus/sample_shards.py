@@ -153,7 +153,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
         for p in data.rglob("*.zst")
     ]
     entries = build_manifest(listed, include=INCLUDE, splits=SPLITS)
-    planned = plan_shards(entries, ShardSizing(count=2))
+    _, planned = plan_shards(entries, ShardSizing(count=2))
     parts = {
         key: [source_part(data / entries[o].relpath, entries[o].relpath, o) for o in ordinals]
         for key, ordinals in planned.items()

@@ -126,7 +126,7 @@ class Shard:
 def build(work: TokenShard) -> Shard:
     """Encode every file and seal the shard."""
     with staging(work.directory, work.key) as staged:
-        parts = {file.ordinal: encode_into(work.plan, file, staged) for file in work.files}
+        parts = {piece: encode_into(work.plan, file, staged, piece) for piece, file in enumerate(work.files)}
         return Shard(work.directory, seal(work, staged, parts))
 
 

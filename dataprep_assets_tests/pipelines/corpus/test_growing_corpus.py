@@ -1,34 +1,173 @@
-"""A corpus that gains a file: what is new is made, every check passes, and other splits are not touched."""
+"""A corpus whose source changes: what is new is made, what is touched is made again, and nothing else."""
 
 import shutil
 from pathlib import Path
 
+import pytest
 import zstandard
 
-from dataprep_assets.graph.status import stale
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.graph.status import unplanned
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.commit import staging
+from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
 from dataprep_assets.pipelines.corpus.component import corpus_specs
-from dataprep_assets_tests.project import SAMPLE, Project, project, sample_attributes
+from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
+from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact, load_manifest
+from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
+from dataprep_assets.pipelines.corpus.token_bins import token_shards
+from dataprep_assets.pipelines.corpus.token_shard import encode_into
+from dataprep_assets_tests.faults.edits import flip_byte
+from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
+from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome, products, run_pipeline, sample_declaration
+
+TRAIN = ["train-00000", "train-00001", "train-00002"]
+VIEWS = ["nanogpt_bins", "megatron_bins", "datatrove_bins", "olmo_bins"]
 
 
-def stamps(made: Project, split: str) -> dict[str, int]:
-    """When each receipt of a split's token bins was written."""
-    found = {p: made.directory("token_bins", p) / "receipt.json" for p in made.shards(split)}
-    return {partition: path.stat().st_mtime_ns for partition, path in found.items()}
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The root of a finished run."""
+    root = tmp_path_factory.mktemp("built")
+    assert run_pipeline(sample_declaration(), root, 1).failed == {}
+    return root
 
 
-def test_a_new_file_in_train_leaves_the_other_splits_and_every_check_passes(tmp_path: Path) -> None:
-    data = Path(shutil.copytree(SAMPLE / "data", tmp_path / "data"))
-    attributes = sample_attributes(source={"kind": "local", "path": str(data)}, views=["nanogpt"])
-    with project(attributes, tmp_path / "project") as made:
-        made.run_all()
-        before = {split: stamps(made, split) for split in ("val", "test")}
-        last = max((data / "train").iterdir())
-        (last / "example_train_99.jsonl.zst").write_bytes(zstandard.compress(b'{"text": "One more document."}\n'))
-        assert next(one.name for one in stale(corpus_specs(made.corpus), made.store)) == "corpus/manifest"
-        made.run_all()
-        assert {split: stamps(made, split) for split in ("val", "test")} == before
-        assert list(stale(corpus_specs(made.corpus), made.store)) == []
-        outcome = made.run([made.key("combined_bins", split) for split in made.corpus.splits])
-        checks = outcome.get_asset_check_evaluations()
-        assert {(e.asset_key.path[1], e.check_name) for e in checks if not e.passed} == set()
-        assert {e.asset_key.path[1] for e in checks if e.check_name == "sources_complete"} == {"train", "val", "test"}
+@pytest.fixture
+def corpus(tmp_path: Path, built: Path) -> ChangedCorpus:
+    """A copy that the test may change."""
+    return ChangedCorpus(tmp_path, built)
+
+
+def write(path: Path, *texts: str) -> None:
+    """A source file of documents."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = "".join(f'{{"text": "{text}"}}\n' for text in texts)
+    path.write_bytes(zstandard.compress(lines.encode()))
+
+
+def made(outcome: Outcome, *names: str) -> list[str]:
+    """What a run built of these artifacts."""
+    assert outcome.failed == {}
+    return sorted(name for name in outcome.built if name.split("/")[0] in names)
+
+
+def shards(corpus: ChangedCorpus) -> dict[str, list[str]]:
+    """Partition key → its files."""
+    manifest = load_manifest(corpus.declared(), corpus.store)
+    return {key: [entry.relpath for entry in manifest.shard(key)] for key in manifest.plan}
+
+
+def from_scratch(corpus: ChangedCorpus, folder: Path) -> dict[str, bytes]:
+    """Everything built anew, of the same manifest."""
+    shutil.copytree(corpus.root / "sample_corpus/manifest", folder / "sample_corpus/manifest")
+    assert run_pipeline(corpus.declared(), folder).failed == {}
+    return products(folder)
+
+
+def test_new_files_make_a_new_shard_and_nothing_else_is_touched(corpus: ChangedCorpus, tmp_path: Path) -> None:
+    before, old = shards(corpus), products(corpus.root)
+    write(corpus.data / "train/chunk0/example_train_0.jsonl.zst", "The first in natural order.")
+    write(corpus.data / "train/chunk2/example_train_9.jsonl.zst", "One more document.", "And another.")
+    outcome = corpus.run()
+    assert made(outcome, "snapshot", "token_bins") == ["snapshot/train-00003", "token_bins/train-00003"]
+    assert made(outcome, "combined_bins", *VIEWS) == ["combined_bins/train", *sorted(VIEWS)]
+    assert before.items() < shards(corpus).items()
+    now = products(corpus.root)
+    kept = [name for name in old if "/token_bins/" in name or "/snapshot/" in name or "/combined_bins/val" in name]
+    assert {name: now[name] for name in kept} == {name: old[name] for name in kept}
+    joined = "sample_corpus/combined_bins/train/train.bin"
+    new = now["sample_corpus/token_bins/train-00003/tokens.bin"]
+    assert new
+    assert now[joined] == old[joined] + new
+    assert corpus.statuses() == []
+    assert now == from_scratch(corpus, tmp_path / "scratch")
+
+
+def test_a_removed_and_an_edited_file_touch_their_own_shards_alone(corpus: ChangedCorpus, tmp_path: Path) -> None:
+    (first, *_), (second, *_) = shards(corpus)["train-00000"], shards(corpus)["train-00002"]
+    (corpus.data / first).unlink()
+    write(corpus.data / second, "Other text.")
+    outcome = corpus.run()
+    assert made(outcome, "token_bins") == ["token_bins/train-00000", "token_bins/train-00002"]
+    assert corpus.statuses() == []
+    assert products(corpus.root) == from_scratch(corpus, tmp_path / "scratch")
+
+
+def test_a_shard_without_files_leaves_the_plan_and_is_told_of(corpus: ChangedCorpus) -> None:
+    for path in shards(corpus)["train-00001"]:
+        (corpus.data / path).unlink()
+    assert made(corpus.run(), "token_bins") == []
+    assert [key for key in shards(corpus) if key in TRAIN] == ["train-00000", "train-00002"]
+    assert [str(a) for a in unplanned(corpus.specs(), corpus.store)] == [
+        "sample_corpus/snapshot/train-00001",
+        "sample_corpus/token_bins/train-00001",
+    ]
+    write(corpus.data / "train/chunk1/new.jsonl.zst", "New.")
+    assert made(corpus.run(), "token_bins") == ["token_bins/train-00003"]
+
+
+def test_what_changed_is_told_when_the_manifest_is_made(corpus: ChangedCorpus) -> None:
+    told: list[str] = []
+    build_manifest_artifact(corpus.declared(), corpus.store, told.append)
+    assert told == []
+    (corpus.data / shards(corpus)["train-00001"][0]).unlink()
+    write(corpus.data / "validation/chunk1/new.jsonl.zst", "New.")
+    build_manifest_artifact(corpus.declared(), corpus.store, told.append)
+    assert told == ["the source changed: 1 file added, 1 file removed, 1 shard new"]
+
+
+def test_replan_and_another_size_of_shards_cut_anew(corpus: ChangedCorpus) -> None:
+    write(corpus.data / "train/chunk0/example_train_0.jsonl.zst", "The first in natural order.")
+    again = corpus.declared(shards={"count": 3, "on_change": "replan"})
+    build_manifest_artifact(again, corpus.store)
+    assert list(shards(corpus))[:3] == TRAIN
+    assert shards(corpus)["train-00000"][0] == "train/chunk0/example_train_0.jsonl.zst"
+    assert "train-00003" not in shards(corpus)
+    build_manifest_artifact(corpus.declared(shards={"count": 2}), corpus.store)
+    assert [key for key in shards(corpus) if key in TRAIN] == TRAIN[:2]
+
+
+@pytest.mark.parametrize("file", ["manifest.jsonl", "shard_plan.json", "receipt.json"])
+def test_a_damaged_manifest_is_planned_by_the_shards_that_are_there(corpus: ChangedCorpus, file: str) -> None:
+    write(corpus.data / "train/chunk0/example_train_0.jsonl.zst", "The first in natural order.")
+    corpus.run()
+    before = shards(corpus)
+    flip_byte(corpus.root / "sample_corpus/manifest" / file)
+    outcome = corpus.run()
+    assert made(outcome, "manifest", "snapshot", "token_bins", "combined_bins") == ["manifest"]
+    assert shards(corpus) == before
+
+
+def test_combined_bins_never_mix_two_plans(corpus: ChangedCorpus) -> None:
+    (corpus.data / shards(corpus)["train-00001"][0]).unlink()
+    build_manifest_artifact(corpus.declared(), corpus.store)
+    manifest = load_manifest(corpus.declared(), corpus.store)
+    with pytest.raises(IntegrityError, match=r"token_bins/train-00001: made of other files than the manifest"):
+        shard_receipts(corpus.declared(), corpus.store, manifest, "train")
+
+
+def test_parts_of_a_killed_shard_are_not_taken_for_each_others(tmp_path: Path) -> None:
+    """A file more in an earlier split moves every ordinal; the parts that a killed run left keep their files."""
+    data = tmp_path / "data"
+    write(data / "a/1.jsonl.zst", "one")
+    for number in range(3):
+        write(data / f"b/{number}.jsonl.zst", *[f"text {number}"] * (number + 1))
+    changes = {"splits": {"a": ["a/**"], "b": ["b/**"]}, "shards": {"count": 1}, "views": ["nanogpt"]}
+    corpus = sample_declaration(data, **changes)
+    root = tmp_path / "root"
+    store = LocalArtifacts(root)
+    assert run_pipeline(corpus, root).failed == {}
+    manifest = load_manifest(corpus, store)
+    plan = stream_plan(corpus, load_certificate(corpus, store))
+    (shard,) = token_shards(corpus, store, manifest, plan, ["b-00000"])
+    shutil.rmtree(shard.directory)
+    with staging(shard.directory, shard.key) as staged:  # what a run leaves that is killed before its last file
+        for piece in range(2):
+            encode_into(plan, shard.files[piece], staged, piece)
+    write(data / "a/2.jsonl.zst", "two")
+    assert run_pipeline(corpus, root).failed == {}
+    assert run_pipeline(corpus, tmp_path / "fresh").failed == {}
+    name = "sample_corpus/token_bins/b-00000/tokens.bin"
+    assert products(root)[name] == products(tmp_path / "fresh")[name]
+    assert list(unplanned(corpus_specs(corpus), store)) == []

@@ -5,9 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import zstandard
 
+from dataprep_assets.graph.status import stale
+from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt
+from dataprep_assets.orchestration.component import declared
+from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, HubSource
 from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline
 from dataprep_assets_tests.project import SAMPLE, Project, failure_of, project, sample_attributes
 
 
@@ -100,3 +107,39 @@ def test_a_file_that_the_hub_lost_is_named_and_its_shard_alone_fails(hub: HubSer
         assert len(made.instance.get_materialized_partitions(made.key("snapshot", "train"))) == 6
         hub.heal()
         assert made.tokenize("train").success
+
+
+def test_a_branch_that_moved_is_told_and_touches_what_its_files_touch(hub: HubServer, tmp_path: Path) -> None:
+    corpus = declared(CorpusDeclaration, attributes(hub, tmp_path), tmp_path / "defs.yaml")
+    store, specs = LocalArtifacts(tmp_path / "root"), corpus_specs(corpus)
+    assert run_pipeline(corpus, store).failed == {}
+    assert list(stale(specs, store)) == []
+    assert isinstance(corpus.source, HubSource)
+    pinned = corpus.model_copy(update={"source": corpus.source.model_copy(update={"revision": hub.commit})})
+    first, edited = hub.commit, "train/chunk1/example_train_0.jsonl.zst"
+    other = zstandard.compress(b'{"text": "Other text."}\n')
+    hub.move_branch({**tree(), edited: other, "train/chunk2/new.jsonl.zst": other})
+    assert next(iter(stale(specs, store))).reason == (
+        f"its source changed: the revision moved from {first[:12]} to {hub.commit[:12]}; "
+        "1 file added, 1 file changed, 1 shard new"
+    )
+    assert list(stale(corpus_specs(pinned), store)) == []
+    outcome = run_pipeline(corpus, store)
+    assert sorted(name for name in outcome.built if name.startswith("token_bins")) == [
+        "token_bins/train-00000",
+        "token_bins/train-00007",
+    ]
+    assert list(stale(specs, store)) == []
+    hub.move_branch({**tree(), edited: other, "train/chunk2/new.jsonl.zst": other, "README.md": b"# Data\n"})
+    assert run_pipeline(corpus, store).built == ["manifest"]
+
+
+def test_a_hub_out_of_reach_is_believed_to_be_as_it_was(
+    hub: HubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    corpus = declared(CorpusDeclaration, attributes(hub, tmp_path), tmp_path / "defs.yaml")
+    store = LocalArtifacts(tmp_path / "root")
+    assert run_pipeline(corpus, store).failed == {}
+    hub.fail("revision", "status", times=None)
+    assert list(stale(corpus_specs(corpus), store)) == []
+    assert "corpus: the source cannot be asked for changes: revision main of org/corpus: " in caplog.text

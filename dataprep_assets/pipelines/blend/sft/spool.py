@@ -33,8 +33,8 @@ from dataprep_assets.integrity.digest import canonical_json, digest_value, sha25
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import VERSION, ChatPlan, ChatSource, conversation_renderer
-from dataprep_assets.pipelines.corpus.token_stream import sampled
-from dataprep_assets.sources.records import BadRecord, Block
+from dataprep_assets.pipelines.corpus.stream_documents import sampled
+from dataprep_assets.sources.records import BadRecord
 from dataprep_assets.sources.rows import RowBlock, RowReader, read_rows
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
@@ -329,8 +329,7 @@ class _Spooling:
         if self._plan.sample_rate <= 0 or not kept:
             return
         ends = np.cumsum(counts)
-        as_block = Block([""] * len(kept), int(rows[0]), rows=rows.tolist())
-        for index in sampled(as_block, self._source.sha256, self._plan.sample_rate).tolist():
+        for index in sampled(rows.astype(np.uint64), self._source.sha256, self._plan.sample_rate).tolist():
             if kept[index].mark is None:
                 first, stop = offsets[ends[index] - counts[index]], offsets[ends[index]]
                 where = f"{self._source.label}: row {rows[index]}"

@@ -1,0 +1,162 @@
+"""The index of a token stream's documents: the id of each, and which row of its source it was.
+
+`document_ids.bin`: headerless little-endian uint64, one a document in stream order (`tokenization/document_ids.py`).
+
+`document_rows.bin`: runs of consecutive rows, two little-endian uint64 each: from document `document` of the stream on,
+documents are rows `row`, `row + 1`, … of their source file, until the next run or the end of the file's documents. The
+first documents of a file are the first rows of its range without saying so; a run begins wherever rows were left out
+(blank lines, bad records, filtered documents). Without any, there is no such file. docs/formats/document-index.md.
+
+Entry points: `open_ids`, `open_runs`, `concatenate_runs` and `RunWriter`, `DocumentRows`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.stores.files import create
+
+__all__ = ["IDS", "ROWS", "DocumentRows", "FileRows", "RunWriter", "concatenate_runs", "open_ids", "open_runs"]
+
+IDS = "document_ids.bin"
+ROWS = "document_rows.bin"
+_DTYPE = np.dtype("<u8")
+_BLOCK = 1 << 17
+"""Runs handled at once: 2 MiB."""
+
+
+def open_ids(path: Path, documents: int) -> NDArray[np.uint64]:
+    """The ids of the file ``path``: shape ``(documents,)``, uint64, read-only, memory-mapped.
+
+    FormatError when the file does not hold ``documents`` of them.
+    """
+    found = _open(path, 1)
+    if len(found) != documents:
+        raise FormatError(f"{path}: holds the ids of {len(found)} documents, the stream has {documents}")
+    return found[:, 0]
+
+
+def open_runs(path: Path) -> NDArray[np.uint64]:
+    """The runs of the file ``path``: shape ``(runs, 2)``, columns document and row, uint64, memory-mapped.
+
+    A missing file holds none. FormatError when it was cut.
+    """
+    return _open(path, 2) if path.exists() else np.empty((0, 2), _DTYPE)
+
+
+def _open(path: Path, columns: int) -> NDArray[np.uint64]:
+    size, width = path.stat().st_size, columns * _DTYPE.itemsize
+    if size % width:
+        raise FormatError(f"{path}: {size} bytes are not a multiple of {width}; the file was cut")
+    if not size:
+        return np.empty((0, columns), _DTYPE)
+    return np.memmap(path, dtype=_DTYPE, mode="r", shape=(size // width, columns))
+
+
+class RunWriter:
+    """Writes the runs of one source file, as its documents are met."""
+
+    def __init__(self, file: BinaryIO, first_row: int) -> None:
+        """Begin.
+
+        Args:
+            file: Where they are written.
+            first_row: The first row of the file's range; a first document there needs no run.
+        """
+        self._file = file
+        self._next, self._documents = first_row, 0
+
+    def add(self, rows: NDArray[np.uint64]) -> None:
+        """Add the rows of the next documents: shape ``(documents,)``, increasing."""
+        if not len(rows):
+            return
+        starts = np.flatnonzero(rows != np.concatenate([[np.uint64(self._next)], rows[:-1] + np.uint64(1)]))
+        if len(starts):
+            runs = np.stack([starts.astype(np.uint64) + np.uint64(self._documents), rows[starts]], axis=1)
+            self._file.write(runs.astype(_DTYPE, copy=False).tobytes())
+        self._documents += len(rows)
+        self._next = int(rows[-1]) + 1
+
+
+def concatenate_runs(parts: Sequence[tuple[Path, int]], target: Path) -> int:
+    """Join the runs of source files into the new file ``target``, which is not made when there are none.
+
+    ``parts`` are ``(runs file, documents of its source file)`` in stream order. Returns the number of runs.
+    """
+    runs = 0
+    if not any(path.stat().st_size for path, _ in parts):
+        return runs
+    with create(target) as file:
+        before = 0
+        for path, documents in parts:
+            for block in _blocks(open_runs(path)):
+                file.write((block + np.array([before, 0], _DTYPE)).astype(_DTYPE, copy=False).tobytes())
+                runs += len(block)
+            before += documents
+    return runs
+
+
+def _blocks(runs: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
+    for start in range(0, len(runs), _BLOCK):
+        yield np.asarray(runs[start : start + _BLOCK])
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """One source file of a stream: how many documents it gave, and the first row of its range (1-based)."""
+
+    documents: int
+    first_row: int = 1
+
+
+class DocumentRows:
+    """Which row of which source file each document of a stream was, and the reverse. Files are numbered from 0."""
+
+    def __init__(self, files: Sequence[FileRows], runs: NDArray[np.uint64]) -> None:
+        """Combine the files of a stream, in its order, with the runs that `open_runs` gave."""
+        self._files, self._runs = tuple(files), runs
+        self._starts = np.array([0, *accumulate(file.documents for file in files)], np.uint64)
+
+    @property
+    def documents(self) -> int:
+        """Documents of the stream."""
+        return int(self._starts[-1])
+
+    def locate(self, document: int) -> tuple[int, int]:
+        """The file and the row of a document of the stream; IndexError when there is no such document."""
+        if not 0 <= document < self.documents:
+            raise IndexError(f"document {document} of {self.documents}")
+        file = int(np.searchsorted(self._starts, np.uint64(document), side="right")) - 1
+        return file, int(self.rows(file, document, document + 1)[0])
+
+    def rows(self, file: int, first: int, stop: int) -> NDArray[np.uint64]:
+        """The rows of documents `first` up to `stop` of the stream, all of one file: shape ``(stop - first,)``."""
+        documents = np.arange(first, stop, dtype=np.uint64)
+        begin, row = self._starts[file], np.uint64(self._files[file].first_row)
+        at = np.searchsorted(self._runs[:, 0], documents, side="right")
+        plain: NDArray[np.uint64] = documents - begin + row
+        if not len(self._runs):
+            return plain
+        run = self._runs[np.maximum(at, 1) - 1]
+        own = (at > 0) & (run[:, 0] >= begin)  # the run of a file before this one says nothing
+        return np.where(own, documents - run[:, 0] + run[:, 1], plain)
+
+    def document(self, file: int, row: int) -> int | None:
+        """The document of the stream that a row of a file became; None when it became none."""
+        begin, stop = int(self._starts[file]), int(self._starts[file + 1])
+        low, high = np.searchsorted(self._runs[:, 0], np.array([begin, stop], np.uint64), side="left")
+        own = self._runs[int(low) : int(high)]
+        at = int(np.searchsorted(own[:, 1], np.uint64(max(row, 0)), side="right"))
+        if at:
+            first, first_row = (int(value) for value in own[at - 1])
+        else:
+            first, first_row = begin, self._files[file].first_row
+        end = int(own[at, 0]) if at < len(own) else stop
+        found = first + row - first_row
+        return found if first <= found < end else None

@@ -1,0 +1,46 @@
+"""Whether the index of a token stream is right: documents read again from their source against its ids and rows."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows
+from dataprep_assets.pipelines.corpus.stream_documents import Documents
+from dataprep_assets.tokenization.document_ids import DocumentIds
+
+__all__ = ["IndexCheck"]
+
+
+@dataclass(frozen=True)
+class IndexCheck:
+    """An index to compare documents with.
+
+    Attributes:
+        rows: Which row each document was.
+        ids: How ids are made; None compares rows alone.
+        stored: The ids of `document_ids.bin`, shape `(documents,)`, uint64; None where there is no such file.
+    """
+
+    rows: DocumentRows
+    ids: DocumentIds | None
+    stored: NDArray[np.uint64] | None
+
+    def differences(self, documents: Documents, file: int, first: int, label: str) -> Iterator[str]:
+        """How the index differs from some documents of a source file, a sentence each; at most one of a kind.
+
+        Args:
+            documents: As read from the file, identified by `ids`.
+            file: The file's number in the stream.
+            first: The document of the stream that the first of them is.
+            label: How messages name the file.
+        """
+        count = min(len(documents.texts), self.rows.documents - first)
+        expected = documents.rows[:count]
+        if len(wrong := np.flatnonzero(self.rows.rows(file, first, first + count) != expected)):
+            yield f"{label}: row {expected[wrong[0]]}: {ROWS} has another row for document {first + int(wrong[0])}"
+        if documents.ids is None or self.stored is None:
+            return
+        if len(wrong := np.flatnonzero(self.stored[first : first + count] != documents.ids[:count])):
+            yield f"{label}: row {expected[wrong[0]]}: {IDS} has another id for document {first + int(wrong[0])}"

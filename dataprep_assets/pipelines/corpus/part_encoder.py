@@ -1,0 +1,267 @@
+"""One source file into its part of the canonical token stream: the hot path.
+
+Bytes flow in large blocks: decompressed, parsed, encoded and written by native code, with one Python step a document
+only where nothing else can do it. Everything a receipt needs is counted on the way: the digest of the source as read,
+the ledger, the range of ids, the index of the documents. What the plan filters is dropped with its reason.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatError
+from dataprep_assets.formats import document_ends, flat_bins
+from dataprep_assets.formats.document_index import RunWriter
+from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.pipelines.corpus.stream_documents import Documents, sampled
+from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan, load_encoder
+from dataprep_assets.sources.records import Block, read_records
+from dataprep_assets.tokenization.certificate import CertifiedEncoder
+
+__all__ = ["encode_part"]
+
+
+def encode_part(
+    plan: StreamPlan,
+    part: SourcePart,
+    files: PartFiles,
+    report: Callable[..., None] | None = None,
+) -> EncodedPart:
+    """Encode a source file into the new `files`.
+
+    Args:
+        plan: All that decides the bytes.
+        part: The source file, or some rows of it.
+        files: Where its stream goes.
+        report: Told of the tokens, documents, source bytes and CPU time of each block.
+
+    Raises CorruptSourceError when the file is damaged or is not the file of the manifest, BadRecordError under the
+    policy `fail`, CertificateError when a sampled document disagrees with the reference.
+    """
+    started, cpu_started = time.monotonic(), time.process_time()
+    encoder = load_encoder(plan)
+    reference_before, sampled_before = encoder.reference_documents, encoder.sampled_documents
+    reader = read_records(
+        part.path,
+        format=part.format,
+        compression=part.compression,
+        text_field=plan.text_field,
+        label=part.label,
+        rows=part.rows,
+        id_field=plan.ids.id_field if plan.ids is not None else None,
+    )
+    counting = _Counting(plan, encoder, part)
+    bytes_before, cpu_before = 0, cpu_started
+    try:
+        with (
+            open(files.tokens, "wb", buffering=0) as tokens_file,
+            open(files.ids, "wb") as ids_file,
+            open(files.rows, "wb") as rows_file,
+        ):
+            runs = RunWriter(rows_file, part.rows.first if part.rows is not None else 1)
+            for block in reader:
+                before = counting.tokens
+                if (encoded := counting.encode(block)) is not None:
+                    _write_all(tokens_file, encoded.data)
+                    ids_file.write(encoded.documents.id_bytes)
+                    runs.add(encoded.documents.rows)
+                if report is not None:
+                    cpu = time.process_time()
+                    report(
+                        tokens=counting.tokens - before,
+                        documents=len(block.texts),
+                        source_bytes=reader.bytes_read - bytes_before,
+                        cpu_ms=int((cpu - cpu_before) * 1000),
+                    )
+                    bytes_before, cpu_before = reader.bytes_read, cpu
+    except BadRecordError:
+        _require_digest(part, sha256_file(part.path))  # a damaged file is not to be taken for a bad row
+        raise
+    _require_digest(part, reader.sha256)
+    document_ends.write(files.ends, counting.all_ends())
+    ledger = replace(
+        counting.ledger(),
+        source_bytes=reader.bytes_read,
+        reference_documents=encoder.reference_documents - reference_before,
+        sampled_documents=encoder.sampled_documents - sampled_before,
+    )
+    ledger.balance(part.label)
+    return EncodedPart(
+        ledger=ledger,
+        quarantine=tuple(counting.quarantine),
+        cpu_seconds=time.process_time() - cpu_started,
+        wall_seconds=time.monotonic() - started,
+        truncated=counting.truncated,
+    )
+
+
+def _require_digest(part: SourcePart, actual: str) -> None:
+    if actual != part.sha256:
+        raise CorruptSourceError(
+            f"{part.label}: sha256 of the bytes read is {actual}, its snapshot says {part.sha256}. "
+            "The file changed or is damaged: materialize `snapshot` again"
+        )
+
+
+def _write_all(file: Any, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]  # a raw write may be short
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """Documents that are in the stream, and their bytes of it."""
+
+    documents: Documents
+    data: bytes
+
+
+class _Counting:
+    """Encodes blocks and keeps the books of one file."""
+
+    def __init__(self, plan: StreamPlan, encoder: CertifiedEncoder, part: SourcePart) -> None:
+        self._plan, self._encoder, self._part = plan, encoder, part
+        self._literals = encoder.bundle.special_literals
+        self._dtype = flat_bins.token_dtype(plan.dtype)
+        self._limit = int(np.iinfo(self._dtype).max)
+        self._before = b"" if plan.bos_id is None else np.array(plan.bos_id, self._dtype).tobytes()
+        self._after = b"" if plan.separator_id is None else np.array(plan.separator_id, self._dtype).tobytes()
+        self._extra = (plan.separator_id is not None) + (plan.bos_id is not None)
+        self._ends: list[NDArray[np.uint64]] = []
+        self._dropped: Counter[str] = Counter()
+        self.quarantine: list[tuple[int, int, str]] = []
+        self.tokens = self.truncated = self._documents = self._rows = self._blank = self._empty = 0
+        self._special_literals = self._literal_separators = self._characters = 0
+        self._low, self._high = self._limit, 0
+
+    def encode(self, block: Block) -> "_Encoded | None":
+        """The stream of a block's documents; None when it has none."""
+        self._refuse(block)
+        documents = self._wanted(Documents.of(block, self._plan.ids))
+        if not documents.texts:
+            return None
+        ids, offsets = self._encoder.encode(documents.texts)
+        self._recheck_sample(documents, ids, offsets)
+        if self._plan.max_tokens is not None:
+            ids, offsets = self._cut(ids, offsets, self._plan.max_tokens - self._extra)
+        if not self._extra:
+            documents, offsets = self._not_empty(documents, offsets)
+        if not documents.texts:
+            return None
+        return _Encoded(documents, self._lay_out(documents.texts, ids, offsets))
+
+    def _refuse(self, block: Block) -> None:
+        """Count a block's rows; BadRecordError for one that cannot be a document, unless the plan drops it."""
+        for bad in block.bad:
+            if self._plan.bad_records == "fail":
+                where = f"byte {bad.byte}" if bad.byte >= 0 else "no byte position"
+                raise BadRecordError(
+                    f"{self._part.label}: row {bad.row}, {where}: {bad.reason}. Mend the source, or set "
+                    "`bad_records: {policy: drop}` to count and skip such rows"
+                )
+            self._dropped[bad.reason] += 1
+            self.quarantine.append((bad.row, bad.byte, bad.reason))
+        self._rows += len(block.texts) + len(block.bad)
+        self._blank += block.blank_lines
+
+    def _wanted(self, documents: Documents) -> Documents:
+        """The documents that the plan keeps; the others are counted as dropped. Their ids and rows are known here."""
+        if (least := self._plan.min_characters) is not None:
+            kept = documents.only([i for i, text in enumerate(documents.texts) if len(text) >= least])
+            self._drop("below_min_doc_chars", documents, kept)
+            documents = kept
+        return documents
+
+    def _drop(self, reason: str, documents: Documents, kept: Documents) -> None:
+        if dropped := len(documents.texts) - len(kept.texts):
+            self._dropped[reason] += dropped
+
+    def _cut(
+        self, ids: NDArray[np.uint32], offsets: NDArray[np.uint64], limit: int
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+        lengths = np.diff(offsets)
+        long = lengths > limit
+        if not long.any():
+            return ids, offsets
+        self.truncated += int(np.count_nonzero(long))
+        cut = np.minimum(lengths, np.uint64(limit))
+        within = np.arange(len(ids), dtype=np.uint64) - np.repeat(offsets[:-1], lengths.astype(np.int64))
+        return ids[within < limit], np.concatenate([np.zeros(1, np.uint64), np.cumsum(cut, dtype=np.uint64)])
+
+    def _not_empty(self, documents: Documents, offsets: NDArray[np.uint64]) -> tuple[Documents, NDArray[np.uint64]]:
+        """Without BOS and separator a document of no ids would be a sequence of no tokens, which trainers refuse."""
+        filled = np.flatnonzero(np.diff(offsets))
+        kept = documents.only(filled.tolist())
+        self._drop("no_tokens", documents, kept)
+        return kept, np.concatenate([offsets[:1], offsets[1:][filled]])
+
+    def _lay_out(self, texts: list[str], ids: NDArray[np.uint32], offsets: NDArray[np.uint64]) -> bytes:
+        count = len(texts)
+        if len(ids):
+            low, high = int(ids.min()), int(ids.max())
+            if high > self._limit:
+                raise FormatError(
+                    f"{self._part.label}: token id {high} does not fit {self._plan.dtype}. "
+                    "Set `dtype: auto` or `uint32`"
+                )
+            self._low, self._high = min(self._low, low), max(self._high, high)
+        lengths = np.diff(offsets)
+        ends = offsets[1:] + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(self._extra) + np.uint64(self.tokens)
+        self._ends.append(ends)
+        self.tokens = int(ends[-1])
+        self._documents += count
+        self._empty += int(np.count_nonzero(lengths == 0))
+        self._characters += sum(map(len, texts))
+        self._special_literals += self._literals.count(texts)
+        if self._plan.separator_id is not None:
+            self._literal_separators += int(np.count_nonzero(ids == self._plan.separator_id))
+        # one join copies every document between its neighbours' separators: no per-token work in Python
+        width = self._dtype.itemsize
+        flat = np.ascontiguousarray(ids, self._dtype).view(np.uint8).data
+        bounds = (offsets * np.uint64(width)).tolist()
+        documents = [flat[start:stop] for start, stop in pairwise(bounds)]
+        documents.append(flat[:0])  # so that the last document gets its separator from the same join
+        block = (self._after + self._before).join(documents)
+        # the join put a BOS after the last document
+        return self._before + block[: len(block) - len(self._before)] if self._before else block
+
+    def _recheck_sample(self, documents: Documents, ids: NDArray[np.uint32], offsets: NDArray[np.uint64]) -> None:
+        if self._plan.sample_rate <= 0:
+            return
+        for index in sampled(documents.rows, self._part.sha256, self._plan.sample_rate):
+            self._encoder.recheck(
+                documents.texts[index],
+                ids[offsets[index] : offsets[index + 1]],
+                f"{self._part.label}: row {documents.rows[index]}",
+            )
+
+    def all_ends(self) -> NDArray[np.uint64]:
+        """Cumulative token ends of the file's documents, uint64."""
+        return np.concatenate(self._ends) if self._ends else np.zeros(0, np.uint64)
+
+    def ledger(self) -> Ledger:
+        """The books so far."""
+        added = [i for i in (self._plan.separator_id, self._plan.bos_id) if i is not None]
+        some = self._documents > 0
+        return Ledger(
+            rows_in=self._rows,
+            documents=self._documents,
+            dropped=dict(sorted(self._dropped.items())),
+            blank_lines=self._blank,
+            empty_documents=self._empty,
+            tokens=self.tokens,
+            separators=self._documents if self._plan.separator_id is not None else 0,
+            literal_separators=self._literal_separators,
+            special_literals=self._special_literals,
+            text_characters=self._characters,
+            min_id=min([self._low, *added]) if some else None,
+            max_id=max([self._high, *added]) if some else None,
+        )

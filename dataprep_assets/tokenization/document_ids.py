@@ -1,0 +1,68 @@
+"""The id of a document: a 64-bit hash of its declared id, or of its text, by which an index finds it again.
+
+`XXH3_64bits` of the UTF-8 bytes (any implementation of xxHash gives the same). Where data are sensitive the hash is
+keyed: the first eight bytes of HMAC-SHA256, because whoever holds the index of an unkeyed hash can confirm a guess.
+Equal texts have equal ids, and of a million documents two others have with probability 3e-8: an id says where to look.
+
+Entry points: `DocumentIds`, what is hashed and how; `hash_texts`, `hash_id`.
+"""
+
+import hmac
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+__all__ = ["DocumentIds", "hash_id", "hash_texts"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentIds:
+    """What of a document is hashed, and under which key. Picklable; its text never shows the key.
+
+    Attributes:
+        id_field: The record's field that holds the id, a string or an integer; None: the text itself is hashed.
+        key: The secret of a keyed hash; None: the hash is not keyed.
+    """
+
+    id_field: str | None = None
+    key: bytes | None = field(default=None, repr=False)
+
+    def of(self, texts: Sequence[str], declared: Sequence[str] | None) -> NDArray[np.uint64]:
+        """The ids of some documents, from their texts and, where a field is declared, from its values."""
+        if self.id_field is None:
+            return hash_texts(texts, self.key)
+        assert declared is not None, f"documents were read without the field {self.id_field!r}"
+        return hash_texts(declared, self.key)
+
+    @property
+    def key_digest(self) -> str | None:
+        """What of the key enters artifact keys: 16 hex digits that do not give it away."""
+        if self.key is None:
+            return None
+        return hmac.digest(self.key, b"dataprep_assets/document_key", "sha256").hex()[:16]
+
+    def key_parts(self) -> dict[str, Any]:
+        """What enters an artifact's key: nothing for the unkeyed hash of the text."""
+        parts = {"id_field": self.id_field, "id_key": self.key_digest}
+        return {name: value for name, value in parts.items() if value is not None}
+
+
+def hash_texts(texts: Iterable[str], key: bytes | None = None) -> NDArray[np.uint64]:
+    """The id of each text (or declared id): shape ``(texts,)``, uint64. With ``key`` the hash is keyed.
+
+    UnicodeEncodeError for a lone surrogate, which no record holds (`sources/records.py`).
+    """
+    if key is None:
+        digest = xxhash.xxh3_64_intdigest
+        return np.fromiter((digest(text.encode()) for text in texts), np.uint64)
+    keyed = b"".join(hmac.digest(key, text.encode(), "sha256")[:8] for text in texts)
+    return np.frombuffer(keyed, "<u8").astype(np.uint64, copy=False)
+
+
+def hash_id(value: str | int, key: bytes | None = None) -> int:
+    """The hash of one declared id, or of one text; an integer is hashed as its decimal digits."""
+    return int(hash_texts([str(value)], key)[0])

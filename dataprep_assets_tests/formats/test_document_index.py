@@ -1,0 +1,74 @@
+"""The index of documents: rows forwards and backwards, whatever was left out, and files that were cut."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats.document_index import (
+    DocumentRows,
+    FileRows,
+    RunWriter,
+    concatenate_runs,
+    open_ids,
+    open_runs,
+)
+
+
+def written(path: Path, rows: list[int], first: int, rng: random.Random) -> Path:
+    """The runs of a file whose documents are these rows, added in blocks of any size."""
+    with open(path, "wb") as file:
+        runs = RunWriter(file, first)
+        left = rows
+        while left:
+            size = rng.randint(0, len(left))
+            runs.add(np.array(left[:size], np.uint64))
+            left = left[size:]
+    return path
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_document_has_its_row_and_every_row_its_document(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    files: list[tuple[int, list[int]]] = []
+    for _ in range(rng.randint(1, 5)):
+        first, kept = rng.choice([1, 1, 100]), rng.choice([0, 0.1, 0.9, 1])
+        files.append((first, [row for row in range(first, first + rng.randint(0, 40)) if rng.random() < kept]))
+    parts = [(written(tmp_path / f"{i}.rows", rows, first, rng), len(rows)) for i, (first, rows) in enumerate(files)]
+    count = concatenate_runs(parts, tmp_path / "rows.bin")
+    runs = open_runs(tmp_path / "rows.bin")
+    assert len(runs) == count
+    assert (tmp_path / "rows.bin").exists() == (count > 0)
+    index = DocumentRows([FileRows(len(rows), first) for first, rows in files], runs)
+    every = [(file, row) for file, (_, rows) in enumerate(files) for row in rows]
+    assert index.documents == len(every)
+    assert [index.locate(document) for document in range(len(every))] == every
+    for file, (_, rows) in enumerate(files):
+        start = every.index((file, rows[0])) if rows else 0
+        assert index.rows(file, start, start + len(rows)).tolist() == rows
+        for row in range(-1, 150):
+            assert index.document(file, row) == ((every.index((file, row))) if row in rows else None)
+    for outside in (-1, len(every)):
+        with pytest.raises(IndexError, match=f"document {outside} of"):
+            index.locate(outside)
+
+
+def test_no_run_is_written_where_no_row_was_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows", list(range(7, 5000)), 7, random.Random(0))
+    assert path.stat().st_size == 0
+    assert concatenate_runs([(path, 4993), (path, 4993)], tmp_path / "none") == 0
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_cut_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "index.bin"
+    path.write_bytes(bytes(24))
+    assert open_ids(path, 3).tolist() == [0, 0, 0]
+    with pytest.raises(FormatError, match=r"index\.bin: holds the ids of 3 documents, the stream has 4"):
+        open_ids(path, 4)
+    with pytest.raises(FormatError, match="24 bytes are not a multiple of 16; the file was cut"):
+        open_runs(path)
+    path.write_bytes(b"")
+    assert open_ids(path, 0).shape == (0,)

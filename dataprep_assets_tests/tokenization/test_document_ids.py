@@ -1,0 +1,48 @@
+"""Ids of documents: the published hash, keyed where data are sensitive, the same for an id and for its digits."""
+
+import hashlib
+import hmac
+import pickle
+
+import numpy as np
+
+from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id, hash_texts
+
+KEY = b"a key of thirty-two characters.."
+
+
+def test_the_hash_is_xxh3_of_the_utf8_bytes() -> None:
+    # the empty input's hash is a published test vector of xxHash
+    assert hash_texts([""]).tolist() == [0x2D06800538D394C2]
+    assert hash_texts(["é"]).dtype == np.uint64
+    assert len({hash_id(text) for text in ("", "a", "\u00e9", "e\u0301", "A")}) == 5
+
+
+def test_a_keyed_hash_is_the_first_bytes_of_hmac_sha256() -> None:
+    expected = hmac.new(KEY, "é".encode(), hashlib.sha256).digest()[:8]
+    assert hash_id("é", KEY) == int.from_bytes(expected, "little")
+    assert hash_texts(["é", "a"], KEY).tolist() == [hash_id("é", KEY), hash_id("a", KEY)]
+    assert hash_id("é", KEY) != hash_id("é") != hash_id("é", KEY[:-1] + b"!")
+
+
+def test_no_text_has_no_ids() -> None:
+    assert hash_texts([]).shape == hash_texts([], KEY).shape == (0,)
+
+
+def test_an_integer_is_hashed_as_its_digits() -> None:
+    assert hash_id(17) == hash_id("17")
+
+
+def test_the_key_is_not_shown_and_survives_a_worker() -> None:
+    ids = DocumentIds(id_field="url", key=KEY)
+    assert "thirty" not in repr(ids)
+    assert pickle.loads(pickle.dumps(ids)) == ids
+    assert KEY.hex()[:16] != ids.key_digest != DocumentIds(key=KEY[:-1] + b"!").key_digest
+    assert DocumentIds().key_parts() == {}
+    assert ids.key_parts() == {"id_field": "url", "id_key": ids.key_digest}
+
+
+def test_ids_are_of_the_text_or_of_the_declared_field() -> None:
+    assert DocumentIds().of(["a"], ["x"]).tolist() == [hash_id("a")]
+    assert DocumentIds(id_field="id").of(["a"], ["x"]).tolist() == [hash_id("x")]
+    assert DocumentIds(id_field="id", key=KEY).of(["a"], ["x"]).tolist() == [hash_id("x", KEY)]
