@@ -26,7 +26,7 @@ from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
 from dataprep_assets.pipelines.corpus.retractions import retracted_here
 from dataprep_assets.pipelines.corpus.shard_job import ShardJob, ensure_shard
-from dataprep_assets.pipelines.corpus.snapshot import snapshot_digests
+from dataprep_assets.pipelines.corpus.snapshot import readings, snapshot_digests
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
 from dataprep_assets.pipelines.corpus.token_shard import TokenBinsFacts, TokenShard
@@ -79,6 +79,7 @@ def token_bins_spec(
         pool="cpu",
         recipes=partial(_recipes, corpus),
         build=partial(_build, corpus),
+        reads=partial(readings, corpus, tokenized=True),
         metadata=index_metadata,
         proofs=Proofs(proofs=TOKEN_BINS_PROOFS, examine=partial(_examine, corpus, split)),
     )
@@ -151,7 +152,9 @@ def _declared_shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions
 
 
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    for shard in _declared_shards(corpus, store, [partition or "" for partition in partitions]):
+    manifest, plan = load_manifest(corpus, store), stream_plan(corpus, load_certificate(corpus, store))
+    for partition in partitions:  # one by one: a shard whose snapshot cannot be read hides no other
+        (shard,) = token_shards(corpus, store, manifest, plan, [partition or ""])
         yield shard.recipe
 
 
