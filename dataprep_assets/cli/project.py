@@ -7,11 +7,13 @@ import argparse
 import fcntl
 import logging
 import os
+import re
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, DataprepError
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -20,7 +22,17 @@ if TYPE_CHECKING:
     from dataprep_assets.stores.connect import Place
     from resources import StorageResource
 
-__all__ = ["PROJECT_ROOT", "Commands", "component", "instance", "instance_home", "place", "storage"]
+__all__ = [
+    "PROJECT_ROOT",
+    "Commands",
+    "component",
+    "instance",
+    "instance_home",
+    "instance_there",
+    "naming",
+    "place",
+    "storage",
+]
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,14 +64,40 @@ def component(name: str) -> "DatasetComponent":
 
     from dataprep_assets.orchestration.component import DatasetComponent
 
-    folder = PROJECT_ROOT / "dataprep_assets" / "defs"
-    known = sorted(path.parent.relative_to(folder).as_posix() for path in folder.rglob("defs.yaml"))
+    known = _declarations()
     if name not in known:
-        raise ConfigError(f"{name!r} is not a dataset here; defs/ has {known}")
+        raise ConfigError(f"{name!r} is not a dataset here; defs/ has {sorted(known)}")
     found = dg.ComponentTree.for_project(PROJECT_ROOT).load_component(Path(name))
     if not isinstance(found, DatasetComponent):
         raise ConfigError(f"{name!r} is a {type(found).__name__}, which `dataprep` cannot run; use `dg launch`")
     return found
+
+
+def _declarations() -> dict[str, Path]:
+    """Name of each declared dataset → its `defs.yaml`."""
+    folder = PROJECT_ROOT / "dataprep_assets" / "defs"
+    return {path.parent.relative_to(folder).as_posix(): path for path in folder.rglob("defs.yaml")}
+
+
+def naming(dataset: str) -> "list[DatasetComponent]":
+    """The other datasets whose declarations have this one's name in them, and those that name these, and so on.
+
+    Only these can be made of it. One that cannot be loaded is left out: its own commands tell why.
+    """
+    import dagster as dg
+
+    texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in _declarations().items()}
+    found: dict[str, DatasetComponent] = {}
+    asked = [dataset]
+    while asked:
+        wanted = re.compile(rf"\b{re.escape(asked.pop())}\b")
+        for name in sorted(texts):
+            if name == dataset or name in found or not wanted.search(texts[name]):
+                continue
+            with suppress(DataprepError, dg.DagsterError, ValueError):
+                found[name] = component(name)
+                asked.append(found[name].declaration.dataset)
+    return list(found.values())
 
 
 def instance_home() -> Path:
@@ -67,12 +105,28 @@ def instance_home() -> Path:
     return Path(os.environ.setdefault("DAGSTER_HOME", str(PROJECT_ROOT / ".dagster")))
 
 
-def instance() -> "dg.DagsterInstance":
-    """The instance, made on first use."""
+def instance_there() -> "dg.DagsterInstance | None":
+    """The instance where there is one; none is made."""
+    import dagster as dg
+
+    if not (instance_home() / "dagster.yaml").exists():
+        return None
+    _quiet()
+    return dg.DagsterInstance.get()
+
+
+def _quiet() -> None:
     import dagster as dg
 
     logging.getLogger("dagster").setLevel(logging.ERROR)
     warnings.simplefilter("ignore", dg.BetaWarning)
+
+
+def instance() -> "dg.DagsterInstance":
+    """The instance, made on first use."""
+    import dagster as dg
+
+    _quiet()
     home = instance_home()
     home.mkdir(parents=True, exist_ok=True)
     # two commands that make the databases of a new home at once would trip over each other's tables

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from dataprep_assets.cli import project
+from dataprep_assets.cli.status import tell
 from dataprep_assets.errors import ConfigError
 
 __all__ = ["chosen", "declare"]
@@ -25,10 +26,20 @@ def declare(commands: project.Commands) -> None:
     )
     parser.add_argument("--process-count", type=int, help="with --split: cut its shards into this many even parts …")
     parser.add_argument("--process-index", type=int, help="… and do this one (from 0): one process a node")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only say what would be built, why, and what it costs; writes nothing"
+    )
+    parser.add_argument("--json", action="store_true", help="with --dry-run: one JSON object a dataset, each on a line")
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> int:
+    if options.dry_run:
+        if options.split:
+            raise ConfigError("--dry-run: is told of a whole dataset, leave --split out")
+        return max(tell(name, as_json=options.json) for name in options.dataset)
+    if options.json:
+        raise ConfigError("--json: only with --dry-run")
     if options.split:
         (name,) = options.dataset
         return _run_shards(name, options)

@@ -1,44 +1,105 @@
-"""`dataprep status`: what of a dataset has to be built again, and why."""
+"""`dataprep status`: what of a dataset has to be built again, why, and what that costs. Also `run --dry-run`."""
 
+import argparse
+import json
+import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.cli import project
 
 if TYPE_CHECKING:
+    from dataprep_assets.graph.rebuild import Rebuild
     from dataprep_assets.graph.spec import ArtifactSpec
+    from dataprep_assets.integrity.artifacts import ArtifactStore
+    from dataprep_assets.orchestration.component import DatasetComponent
 
-__all__ = ["declare"]
+__all__ = ["declare", "tell"]
 
 
 def declare(commands: project.Commands) -> None:
     """Add the command's arguments."""
-    parser = commands.add_parser("status", help="say what of a dataset is missing, damaged or out of date, and why")
+    parser = commands.add_parser(
+        "status", help="say what of a dataset is missing, damaged or out of date, why, and what building it costs"
+    )
     parser.add_argument("dataset", nargs="+")
-    parser.set_defaults(execute=lambda options: max(_status(name) for name in options.dataset))
+    parser.add_argument("--json", action="store_true", help="one JSON object a dataset, each on a line")
+    parser.set_defaults(execute=_status)
 
 
-def _status(name: str) -> int:
-    from dataprep_assets.graph.status import stale, unplanned
+def _status(options: argparse.Namespace) -> int:
+    return max(tell(name, as_json=options.json) for name in options.dataset)
+
+
+def tell(name: str, *, as_json: bool) -> int:
+    """Print what a run would build, for a person or as one line of JSON; 0 where that is nothing, else 1.
+
+    Nothing is written: no artifact, no lock, no instance.
+    """
+    from dataprep_assets.graph.rebuild import rebuild_of
+    from dataprep_assets.graph.status import unplanned
+    from dataprep_assets.planning.cost import Machine
 
     component = project.component(name)
     store = component.store(project.storage())
-    behind = 0
-    for one in stale(component.specs, store, _failed_checks(component.specs)):
-        behind += 1
-        print(f"stale: {one}")
-    for artifact in unplanned(component.specs, store):
-        print(f"in no plan any more: {artifact}: {store.location(artifact)}")
-    if not behind:
+    cores = component.declaration.workers or len(os.sched_getaffinity(0))
+    rebuild = rebuild_of(component.specs, store, Machine(cores=cores, bandwidth=125e6), _failed_checks(component.specs))
+    left = [(str(artifact), store.location(artifact)) for artifact in unplanned(component.specs, store)]
+    if as_json:
+        print(json.dumps(_as_json(component, store, rebuild, left)))
+    else:
+        _print(component, store, rebuild, left)
+    return 1 if rebuild.works else 0
+
+
+def _print(
+    component: "DatasetComponent", store: "ArtifactStore", rebuild: "Rebuild", left: Sequence[tuple[str, str]]
+) -> None:
+    from dataprep_assets.cli.rebuild_table import rebuild_lines
+
+    name = component.declaration.dataset
+    if not rebuild.works:
         print(f"{name}: all is up to date")
-    return 1 if behind else 0
+    else:
+        print(f"{name}: {len(rebuild.works)} to build")
+        print()
+        for line in rebuild_lines(rebuild):
+            print(line)
+        for other in _reached(component, rebuild):
+            print(f"reaches: {other['dataset']}/{other['artifact']}, which is made of {other['through']}")
+    for artifact, location in left:
+        print(f"in no plan any more: {artifact}: {location} (`dataprep prune {name}`)")
+
+
+def _as_json(
+    component: "DatasetComponent", store: "ArtifactStore", rebuild: "Rebuild", left: Sequence[tuple[str, str]]
+) -> dict[str, Any]:
+    return {
+        "dataset": component.declaration.dataset,
+        **rebuild.to_json(),
+        "reaches": _reached(component, rebuild),
+        "in_no_plan": [{"artifact": artifact, "location": location} for artifact, location in left],
+    }
+
+
+def _reached(component: "DatasetComponent", rebuild: "Rebuild") -> list[dict[str, str]]:
+    """What of other declared datasets is made of what a run would build."""
+    from dataprep_assets.graph.downstream import reached
+
+    names = {work.stale.spec.name for work in rebuild.works if work.stale.spec is not None}
+    if not names:
+        return []
+    dataset = component.declaration.dataset
+    others = {other.declaration.dataset: other.specs for other in project.naming(dataset)}
+    return [vars(one) for one in reached(dataset, names, others)]
 
 
 def _failed_checks(specs: "Sequence[ArtifactSpec]") -> Mapping[tuple[str, ...], Sequence[str]]:
     """The blocking checks that failed last, where there is an instance that knows."""
     from dataprep_assets.orchestration.runs import failed_checks
 
-    if not (project.instance_home() / "dagster.yaml").exists():
+    instance = project.instance_there()
+    if instance is None:
         return {}
-    with project.instance() as instance:
+    with instance:
         return failed_checks(specs, instance)

@@ -26,6 +26,7 @@ __all__ = [
     "Partitions",
     "Proof",
     "Proofs",
+    "Reading",
     "RunStep",
     "no_metadata",
 ]
@@ -128,6 +129,16 @@ class Proofs:
     examine: Examine
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What building one partition reads: bytes of its source as stored, how many of them have to be fetched first, and
+    whether they are tokenized."""
+
+    source_bytes: int
+    fetch_bytes: int = 0
+    tokenized: bool = False
+
+
 def no_metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     """No metadata beyond what every artifact has."""
     return {}
@@ -156,6 +167,11 @@ class ArtifactSpec:
         artifact: Name and partition on disk where they do not follow from `name`, `split` and the partition.
         verification: How thoroughly a finished one is read before it is believed; default: as the dataset declares.
         kept: False for an artifact without files, which is what its build reports of others.
+        foresee: As `build`, into a scratch store, for `status`: what it yields without an error is there for what is
+            downstream to be compared with. For artifacts that are cheap to make; fetches nothing. It may also let
+            stand what is there, and yield that.
+        reads: What building each of these partitions reads of the source; for those that read it.
+        place: Where a finished one was published to, for trainers; for those that are.
     """
 
     declaration: DatasetDeclaration
@@ -175,6 +191,9 @@ class ArtifactSpec:
     artifact: Callable[[ArtifactStore], Artifact] | None = None
     verification: Verification | None = None
     kept: bool = True
+    foresee: Callable[[BuildRequest], Iterable[Outcome]] | None = None
+    reads: Callable[[ArtifactStore, Sequence[str]], Iterable[Reading]] | None = None
+    place: Callable[[Receipt], str] | None = None
 
     @property
     def path(self) -> tuple[str, ...]:

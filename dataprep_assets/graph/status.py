@@ -1,38 +1,54 @@
 """What of a dataset is not as it should be, and why: what `dataprep status` says and a second run asks first.
 
-Every layer is examined. What lies downstream of a stale artifact is stale because of it and is not compared further;
-beside that, each artifact is compared with its own recipe and its own receipt.
+Every layer is examined, and each artifact compared with its own recipe and its own receipt, as they will be when what
+it is made of has been built. That can be told before anything is built in two cases. What a spec can foresee (a
+manifest is made of a listing, a snapshot of digests) is made in a scratch folder over the store, and what lies
+downstream is compared with that. What is only damaged comes back with the content of its receipt. Else the new content
+is not known before it is there: everything downstream is stale because of it, and `provisional`, since it is kept if
+its input comes out as it was.
 """
 
+import tempfile
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.graph.recipe import Change, Recipe
-from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.overlay import OverlayArtifacts
+from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["Stale", "stale", "sweep", "unplanned"]
+__all__ = ["Stale", "foreseeing", "stale", "sweep", "unplanned"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stale:
     """An artifact that has to be built again.
 
-    `kind` is absent, damaged, input changed, settings changed, older version, recipe changed, or check failed; `reason`
-    says it in one sentence. `name` is the artifact, or the asset where its partitions are not planned yet.
+    Attributes:
+        name: The artifact, or the asset where its partitions are not planned yet.
+        kind: absent, damaged, input changed, settings changed, older version, recipe changed, or check failed.
+        reason: The same in one sentence.
+        provisional: Stale for the sake of an input alone, whose new content is not known yet: kept if that comes out
+            as it was.
+        spec: What it is an artifact of.
+        partition: Its partition, of a partitioned one that is planned.
     """
 
     name: str
     kind: str
     reason: str
+    provisional: bool = False
+    spec: ArtifactSpec | None = field(default=None, compare=False, repr=False)
+    partition: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
-
-
-Slot = tuple[ArtifactSpec, str | None]
 
 
 def stale(
@@ -40,110 +56,180 @@ def stale(
     store: ArtifactStore,
     failed_checks: Mapping[tuple[str, ...], Sequence[str]] | None = None,
 ) -> Iterator[Stale]:
-    """Yield what is stale, in build order; nothing when all is up to date.
+    """Yield what is stale, in build order; nothing when all is up to date. Nothing is written to the store.
 
     Args:
         specs: Those of a dataset, inputs before what is made of them.
-        store: Where its artifacts are; each is read as thoroughly as its spec says, and local sources whole.
+        store: Where its artifacts are; each is read as thoroughly as its spec says, and local sources whole. With an
+            overlay of one (`foreseeing`), what is foreseen can be read from it afterwards.
         failed_checks: Path of an asset → names of its blocking checks whose latest result is a failure.
     """
-    found: dict[Slot, Stale] = {}
-    unplanned: dict[ArtifactSpec, Stale] = {}
-    for spec in specs:
-        yield from _of_spec(spec, store, found, unplanned)
-        for name in (failed_checks or {}).get(spec.path, ()):
-            yield Stale(name="/".join(spec.path), kind="check failed", reason=f"its blocking check {name} failed")
+    with foreseeing(store) as view:
+        examination = _Examination(view)
+        for spec in specs:
+            yield from examination.of_spec(spec)
+            for name in (failed_checks or {}).get(spec.path, ()):
+                yield Stale(
+                    name="/".join(spec.path),
+                    kind="check failed",
+                    reason=f"its blocking check {name} failed",
+                    spec=spec,
+                )
 
 
-def _of_spec(
-    spec: ArtifactSpec, store: ArtifactStore, found: dict[Slot, Stale], unplanned: dict[ArtifactSpec, Stale]
-) -> Iterator[Stale]:
-    try:
-        slots = spec.slots(store)
-        artifacts = {slot: spec.located(store, slot) for slot in slots}
-    except DataprepError as error:
-        unplanned[spec] = Stale(name="/".join(spec.path), kind="absent", reason=f"not planned yet: {error}")
-        yield unplanned[spec]
+@contextmanager
+def foreseeing(store: ArtifactStore) -> Iterator[OverlayArtifacts]:
+    """An overlay of the store, in a temporary folder; an overlay is used as it is."""
+    if isinstance(store, OverlayArtifacts):
+        yield store
         return
-    if not spec.kept:
-        # it has no files of its own: what it reports is as fresh as what it is made of
-        if (cause := _upstream(spec, None, found, unplanned)) is not None:
-            unplanned[spec] = Stale(name="/".join(spec.path), kind=cause.kind, reason=cause.reason)
-            yield unplanned[spec]
-        return
-    fresh: list[str | None] = []
-    late: dict[str | None, Stale] = {}
-    for slot in slots:
-        cause = _upstream(spec, slot, found, unplanned)
-        if cause is None:
-            fresh.append(slot)
-            continue
-        change = _own(store, artifacts[slot], spec) or cause
-        late[slot] = Stale(name=str(artifacts[slot]), kind=change.kind, reason=change.reason)
-    compared = _compared(spec, store, fresh, artifacts)
-    for slot in slots:
-        if (one := late.get(slot) or compared.get(slot)) is not None:
-            found[(spec, slot)] = one
-            yield one
+    with tempfile.TemporaryDirectory(prefix="dataprep-foreseen-") as folder:
+        yield OverlayArtifacts(Path(folder), store)
 
 
-def _compared(
-    spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], artifacts: Mapping[str | None, Artifact]
-) -> dict[str | None, Stale]:
-    """What is stale among slots whose inputs are fresh."""
-    if not slots:
-        return {}
-    try:
-        recipes: Mapping[str | None, Recipe] = dict(zip(slots, spec.recipes(store, slots), strict=True))
-    except DataprepError as error:  # an input that cannot be read: building it says the same
-        recipes = {}
-        why = str(error)
-    stale_ones = {}
-    for slot in slots:
-        change = _own(store, artifacts[slot], spec, recipes.get(slot))
-        if change is None and slot not in recipes:
-            change = Change(kind="input changed", reason=why)
-        if change is not None:
-            stale_ones[slot] = Stale(name=str(artifacts[slot]), kind=change.kind, reason=change.reason)
-    return stale_ones
+class _Examination:
+    """One pass over the specs of a dataset, inputs first.
+
+    `found` are the stale slots of each spec; `open` those of them whose new content is not known (yet).
+    """
+
+    def __init__(self, view: OverlayArtifacts) -> None:
+        self._view = view
+        self._found: dict[ArtifactSpec, dict[str | None, Stale]] = {}
+        self._open: dict[ArtifactSpec, dict[str | None, Stale]] = {}
+        self._unplanned: dict[ArtifactSpec, Stale] = {}
+
+    def of_spec(self, spec: ArtifactSpec) -> Iterator[Stale]:
+        """Yield the stale artifacts of one spec."""
+        try:
+            slots = spec.slots(self._view)
+            artifacts = {slot: spec.located(self._view, slot) for slot in slots}
+        except DataprepError as error:
+            yield self._not_planned(spec, "absent", f"not planned yet: {error}")
+            return
+        if not spec.kept:
+            # it has no files of its own: what it reports is as fresh as the content of what it is made of
+            if (cause := self._upstream(self._open, spec, None)) is not None:
+                yield self._not_planned(spec, cause.kind, cause.reason)
+            return
+        yield from self._compared(spec, artifacts)
+        if spec.plans:
+            self._foresee(spec, list(self._open.get(spec, {})))
+
+    def _not_planned(self, spec: ArtifactSpec, kind: str, reason: str) -> Stale:
+        self._unplanned[spec] = Stale(name="/".join(spec.path), kind=kind, reason=reason, spec=spec)
+        return self._unplanned[spec]
+
+    def _compared(self, spec: ArtifactSpec, artifacts: Mapping[str | None, Artifact]) -> Iterator[Stale]:
+        """Yield the stale slots of a spec, in order."""
+        receipts = {slot: self._receipt(artifact) for slot, artifact in artifacts.items()}
+        there = [slot for slot, receipt in receipts.items() if isinstance(receipt, Receipt)]
+        self._foresee_inputs(spec, there)
+        unknown = {slot: self._upstream(self._open, spec, slot) for slot in there}
+        recipes, refused = _recipes(spec, self._view, [slot for slot in there if unknown[slot] is None])
+
+        def told(change: Change, *, content_known: bool = False, provisional: bool = False) -> Stale:
+            one = Stale(
+                name=str(artifact),
+                kind=change.kind,
+                reason=change.reason,
+                provisional=provisional,
+                spec=spec,
+                partition=slot,
+            )
+            self._found.setdefault(spec, {})[slot] = one
+            if not content_known:
+                self._open.setdefault(spec, {})[slot] = one
+            return one
+
+        for slot, artifact in artifacts.items():
+            receipt, recipe = receipts[slot], recipes.get(slot)
+            if isinstance(receipt, Change):
+                yield told(receipt)
+            elif recipe is not None and (change := recipe.difference(receipt)) is not None:
+                yield told(change)
+            elif (change := self._damage(spec, artifact, receipt)) is not None:
+                self._view.withheld.add(artifact)
+                # its receipt says what it will be again; where its files are read as well, it is foreseen
+                yield told(change, content_known=recipe is not None and spec.foresee is None)
+            elif recipe is None:
+                if (cause := unknown[slot] or self._upstream(self._found, spec, slot)) is not None:
+                    yield told(cause, provisional=True)
+                else:  # an input that cannot be read: building it says the same
+                    yield told(Change(kind="input changed", reason=refused[slot]))
+
+    def _receipt(self, artifact: Artifact) -> Receipt | Change:
+        try:
+            receipt = self._view.receipt(artifact)
+        except IntegrityError as error:
+            return Change(kind="damaged", reason=f"damaged: {error}")
+        return receipt or Change(kind="absent", reason="absent")
+
+    def _damage(self, spec: ArtifactSpec, artifact: Artifact, receipt: Receipt) -> Change | None:
+        defects = self._view.damage(artifact, receipt, spec.verification or spec.declaration.verify)
+        return Change(kind="damaged", reason=f"damaged: {defects[0]}" + _more(len(defects))) if defects else None
+
+    def _foresee_inputs(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
+        """Foresee what of the inputs these slots have to be compared with; only what is there is compared."""
+        for source in spec.inputs:
+            if isinstance(source, ArtifactSpec) and slots and (left := self._open.get(source)):
+                together = source.partitions is not None and source.partitions is spec.partitions
+                self._foresee(source, [slot for slot in left if slot in slots or not together])
+
+    def _foresee(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
+        """Make these stale slots in the scratch folder, where that is cheap and their own inputs are known."""
+        wanted = [slot for slot in slots if self._upstream(self._open, spec, slot) is None]
+        if spec.foresee is None or not wanted:
+            return
+        request = BuildRequest(store=self._view, partitions=[slot for slot in wanted if slot is not None])
+        try:
+            for outcome in spec.foresee(request):
+                if outcome.error is None:
+                    self._open[spec].pop(outcome.partition if spec.partitions is not None else None)
+        except DataprepError:
+            return  # then what is downstream is stale because of it
+
+    def _upstream(
+        self, among: Mapping[ArtifactSpec, Mapping[str | None, Stale]], spec: ArtifactSpec, slot: str | None
+    ) -> Change | None:
+        """That an input of a slot is among the stale: of the same partition where both are cut alike, else any."""
+        for source in spec.inputs:
+            if not isinstance(source, ArtifactSpec):
+                continue
+            if source in self._unplanned:
+                return _because_of(self._unplanned[source])
+            members = among.get(source, {})
+            if source.partitions is not None and source.partitions is spec.partitions:
+                one = members.get(slot)
+            else:
+                one = next(iter(members.values()), None)
+            if one is not None:
+                return _because_of(one)
+        return None
 
 
-def _own(store: ArtifactStore, artifact: Artifact, spec: ArtifactSpec, recipe: Recipe | None = None) -> Change | None:
-    """What is wrong with an artifact by its own receipt, files and recipe."""
-    try:
-        receipt = store.receipt(artifact)
-    except IntegrityError as error:
-        return Change(kind="damaged", reason=f"damaged: {error}")
-    if receipt is None:
-        return Change(kind="absent", reason="absent")
-    if recipe is not None and (change := recipe.difference(receipt)) is not None:
-        return change
-    if defects := store.damage(artifact, receipt, spec.verification or spec.declaration.verify):
-        return Change(kind="damaged", reason=f"damaged: {defects[0]}" + _more(len(defects)))
-    return None
+def _recipes(
+    spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
+) -> tuple[dict[str | None, Recipe], dict[str | None, str]]:
+    """The recipe of each slot; of those that have none now, why."""
+    known: dict[str | None, Recipe] = {}
+    refused: dict[str | None, str] = {}
+    left, last = deque(slots), ""
+    while left:
+        try:
+            for recipe in spec.recipes(store, list(left)):
+                known[left.popleft()] = recipe
+        except DataprepError as error:
+            refused[left.popleft()] = str(error)
+            if str(error) == last:  # it is about all of them
+                refused |= dict.fromkeys(left, last)
+                break
+            last = str(error)
+    return known, refused
 
 
 def _more(count: int) -> str:
     return f" (and {count - 1} more)" if count > 1 else ""
-
-
-def _upstream(
-    spec: ArtifactSpec, slot: str | None, found: Mapping[Slot, Stale], unplanned: Mapping[ArtifactSpec, Stale]
-) -> Change | None:
-    """That an input of a slot is stale: of the same partition where both are cut alike, else any."""
-    for source in spec.inputs:
-        if not isinstance(source, ArtifactSpec):
-            continue
-        if source in unplanned:
-            return _because_of(unplanned[source])
-        if source.partitions is not None and source.partitions is spec.partitions:
-            if (source, slot) in found:
-                return _because_of(found[(source, slot)])
-            continue
-        for (other, _), one in found.items():
-            if other is source:
-                return _because_of(one)
-    return None
 
 
 def _because_of(one: Stale) -> Change:

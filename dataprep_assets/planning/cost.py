@@ -259,7 +259,7 @@ def table(dataset: str, found: Cost, machine: Machine) -> str:
         )
     for s in splits:
         counts = [s.files, s.shards, *([s.npy_shards] if released else []), s.runs]
-        rows.append([s.split, *(f"{count:,}" for count in counts), _bytes(s.source_bytes)])
+        rows.append([s.split, *(f"{count:,}" for count in counts), shown_bytes(s.source_bytes)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(
@@ -270,31 +270,34 @@ def table(dataset: str, found: Cost, machine: Machine) -> str:
     one = "core" if machine.cores == 1 else "cores"
     return "\n".join(
         [
-            f"{dataset}: {machine.cores} {one}, {_bytes(machine.bandwidth)}/s, "
+            f"{dataset}: {machine.cores} {one}, {shown_bytes(machine.bandwidth)}/s, "
             f"{machine.runs_at_a_time} run{'s' if machine.runs_at_a_time > 1 else ''} at a time",
             "",
             *lines,
             "",
-            f"transfer       {_time(found.transfer)}",
-            f"tokenizing     {_time(found.tokenizing)}   about {found.tokens:,} tokens",
-            f"orchestration  {_time(found.orchestration)}   {found.orchestration_share:.1%} of the whole",
-            f"expected       {_time(found.seconds)}",
+            f"transfer       {shown_time(found.transfer)}",
+            f"tokenizing     {shown_time(found.tokenizing)}   about {found.tokens:,} tokens",
+            f"orchestration  {shown_time(found.orchestration)}   {found.orchestration_share:.1%} of the whole",
+            f"expected       {shown_time(found.seconds)}",
             "",
-            f"disk           {_bytes(found.disk_bytes)}: mirror {_bytes(found.mirror_bytes)}, artifacts "
-            f"{_bytes(found.artifact_bytes)}, shards at work {_bytes(found.scratch_bytes)}, and 20 % to spare",
+            f"disk           {shown_bytes(found.disk_bytes)}: mirror {shown_bytes(found.mirror_bytes)}, "
+            f"artifacts {shown_bytes(found.artifact_bytes)}, shards at work {shown_bytes(found.scratch_bytes)}, "
+            "and 20 % to spare",
             f"requests       {found.get_requests:,} to read, {found.put_requests:,} to write",
         ]
     )
 
 
-def _bytes(count: float) -> str:
+def shown_bytes(count: float) -> str:
+    """A size for a person: `1.2 GB`."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"
     return f"{count / 1e3:,.1f} kB"
 
 
-def _time(seconds: float) -> str:
+def shown_time(seconds: float) -> str:
+    """A duration for a person, nine characters wide: `  3.5 min`."""
     if seconds >= HOUR:
         return f"{seconds / HOUR:,.1f} h".rjust(9)
     return (f"{seconds / MINUTE:,.1f} min" if seconds >= MINUTE else f"{seconds:,.1f} s").rjust(9)

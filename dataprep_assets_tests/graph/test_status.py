@@ -93,7 +93,7 @@ def test_a_changed_source_file_makes_its_shard_stale_and_no_other(corpus: Change
     path.write_bytes(raw)
     assert told(corpus.statuses()) == {
         "snapshot/val-00000": ("input changed", f"its source changed: {VAL}"),
-        "token_bins/val-00000": because_of("snapshot/val-00000"),
+        "token_bins/val-00000": ("input changed", f"its source changed: {VAL}"),
         "combined_bins/val": because_of("token_bins/val-00000"),
         **views_because_of("combined_bins/val"),
     }
@@ -240,13 +240,15 @@ def test_a_failed_check_is_told_after_its_asset(corpus: ChangedCorpus) -> None:
     ]
 
 
-def test_before_anything_is_built_every_asset_is_told_once(corpus: ChangedCorpus) -> None:
+def test_before_anything_is_built_every_artifact_is_told_once(corpus: ChangedCorpus) -> None:
+    """The shards too: the plan is foreseen."""
     shutil.rmtree(corpus.root)
     found = corpus.statuses()
+    shards = {"train": ("train-00000", "train-00001", "train-00002"), "val": ("val-00000",), "test": ("test-00000",)}
     assert [one.name for one in found] == [
         "sample_corpus/manifest",
         "sample_corpus/engine_certificate",
-        *(f"sample_corpus/{s}/{name}" for s in ("train", "val", "test") for name in ("snapshot", "token_bins")),
+        *(f"sample_corpus/{name}/{p}" for s in shards for name in ("snapshot", "token_bins") for p in shards[s]),
         *(f"sample_corpus/combined_bins/{s}" for s in ("train", "val", "test")),
         *(f"sample_corpus/{view}" for view in VIEWS),
     ]

@@ -33,9 +33,11 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.eye_test import eye_test
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.order_proofs import shuffle_quality, source_run_length
+from dataprep_assets.pipelines.corpus.retraction_proofs import made_without
+from dataprep_assets.pipelines.corpus.retractions import hex_ids, retracted_ids
 from dataprep_assets.pipelines.corpus.snapshot_proofs import disk_headroom
 from dataprep_assets.pipelines.corpus.stream_plan import meta_of
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBinsFacts
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, IDS, TOKENS, TokenBinsFacts
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.corpus.training_proofs import alignment, sampler_dry_run
 
@@ -222,6 +224,7 @@ COMBINED_BINS_PROOFS = (
         "sampler_dry_run", "Random batches load; a uniform model's loss is ln(vocab) and a unigram model's is below it."
     ),
     Proof("eye_test", "Decoded windows near the start and deep in look like text."),
+    Proof("no_retracted_document", "No document of its shards is on the retraction list, and they are as they were."),
     Proof("shuffle_quality", "How long runs of one source file are, in documents and tokens.", blocking=False),
     Proof("source_boundaries", "Each source file's documents end where the ledger says they do."),
     Proof("disk_headroom", "Twenty percent of the file's size is free on its disk.", blocking=False),
@@ -259,6 +262,13 @@ def _examine(
             document_ends.open_ends(directory / ENDS), [line for r in receipts for line in r.sources]
         )
 
+    @judged
+    def retracted() -> Finding:
+        listed = hex_ids(retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive)))
+        names = [IDS] if listed else []
+        folders = [store.local(a, names) for a, _ in shard_receipts(corpus, store, manifest, split)]
+        return made_without(list(zip(folders, receipts, strict=True)), listed, receipt)
+
     yield "equals_shards", equals_shards(directory, receipt, shards, split=split)
     yield "totals_match", wrong_totals(receipt, shards)
     yield "sources_complete", sources_complete(receipts, manifest.entries, split)
@@ -266,6 +276,7 @@ def _examine(
     yield "alignment", aligned()
     yield "sampler_dry_run", sampler_dry_run(tokens, dtype, bundle.vocab_size, seed=seed)
     yield "eye_test", eye_test(tokens, directory / ENDS, dtype, bundle, seed=seed, sensitive=corpus.sensitive)
+    yield "no_retracted_document", retracted()
     yield "shuffle_quality", shuffle_quality(receipts)
     yield "source_boundaries", boundaries()
     yield "disk_headroom", disk_headroom(directory, receipt.total_bytes // 5, 0.0)

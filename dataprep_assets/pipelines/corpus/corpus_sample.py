@@ -27,6 +27,7 @@ def corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
         special_tokens=corpus.document.special_tokens,
         separator=corpus.document.separator,
         sample=partial(_sample, corpus),
+        at_hand=not open_source(corpus.source).mirrored,
     )
 
 

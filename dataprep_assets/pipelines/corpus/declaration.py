@@ -18,6 +18,7 @@ from dataprep_assets.tokenization.document_ids import DocumentIds
 
 VIEWS = tuple(sorted(module.name for module in pkgutil.iter_modules(views.__path__)))
 """The views that there are: one module each in `views/`."""
+RETRACTIONS = "retracted.jsonl"
 if TYPE_CHECKING:
     View = str
 else:
@@ -187,6 +188,11 @@ class CorpusDeclaration(DatasetDeclaration):
     dtype: Literal["auto", "uint16", "uint32"] = Field("auto", description="`auto`: uint16 when every id fits.")
     shards: ShardPlanDeclaration = ShardPlanDeclaration()
     bad_records: BadRecordPolicy = BadRecordPolicy()
+    retractions: Path | None = Field(
+        None,
+        description="List of the documents that are not to be in it, which `dataprep retract` writes; default: "
+        "`retracted.jsonl` beside this YAML.",
+    )
     views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats over the same token bytes.")
     olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
     mds_sequence_length: int = Field(2048, ge=1, description="Tokens a sample of the mds view.")
@@ -226,5 +232,9 @@ class CorpusDeclaration(DatasetDeclaration):
             source = source.model_copy(update={"path": resolved(source.path, folder)})
         elif isinstance(source, ObjectStoreSource):
             source = source.model_copy(update={"cache_dir": resolved(source.cache_dir, folder)})
-        tokenizer = self.tokenizer.located(folder)
-        return super().located(folder).model_copy(update={"source": source, "tokenizer": tokenizer})
+        changed = {
+            "source": source,
+            "tokenizer": self.tokenizer.located(folder),
+            "retractions": resolved(self.retractions or Path(RETRACTIONS), folder),
+        }
+        return super().located(folder).model_copy(update=changed)

@@ -110,6 +110,7 @@ class CertifiedEngine:
         special_tokens: Whether literal special tokens in documents are text or a match.
         sample: The documents, given the store.
         separator: Content of the token that ends documents, or `auto`; None where they end with none.
+        at_hand: Whether the documents are on this machine: then `status` certifies, to foresee what follows.
     """
 
     dataset: DatasetDeclaration
@@ -117,6 +118,7 @@ class CertifiedEngine:
     special_tokens: SpecialTokens
     sample: Callable[[ArtifactStore], Sample]
     separator: str | None = None
+    at_hand: bool = False
 
 
 def engine_certificate_spec(
@@ -140,6 +142,7 @@ def engine_certificate_spec(
         verification="full",
         recipes=partial(_recipes, engine),
         build=partial(_build, engine),
+        foresee=partial(_foresee, engine),
         metadata=partial(_metadata, engine),
         proofs=Proofs(proofs=proofs, examine=partial(_examine, engine)),
     )
@@ -174,6 +177,23 @@ def _build(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
     if reason := load_certificate(engine.dataset, request.store).reason:
         request.warn(reason)
     yield outcome
+
+
+def _foresee(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
+    """Certify where the documents are at hand; else let the certificate that is there stand for the next one.
+
+    What follows depends on the refused classes alone, which another sample or version rarely changes. A declaration
+    that changes them itself does, so then nothing stands.
+    """
+    if engine.at_hand:
+        yield from _build(engine, request)
+        return
+    receipt = request.store.intact(engine.dataset.artifact(ENGINE_CERTIFICATE))
+    if receipt is None or not receipt.recipe:
+        return
+    before, now = receipt.recipe["settings"], _recipe(engine, engine.sample(request.store)).settings
+    if all(before[name] == now[name] for name in ("special_tokens", "tokenizer.engine", "tokenizer.refuse")):
+        yield Outcome.of(receipt, True)
 
 
 def ensure_certificate(engine: CertifiedEngine, store: ArtifactStore) -> tuple[Receipt, bool]:

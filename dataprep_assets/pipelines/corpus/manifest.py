@@ -332,6 +332,7 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], s
         verification="full",
         recipes=partial(_recipes, corpus),
         build=lambda request: [Outcome.of(*build_manifest_artifact(corpus, request.store, request.warn))],
+        foresee=lambda request: [Outcome.of(*build_manifest_artifact(corpus, request.store))],
         metadata=partial(_metadata, corpus),
         proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus)),
     )

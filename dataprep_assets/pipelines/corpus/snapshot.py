@@ -17,7 +17,7 @@ from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, Reading, RunStep
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -70,6 +70,14 @@ def build_snapshot(
     entries = manifest.shard(partition)
     access.fetch(entries, progress)
     lines = _lines(access, entries)
+    recipe = _recipe(corpus, partition, _listed(entries) if access.mirrored else lines)
+    return _ensured(recipe, store, entries, lines)
+
+
+def _ensured(
+    recipe: Recipe, store: ArtifactStore, entries: Sequence[ManifestEntry], lines: Sequence[Mapping[str, str | int]]
+) -> tuple[Receipt, bool]:
+    """The snapshot of these entries, of which `lines` tell the digests; and whether it was reused."""
 
     def write(staged: Path) -> Written:
         (staged / FILES).write_bytes(b"".join(canonical_json(line) + b"\n" for line in lines))
@@ -78,7 +86,7 @@ def build_snapshot(
             facts=SnapshotFacts(files=len(entries), source_bytes=sum(e.size_bytes for e in entries)),
         )
 
-    return ensure(_recipe(corpus, partition, _listed(entries) if access.mirrored else lines), store, write)
+    return ensure(recipe, store, write)
 
 
 def _recipe(corpus: CorpusDeclaration, partition: str, lines: Sequence[Mapping[str, str | int]]) -> Recipe:
@@ -134,6 +142,20 @@ def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition:
         return {line["relpath"]: line["sha256"] for line in map(json.loads, file)}
 
 
+def readings(
+    corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
+) -> Iterator[Reading]:
+    """What building snapshots of these shards reads; or token bins of them (`tokenized`), which fetch nothing."""
+    manifest, access = load_manifest(corpus, store), open_source(corpus.source)
+    for partition in partitions:
+        entries = manifest.shard(partition)
+        yield Reading(
+            source_bytes=sum(entry.size_bytes for entry in entries),
+            fetch_bytes=0 if tokenized else access.bytes_to_fetch(entries),
+            tokenized=tokenized,
+        )
+
+
 def snapshot_spec(
     corpus: CorpusDeclaration, split: str, *, partitions: Partitions, manifest: ArtifactSpec, step: RunStep
 ) -> ArtifactSpec:
@@ -161,6 +183,8 @@ def snapshot_spec(
         verification="full",
         recipes=partial(_recipes, corpus),
         build=partial(_build, corpus),
+        foresee=partial(_foresee, corpus),
+        reads=partial(readings, corpus),
         proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus)),
     )
 
@@ -173,6 +197,19 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
         return build_snapshot(corpus, request.store, manifest, partition, fetched)
 
     yield from run_fetches(request.partitions, fetch, needed, request.progress)
+
+
+def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    """Snapshots as they will be: of files read in place, or of mirrored ones whose digests the source lists."""
+    if not open_source(corpus.source).mirrored:
+        yield from _build(corpus, request)
+        return
+    manifest = load_manifest(corpus, request.store)
+    for partition in request.partitions:
+        entries = manifest.shard(partition)
+        lines = _listed(entries)
+        if all("sha256" in line for line in lines):
+            yield Outcome.of(*_ensured(_recipe(corpus, partition, lines), request.store, entries, lines))
 
 
 _PROOFS = (

@@ -23,8 +23,9 @@ from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
+from dataprep_assets.pipelines.corpus.retractions import retracted_here
 from dataprep_assets.pipelines.corpus.shard_job import ShardJob, ensure_shard
-from dataprep_assets.pipelines.corpus.snapshot import snapshot_digests
+from dataprep_assets.pipelines.corpus.snapshot import readings, snapshot_digests
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
 from dataprep_assets.pipelines.corpus.token_shard import TokenBinsFacts, TokenShard
@@ -77,6 +78,7 @@ def token_bins_spec(
         pool="cpu",
         recipes=partial(_recipes, corpus),
         build=partial(_build, corpus),
+        reads=partial(readings, corpus, tokenized=True),
         metadata=index_metadata,
         proofs=Proofs(proofs=TOKEN_BINS_PROOFS, examine=partial(_examine, corpus, split)),
     )
@@ -129,14 +131,16 @@ def token_shards(
             budget=corpus.bad_records.budget,
             files=source_parts(corpus, store, manifest, partition),
             sizes=tuple(entry.size_bytes for entry in manifest.shard(partition)),
+            retracted=retracted_here(store, corpus.artifact(TOKEN_BINS, partition), plan.retracted_ids),
         )
         for partition in partitions
     ]
 
 
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    plan, manifest = stream_plan(corpus, load_certificate(corpus, store)), load_manifest(corpus, store)
-    for shard in token_shards(corpus, store, manifest, plan, [partition or "" for partition in partitions]):
+    manifest, plan = load_manifest(corpus, store), stream_plan(corpus, load_certificate(corpus, store))
+    for partition in partitions:  # one by one: a shard whose snapshot cannot be read hides no other
+        (shard,) = token_shards(corpus, store, manifest, plan, [partition or ""])
         yield shard.recipe
 
 

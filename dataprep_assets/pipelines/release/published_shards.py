@@ -96,6 +96,7 @@ def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: A
         recipes=partial(_recipes, release, target),
         build=partial(_build, release, target),
         metadata=partial(_metadata, target),
+        place=lambda receipt: PublishedShardsFacts.of(receipt).place,
         proofs=Proofs(proofs=PUBLISHED_SHARDS_PROOFS, examine=partial(_examine, release, target)),
     )
 

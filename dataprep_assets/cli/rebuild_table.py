@@ -1,0 +1,97 @@
+"""What is to be built again, as a person reads it and as a program does: of `dataprep status` and `run --dry-run`."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dataprep_assets.graph.rebuild import Rebuild, Work
+from dataprep_assets.planning.cost import shown_bytes, shown_time
+
+__all__ = ["MOST_ROWS", "rebuild_lines"]
+
+MOST_ROWS = 20
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Artifacts of one asset that are stale for the same kind of reason."""
+
+    works: list[Work]
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        first = self.works[0].stale
+        asset = "/".join(first.spec.path[1:]) if first.spec is not None else first.name
+        partitions = [work.stale.partition for work in self.works if work.stale.partition is not None]
+        reasons = list(dict.fromkeys(work.stale.reason for work in self.works))
+        more = f" (and {len(reasons) - 1} more like this)" if len(reasons) > 1 else ""
+        return (
+            asset,
+            str(len(partitions)) if partitions else "-",
+            partitions[0] + (f"...{partitions[-1]}" if len(partitions) > 1 else "") if partitions else "-",
+            *_amounts(self.works),
+            reasons[0] + more,
+        )
+
+
+def _amounts(works: Sequence[Work]) -> tuple[str, str, str]:
+    """Source, tokens and time; `-` for what is not known of any."""
+    sizes = [work.reading.source_bytes for work in works if work.reading is not None]
+    tokens = [work.tokens for work in works if work.tokens is not None]
+    seconds = [work.seconds for work in works if work.seconds is not None]
+    return (
+        shown_bytes(sum(sizes)) if sizes else "-",
+        f"{sum(tokens):,}" if tokens else "-",
+        shown_time(sum(seconds)).strip() if seconds else "-",
+    )
+
+
+def rebuild_lines(rebuild: Rebuild) -> Iterable[str]:
+    """The table, then its sums. Plain text, a line each, whatever it is piped into."""
+    groups: dict[tuple[object, str], list[Work]] = {}
+    for work in rebuild.works:
+        groups.setdefault((work.stale.spec or work.stale.name, work.stale.kind), []).append(work)
+    rows = [_Row(works).cells for works in groups.values()]
+    shown = [("artifact", "count", "partitions", "source", "tokens", "time", "why"), *rows[:MOST_ROWS]]
+    widths = [max(len(row[at]) for row in shown) for at in range(6)]
+    for row in shown:
+        cells = [
+            cell.rjust(w) if at in (1, 3, 4, 5) else cell.ljust(w) for at, (cell, w) in enumerate(_zip(row, widths))
+        ]
+        yield "  ".join([*cells, row[6]]).rstrip()
+    if len(rows) > MOST_ROWS:
+        hidden = list(groups.values())[MOST_ROWS:]
+        yield f"and {len(hidden)} more rows, of {sum(map(len, hidden))} artifacts"
+    yield ""
+    yield from _sums(rebuild)
+
+
+def _zip(row: Sequence[str], widths: Sequence[int]) -> Iterable[tuple[str, int]]:
+    return zip(row[: len(widths)], widths, strict=True)
+
+
+def _sums(rebuild: Rebuild) -> Iterable[str]:
+    by_name: dict[str, list[Work]] = {}
+    for work in rebuild.works:
+        if work.stale.spec is not None:
+            by_name.setdefault(work.stale.spec.name, []).append(work)
+    for name, works in by_name.items():
+        if len(works) > 1:
+            source, tokens, seconds = _amounts(works)
+            parts = {f"{source} of source": source, f"{tokens} tokens": tokens, seconds: seconds}
+            known = [f"{len(works)} artifacts", *(text for text, value in parts.items() if value != "-")]
+            yield f"{name}: {', '.join(known)}"
+    if provisional := sum(work.stale.provisional for work in rebuild.works):
+        yield (
+            f"{provisional} of {len(rebuild.works)} are built only where an input comes out other than it was; "
+            "that is not known before it is built"
+        )
+    cores = rebuild.machine.cores
+    yield (
+        f"expected: {shown_time(rebuild.fetching + rebuild.tokenizing + rebuild.orchestration).strip()} on {cores} "
+        f"core{'s' if cores > 1 else ''}: fetching {shown_time(rebuild.fetching).strip()}, tokenizing "
+        f"{shown_time(rebuild.tokenizing).strip()}, orchestration {shown_time(rebuild.orchestration).strip()}; joins, "
+        "views and checks not counted; rates "
+        + (f"measured on {rebuild.measured:,} finished shards" if rebuild.measured else "of the bench")
+    )
+    for published in rebuild.published:
+        yield f"published: {published.place} is replaced ({published.artifact})"

@@ -1,0 +1,50 @@
+"""Which artifacts of other datasets are made of a dataset's artifacts: a replay mix of notes, say."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
+
+__all__ = ["Reached", "reached"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """An `artifact` of another `dataset`, and what it is made of: `through`, a dataset's artifact."""
+
+    dataset: str
+    artifact: str
+    through: str
+
+
+def reached(dataset: str, names: Iterable[str], others: Mapping[str, Sequence[ArtifactSpec]]) -> Iterator[Reached]:
+    """Yield what of the other datasets has to follow, nearest first.
+
+    Args:
+        dataset: The one that changes.
+        names: Its artifacts that change, as `OtherDataset` names them.
+        others: Name of each other dataset → its specs.
+    """
+    changed = {(dataset, name) for name in names}
+    told: set[tuple[str, ...]] = set()
+    grown = True
+    while grown:
+        grown = False
+        for other, specs in others.items():
+            touched: set[ArtifactSpec] = set()
+            for spec in specs:
+                through = next((source for source in spec.inputs if _is_among(source, changed)), None)
+                if through is None and touched.isdisjoint(spec.inputs):
+                    continue
+                touched.add(spec)
+                if (other, spec.name) not in changed:
+                    changed.add((other, spec.name))
+                    grown = True
+                if isinstance(through, OtherDataset) and spec.path not in told:
+                    told.add(spec.path)
+                    artifact = "/".join(spec.path[1:])
+                    yield Reached(dataset=other, artifact=artifact, through=f"{through.dataset}/{through.name}")
+
+
+def _is_among(source: ArtifactSpec | OtherDataset, changed: set[tuple[str, str]]) -> bool:
+    return isinstance(source, OtherDataset) and (source.dataset, source.name) in changed

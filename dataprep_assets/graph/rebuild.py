@@ -1,0 +1,266 @@
+"""What a run would build, and why: of each artifact the source it reads, the tokens to expect, the time it takes.
+
+Nothing is written. Entry point: `rebuild_of`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.graph.spec import ArtifactSpec, Reading
+from dataprep_assets.graph.status import Stale, foreseeing, stale
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.planning.cost import Machine, Rates
+
+__all__ = ["Published", "Rebuild", "Work", "rebuild_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What is to be built of one artifact. None: not known, or nothing of the kind.
+
+    Attributes:
+        stale: The artifact, and why.
+        reading: The source that building it reads.
+        tokens: To expect in it.
+        seconds: Of fetching or tokenizing, with the whole machine.
+    """
+
+    stale: Stale
+    reading: Reading | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """With the keys that `--json` promises."""
+        one, read = self.stale, self.reading
+        return {
+            "artifact": "/".join(one.spec.path[1:]) if one.spec is not None else one.name,
+            "name": one.name,
+            "partition": one.partition,
+            "kind": one.kind,
+            "reason": one.reason,
+            "provisional": one.provisional,
+            "source_bytes": read.source_bytes if read is not None else None,
+            "fetch_bytes": read.fetch_bytes if read is not None else None,
+            "tokens": self.tokens,
+            "seconds": round(self.seconds, 1) if self.seconds is not None else None,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A finished publication (`artifact`) that the next run replaces, and its `place`."""
+
+    artifact: str
+    place: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rebuild:
+    """All of it, in build order. `measured` counts the finished shards that the rates were measured on."""
+
+    works: tuple[Work, ...]
+    published: tuple[Published, ...]
+    machine: Machine
+    rates: Rates
+    measured: int
+
+    @property
+    def tokenized(self) -> list[Work]:
+        """What is tokenized: its source and its tokens count once, wherever they go from there."""
+        return [work for work in self.works if work.reading is not None and work.reading.tokenized]
+
+    @property
+    def fetching(self) -> float:
+        """Seconds of fetching."""
+        return sum((w.seconds or 0.0 for w in self.works if w.reading is not None and not w.reading.tokenized), 0.0)
+
+    @property
+    def tokenizing(self) -> float:
+        """Seconds of tokenizing."""
+        return sum((work.seconds or 0.0 for work in self.tokenized), 0.0)
+
+    @property
+    def orchestration(self) -> float:
+        """Seconds of Dagster: its runs, and a record of each partition."""
+        runs = {work.stale.spec.step for work in self.works if work.stale.spec is not None}
+        return len(runs) * self.rates.run_seconds + len(self.works) * self.rates.partition_seconds
+
+    def to_json(self) -> dict[str, Any]:
+        """With the keys that `--json` promises; sizes in bytes, times in seconds."""
+        return {
+            "up_to_date": not self.works,
+            "rebuild": [work.to_json() for work in self.works],
+            "totals": {
+                "artifacts": len(self.works),
+                "provisional": sum(work.stale.provisional for work in self.works),
+                "source_bytes": sum(w.reading.source_bytes for w in self.tokenized if w.reading is not None),
+                "tokens": sum(work.tokens or 0 for work in self.tokenized),
+                "fetching_seconds": round(self.fetching, 1),
+                "tokenizing_seconds": round(self.tokenizing, 1),
+                "orchestration_seconds": round(self.orchestration, 1),
+                "rates_measured_on": self.measured,
+            },
+            "published": [{"artifact": p.artifact, "place": p.place} for p in self.published],
+        }
+
+
+def rebuild_of(
+    specs: Sequence[ArtifactSpec],
+    store: ArtifactStore,
+    machine: Machine,
+    failed_checks: Mapping[tuple[str, ...], Sequence[str]] | None = None,
+) -> Rebuild:
+    """What a run would build now.
+
+    Args:
+        specs: Those of a dataset, inputs before what is made of them.
+        store: Where its artifacts are; nothing is written to it.
+        machine: Who would build it.
+        failed_checks: Path of an asset → names of its blocking checks whose latest result is a failure.
+    """
+    with foreseeing(store) as view:
+        found = list(stale(specs, view, failed_checks))
+        rates, measured = _rates(specs, store)
+        readings = _readings(found, view)
+        expected = _Expected(found, readings, view, store, rates)
+        works = tuple(
+            Work(
+                stale=one,
+                reading=(reading := readings.get((one.spec, one.partition))),
+                tokens=expected.tokens_of(one),
+                seconds=_seconds(reading, machine, rates),
+            )
+            for one in found
+        )
+        return Rebuild(
+            works=works,
+            published=tuple(_published(found, store)),
+            machine=machine,
+            rates=rates,
+            measured=measured,
+        )
+
+
+def _rates(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> tuple[Rates, int]:
+    """Those of the shards that are there, planned or not, and how many these are."""
+    source_bytes = tokens = measured = 0
+    seconds = 0.0
+    for name in {spec.name: spec for spec in specs if spec.reads is not None}:
+        dataset = specs[0].declaration.dataset
+        for partition in store.partitions(dataset, name):
+            receipt = _receipt(store, specs[0].declaration.artifact(name, partition))
+            if receipt is not None and receipt.ledger is not None and "cpu_seconds" in receipt.measured:
+                source_bytes += receipt.ledger.source_bytes
+                tokens += receipt.ledger.tokens
+                seconds += receipt.measured["cpu_seconds"]
+                measured += 1
+    return Rates.of_receipts(source_bytes, tokens, seconds, bytes_per_token=Rates.bytes_per_token), measured
+
+
+def _receipt(store: ArtifactStore, artifact: Any) -> Receipt | None:
+    try:
+        return store.receipt(artifact)
+    except IntegrityError:
+        return None
+
+
+Slot = tuple[ArtifactSpec | None, str | None]
+
+
+def _readings(found: Iterable[Stale], view: ArtifactStore) -> dict[Slot, Reading]:
+    """Of every stale partition that reads the source."""
+    by_spec: dict[ArtifactSpec, list[str]] = {}
+    for one in found:
+        if one.spec is not None and one.spec.reads is not None and one.partition is not None:
+            by_spec.setdefault(one.spec, []).append(one.partition)
+    readings: dict[Slot, Reading] = {}
+    for spec, partitions in by_spec.items():
+        assert spec.reads is not None
+        try:
+            for partition, reading in zip(partitions, spec.reads(view, partitions), strict=True):
+                readings[(spec, partition)] = reading
+        except DataprepError:
+            continue  # its plan cannot be read, which `found` tells
+    return readings
+
+
+def _seconds(reading: Reading | None, machine: Machine, rates: Rates) -> float | None:
+    if reading is None:
+        return None
+    if reading.tokenized:
+        return reading.source_bytes / rates.source_bytes_per_cpu_second / machine.cores
+    return reading.fetch_bytes / machine.bandwidth
+
+
+def _published(found: Iterable[Stale], store: ArtifactStore) -> Iterable[Published]:
+    for one in found:
+        spec = one.spec
+        if spec is not None and spec.place is not None and spec.kept and one.kind != "check failed":
+            receipt = _receipt(store, spec.located(store, one.partition))
+            if receipt is not None:
+                yield Published(artifact=one.name, place=spec.place(receipt))
+
+
+class _Expected:
+    """The tokens that artifacts will hold: of the source by the rate, or of their inputs together."""
+
+    def __init__(
+        self,
+        found: Iterable[Stale],
+        readings: Mapping[Slot, Reading],
+        view: ArtifactStore,
+        store: ArtifactStore,
+        rates: Rates,
+    ) -> None:
+        self._readings, self._view, self._store, self._rates = readings, view, store, rates
+        self._stale = {(one.spec, one.partition) for one in found if one.kind != "check failed"}
+        self._told: dict[Slot, int | None] = {}
+
+    def tokens_of(self, one: Stale) -> int | None:
+        """Of a stale artifact; None where nothing is known."""
+        if one.spec is None or one.kind == "check failed":
+            return None
+        return self._tokens(one.spec, one.partition)
+
+    def _tokens(self, spec: ArtifactSpec, slot: str | None) -> int | None:
+        if (spec, slot) not in self._told:
+            self._told[(spec, slot)] = self._reckoned(spec, slot)
+        return self._told[(spec, slot)]
+
+    def _reckoned(self, spec: ArtifactSpec, slot: str | None) -> int | None:
+        if not spec.kept:
+            return None
+        receipt = _receipt(self._store, spec.located(self._view, slot))
+        before = receipt.ledger if receipt is not None else None
+        if (spec, slot) not in self._stale:
+            return before.tokens if before is not None else None
+        if (reading := self._readings.get((spec, slot))) is not None:
+            if not reading.tokenized:
+                return None
+            if before is not None and before.source_bytes:
+                return round(before.tokens * reading.source_bytes / before.source_bytes)
+            return round(reading.source_bytes * self._rates.tokens_per_source_byte)
+        if spec.partitions is not None:
+            return before.tokens if before is not None else None
+        return self._of_inputs(spec)
+
+    def _of_inputs(self, spec: ArtifactSpec) -> int | None:
+        """The sum over all that an unpartitioned artifact is made of; None unless all of it is known."""
+        total: int | None = None
+        for source in spec.inputs:
+            if not isinstance(source, ArtifactSpec):
+                return None
+            try:
+                slots = source.slots(self._view)
+            except DataprepError:
+                return None
+            for slot in slots:
+                tokens = self._tokens(source, slot)
+                if tokens is None:
+                    return None
+                total = tokens + (total or 0)
+        return total

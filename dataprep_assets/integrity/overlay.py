@@ -1,0 +1,73 @@
+"""A store over another one: what is built goes to a scratch folder, everything else is read from the store below.
+
+So an artifact can be made as it would be made now and the rest be compared with it, while nothing is written to the
+store below: no artifact, no lock, no publication. (A bucket's files are read through its cache, as they always are.)
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dataprep_assets.errors import MissingArtifactError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, LocalArtifacts, Part, Ranges
+from dataprep_assets.integrity.receipt import NAME, Receipt, Verification
+
+__all__ = ["OverlayArtifacts"]
+
+
+@dataclass(frozen=True)
+class OverlayArtifacts(ArtifactStore):
+    """See the module. `root` is the scratch folder, `below` the store that stays as it is.
+
+    `withheld` are artifacts below whose receipts may be read and whose files may not: these are damaged.
+    """
+
+    root: Path
+    below: ArtifactStore
+    withheld: set[Artifact] = field(default_factory=set, compare=False)
+
+    @property
+    def _scratch(self) -> LocalArtifacts:
+        return LocalArtifacts(self.root)
+
+    def _holder(self, artifact: Artifact) -> ArtifactStore:
+        return self._scratch if (self.directory(artifact) / NAME).exists() else self.below
+
+    def _opened(self, artifact: Artifact) -> ArtifactStore:
+        holder = self._holder(artifact)
+        if holder is self.below and artifact in self.withheld:
+            raise MissingArtifactError(f"{self.location(artifact)}: damaged. Materialize it again")
+        return holder
+
+    def location(self, artifact: Artifact) -> str:
+        return self.below.location(artifact)
+
+    def receipt(self, artifact: Artifact) -> Receipt | None:
+        return self._holder(artifact).receipt(artifact)
+
+    def receipts(self, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
+        below = [artifact for artifact in artifacts if self._holder(artifact) is self.below]
+        found = dict(zip(below, self.below.receipts(below), strict=True))
+        return [found[artifact] if artifact in found else self.receipt(artifact) for artifact in artifacts]
+
+    def partitions(self, dataset: str, name: str) -> list[str]:
+        return sorted({*self._scratch.partitions(dataset, name), *self.below.partitions(dataset, name)})
+
+    def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
+        return self._holder(artifact).damage(artifact, receipt, verification)
+
+    def local(self, artifact: Artifact, names: Iterable[str] | None = None) -> Path:
+        return self._opened(artifact).local(artifact, names)
+
+    def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
+        return self._opened(artifact).fetch(artifact, receipt, name, holder)
+
+    def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> Ranges | None:
+        return self._opened(artifact).ranges(artifact, receipt, name)
+
+    def join(self, staged: Path, name: str, parts: Sequence[Part], *, verify: bool = True) -> Joined:
+        return self.below.join(staged, name, parts, verify=verify)
+
+    def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
+        """Nothing to do: what is in the scratch folder is nobody else's."""
