@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dataprep_assets.stores.connect import Place
     from resources import StorageResource
 
-__all__ = ["PROJECT_ROOT", "Commands", "component", "instance", "instance_home", "place", "storage"]
+__all__ = ["PROJECT_ROOT", "Commands", "component", "folder", "instance", "instance_home", "place", "storage"]
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,6 +44,11 @@ def place(url: str | None, profile: str | None = None) -> "Place":
     from dataprep_assets.stores.connect import place_of
 
     return storage().place() if url is None else place_of(url, os.environ, profile=profile)
+
+
+def folder(name: str) -> Path:
+    """The folder of a dataset's defs.yaml, whether or not it is there."""
+    return PROJECT_ROOT / "dataprep_assets" / "defs" / name
 
 
 def component(name: str) -> "DatasetComponent":

@@ -156,6 +156,8 @@ class ArtifactSpec:
         artifact: Name and partition on disk where they do not follow from `name`, `split` and the partition.
         verification: How thoroughly a finished one is read before it is believed; default: as the dataset declares.
         kept: False for an artifact without files, which is what its build reports of others.
+        places: For an artifact whose bytes or key name a place, such as the folder that a trainer reads: the sources of
+            its recipe that are digests of places. A lock compares the rest of its recipe instead of its bytes.
     """
 
     declaration: DatasetDeclaration
@@ -175,6 +177,7 @@ class ArtifactSpec:
     artifact: Callable[[ArtifactStore], Artifact] | None = None
     verification: Verification | None = None
     kept: bool = True
+    places: frozenset[str] | None = None
 
     @property
     def path(self) -> tuple[str, ...]:
