@@ -1,6 +1,5 @@
 """`dataprep lock`: write what a dataset is made of and what came of it; and what `run --locked` does with that."""
 
-import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
