@@ -76,10 +76,15 @@ class LockedRuns:
         refuse(self._lock, drift_of_recipes(self._specs, self._store, self._lock), "nothing was built")
 
     def each(self, runs: "Iterable[PlannedRun]") -> "Iterator[PlannedRun]":
-        """The runs, each compared with the lock before it begins and after it is done."""
-        from dataprep_assets.graph.drift import drift_of_contents, drift_of_recipes
+        """The runs, each compared with the lock before it begins and after it is done.
 
-        for index, run in enumerate(runs):
+        What is made of another artifact of the same run gets a run of its own: when that one is there, its recipe is
+        known, and is compared before it is built.
+        """
+        from dataprep_assets.graph.drift import drift_of_contents, drift_of_recipes
+        from dataprep_assets.graph.runs import apart
+
+        for index, run in enumerate(apart(runs)):
             if index:
                 told = f"“{run.title}” and what follows it were not built"
                 refuse(self._lock, drift_of_recipes(self._specs, self._store, self._lock, run.specs), told)
