@@ -3,7 +3,6 @@
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dataprep_assets.cli import project
@@ -54,15 +53,14 @@ def _side(where: str, dataset: str | None) -> "Lock":
     from dataprep_assets.stores.connect import LocalPlace
 
     place = project.place(where)
-    if isinstance(place, LocalPlace):
-        if place.root.is_file():
-            return read_lock(place.root)
-        if not place.root.is_dir():
-            raise MissingArtifactError(f"{where}: neither a lock nor a folder is there")
-        narrowed = place.root / dataset if dataset and (place.root / dataset).is_dir() else place.root
-        found = lock_of_receipts(receipts_below(Path(narrowed)), where, dataset)
-    else:
-        found = lock_of_receipts(receipts_in(place()), where, dataset)
+    if isinstance(place, LocalPlace) and place.root.is_file():
+        return read_lock(place.root)
+    if isinstance(place, LocalPlace) and not place.root.is_dir():
+        raise MissingArtifactError(f"{where}: neither a lock nor a folder is there")
+    if dataset is not None:
+        place = project.place_of_dataset(place, dataset)
+    receipts = receipts_below(place.root) if isinstance(place, LocalPlace) else receipts_in(place())
+    found = lock_of_receipts(receipts, where, dataset)
     for name in found.left_over:
         print(f"note: {where}: {name} is in no plan any more, and is left out", file=sys.stderr)
     return found.lock

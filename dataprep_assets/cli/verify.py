@@ -42,11 +42,14 @@ def _execute(options: argparse.Namespace) -> int:
     return _verify(options.path, verification)
 
 
-def _verdicts(path: str | None, verification: "Verification") -> "Iterator[Verified]":
+def _verdicts(path: str | None, verification: "Verification", dataset: str | None = None) -> "Iterator[Verified]":
+    """Of all that is there, or where a dataset has a folder of its own, of that."""
     from dataprep_assets.integrity.verify import verify, verify_store
     from dataprep_assets.stores.connect import LocalPlace
 
     found = project.place(path)
+    if dataset is not None:
+        found = project.place_of_dataset(found, dataset)
     if not isinstance(found, LocalPlace):
         return verify_store(found(), verification)
     if not found.root.exists():
@@ -75,7 +78,7 @@ def _verify_copy(file: Path, path: str | None, verification: "Verification", sel
     if not wanted:
         raise ConfigError(f"--select {' '.join(select)}: chooses no artifact of the lock")
     bad = 0
-    for drift in drift_of_copy(lock, _verdicts(path, verification), select):
+    for drift in drift_of_copy(lock, _verdicts(path, verification, lock.dataset), select):
         bad += 1
         print(f"DIFFERS {drift}")
     told = f"{bad:,} differ" if bad else "all are there, and equal"

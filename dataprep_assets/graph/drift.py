@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.graph.finding import first_of
 from dataprep_assets.graph.lock import Lock, Locked, hidden_name, lock_name, name_of
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions
@@ -78,7 +79,18 @@ def _compared(spec: ArtifactSpec, store: ArtifactStore, lock: Lock, slots: Seque
         if reason is None and receipt is not None and receipt.key == recipe.key:
             reason = _other_bytes(receipt, lock.artifacts[name])
         if reason is not None:
-            yield Drift(name=name, reason=reason)
+            yield Drift(name=name, reason=reason + _came_and_went(spec, lock))
+
+
+def _came_and_went(spec: ArtifactSpec, lock: Lock) -> str:
+    """Which source files the lock does not have, and which are there no more, where the artifact lists them."""
+    known = {line.file for one in lock.artifacts.values() for line in one.files}
+    if spec.listed is None or not known:
+        return ""
+    listed = {hidden_name(name) if lock.is_hidden else name for name in spec.listed()}
+    changes = {"added": sorted(listed - known), "removed": sorted(known - listed)}
+    told = [f"{len(names):,} {what}: {first_of(names)}" for what, names in changes.items() if names]
+    return f" (files {'; '.join(told)})" if told else ""
 
 
 def _in_full(recipe: Recipe, receipt: Receipt | None) -> Recipe:

@@ -158,6 +158,7 @@ class ArtifactSpec:
         kept: False for an artifact without files, which is what its build reports of others.
         places: For an artifact whose bytes or key name a place, such as the folder that a trainer reads: the sources of
             its recipe that are digests of places. A lock compares the rest of its recipe instead of its bytes.
+        listed: Names of the source files as they are now, of an artifact whose recipe has but a digest of them.
     """
 
     declaration: DatasetDeclaration
@@ -178,6 +179,7 @@ class ArtifactSpec:
     verification: Verification | None = None
     kept: bool = True
     places: frozenset[str] | None = None
+    listed: Callable[[], Iterable[str]] | None = None
 
     @property
     def path(self) -> tuple[str, ...]:

@@ -86,6 +86,16 @@ def test_a_source_of_another_size_changes_the_listing_and_is_named_too(corpus: C
     }
 
 
+def test_files_that_came_and_went_are_named_even_where_nothing_is_built_yet(corpus: ChangedCorpus, lock: Lock) -> None:
+    chunk = corpus.data / "train" / "chunk1"
+    (chunk / "example_train_1.jsonl.zst").rename(chunk / "example_train_77.jsonl.zst")
+    shutil.rmtree(corpus.root)
+    assert before(corpus, lock) == {
+        "manifest": "its source changed: listing (files 1 added: train/chunk1/example_train_77.jsonl.zst; "
+        "1 removed: train/chunk1/example_train_1.jsonl.zst)"
+    }
+
+
 def test_a_name_of_a_source_of_sensitive_data_is_not_told(corpus: ChangedCorpus) -> None:
     lock = lock_dataset(corpus.specs(sensitive=True), corpus.store)
     assert before(corpus, lock, sensitive=True) == {}

@@ -2,6 +2,8 @@
 
 import shutil
 import socket
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,16 +11,18 @@ import pytest
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.graph.lock import Counts, Lock, lock_dataset
-from dataprep_assets.graph.lock_file import lock_bytes
+from dataprep_assets.graph.lock_file import lock_bytes, parse_lock
 from dataprep_assets.graph.lock_of_copy import lock_of_receipts
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.verify import receipts_below
 from dataprep_assets.pipelines.blend.component import blend_specs
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets_tests.cli.commands import environment
 from dataprep_assets_tests.graph.building import build_all
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources
 from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
+from dataprep_assets_tests.project import cloned_project
 
 TRAIN = "train/chunk1/example_train_0.jsonl.zst"
 
@@ -69,6 +73,25 @@ def test_a_blend_whose_bytes_name_its_folders_has_the_same_lock_elsewhere(stage:
     placed = {name.partition("/")[0] for name, one in locks[0].artifacts.items() if one.is_placed}
     assert placed == {"blend_plan", "blend_preview", "runs"}
     assert locks[0].artifacts["blend_plan"].sources.keys() >= {"code" if stage == "pretrain" else "code__train"}
+
+
+@pytest.mark.slow
+def test_the_samples_of_the_other_wings_have_the_same_locks_in_another_checkout(tmp_path: Path) -> None:
+    names = ["sample_release", "sample_replay", "sample_tasks", "sample_blend_sft"]
+    locks = []
+    for number in range(2):
+        checkout, folder = cloned_project(tmp_path / f"checkout{number}"), tmp_path / f"built{number}"
+        folder.mkdir()
+        command = [sys.executable, "-m", "dataprep_assets_tests.graph.locked_samples", str(folder), *names]
+        variables = environment(folder) | {"PYTHONPATH": str(checkout)}
+        subprocess.run(command, cwd=checkout, env=variables, check=True, capture_output=True, timeout=280)
+        locks.append({name: (folder / f"{name}.lock").read_bytes() for name in names})
+    assert locks[0] == locks[1]
+    for name, data in locks[0].items():
+        assert str(tmp_path).encode() not in data
+        lock = parse_lock(data, name)
+        assert lock.dataset == name
+        assert lock.artifacts
 
 
 def test_a_sensitive_dataset_names_no_source_file(corpus: ChangedCorpus) -> None:

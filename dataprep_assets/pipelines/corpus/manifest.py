@@ -178,6 +178,7 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], s
         step=step,
         verification="full",
         recipes=partial(_recipes, corpus),
+        listed=lambda: [entry.relpath for entry in plan_manifest(corpus).entries],
         build=lambda request: [Outcome.of(*build_manifest_artifact(corpus, request.store))],
         metadata=partial(_metadata, corpus),
         proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus)),
