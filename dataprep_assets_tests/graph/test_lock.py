@@ -77,7 +77,7 @@ def test_a_blend_whose_bytes_name_its_folders_has_the_same_lock_elsewhere(stage:
 
 @pytest.mark.slow
 def test_the_samples_of_the_other_wings_have_the_same_locks_in_another_checkout(tmp_path: Path) -> None:
-    names = ["sample_release", "sample_replay", "sample_tasks", "sample_blend_sft"]
+    names = ["sample_release", "sample_replay", "sample_tasks"]
     locks = []
     for number in range(2):
         checkout, folder = cloned_project(tmp_path / f"checkout{number}"), tmp_path / f"built{number}"
