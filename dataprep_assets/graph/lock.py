@@ -244,15 +244,22 @@ def lock_name(artifact: Artifact) -> str:
     return name_of(artifact.name, artifact.partition)
 
 
-def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
-    """The lock of a finished dataset; IntegrityError when anything of it is missing, damaged or out of date.
+def lock_dataset(
+    specs: Sequence[ArtifactSpec],
+    store: ArtifactStore,
+    failed_checks: Mapping[tuple[str, ...], Sequence[str]] | None = None,
+) -> Lock:
+    """The lock of a finished dataset.
 
     Args:
         specs: Those of the dataset.
         store: Where its artifacts are; they are read as thoroughly as `dataprep status` reads them.
+        failed_checks: Path of an asset → names of its blocking checks whose latest result is a failure.
+
+    Raises IntegrityError when anything of it is missing, damaged or out of date, or such a check failed.
     """
     declaration = specs[0].declaration
-    if (late := next(stale(specs, store), None)) is not None:
+    if (late := next(stale(specs, store, failed_checks), None)) is not None:
         raise IntegrityError(
             f"{declaration.dataset}: cannot be locked: {late}. `dataprep run {declaration.dataset}` builds what is out "
             "of date, then lock it"

@@ -108,7 +108,7 @@ class LockDifference:
             yield f"the same: {_summary(self.totals.values(), 0)}"
             return
         yield from self._lines_of_files()
-        yield from _section("settings that differ", [_setting_line(one) for one in self.settings])
+        yield from _section("settings and sources that differ", [_setting_line(one) for one in self.settings])
         for what, names in (
             ("artifacts in b alone", self.added),
             ("artifacts in a alone", self.removed),
