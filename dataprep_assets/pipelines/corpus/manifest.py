@@ -161,6 +161,12 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | 
         yield _recipe(corpus, plan_manifest(corpus))
 
 
+def _listed(corpus: CorpusDeclaration) -> list[str]:
+    """The paths of the source's files as they are now."""
+    found = build_manifest(open_source(corpus.source).list().files, include=corpus.include, splits=corpus.splits)
+    return [entry.relpath for entry in found]
+
+
 def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], step: RunStep) -> ArtifactSpec:
     """The manifest.
 
@@ -175,10 +181,10 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], s
         description="Every source file, in natural order, and the shard plan.",
         kinds={"json", corpus.source.kind},
         plans=plans,
+        listed=partial(_listed, corpus),
         step=step,
         verification="full",
         recipes=partial(_recipes, corpus),
-        listed=lambda: [entry.relpath for entry in plan_manifest(corpus).entries],
         build=lambda request: [Outcome.of(*build_manifest_artifact(corpus, request.store))],
         metadata=partial(_metadata, corpus),
         proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus)),
