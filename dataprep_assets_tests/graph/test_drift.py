@@ -80,10 +80,9 @@ def test_one_byte_of_a_source_is_named_with_its_file(corpus: ChangedCorpus, lock
 
 def test_a_source_of_another_size_changes_the_listing_and_is_named_too(corpus: ChangedCorpus, lock: Lock) -> None:
     corpus.rewrite(VAL, b" the ", b" teh it is longer ")
-    assert before(corpus, lock) == {
-        "manifest": "its source changed: listing",
-        "snapshot/val-00000": f"its source changed: {VAL}",
-    }
+    found = before(corpus, lock)
+    assert found.pop("manifest").startswith("its source changed: ")
+    assert found == {"snapshot/val-00000": f"its source changed: {VAL}"}
 
 
 def test_files_that_came_and_went_are_named_even_where_nothing_is_built_yet(corpus: ChangedCorpus, lock: Lock) -> None:
@@ -97,6 +96,7 @@ def test_files_that_came_and_went_are_named_even_where_nothing_is_built_yet(corp
 
 
 def test_a_name_of_a_source_of_sensitive_data_is_not_told(corpus: ChangedCorpus) -> None:
+    corpus.run(sensitive=True)
     lock = lock_dataset(corpus.specs(sensitive=True), corpus.store)
     assert before(corpus, lock, sensitive=True) == {}
     path = corpus.data / VAL

@@ -95,11 +95,12 @@ def test_the_samples_of_the_other_wings_have_the_same_locks_in_another_checkout(
 
 
 def test_a_sensitive_dataset_names_no_source_file(corpus: ChangedCorpus) -> None:
-    specs = corpus.specs(sensitive=True)
-    lock = lock_dataset(specs, corpus.store)
+    names = lock_dataset(corpus.specs(), corpus.store).artifacts.keys()
+    corpus.run(sensitive=True)
+    lock = lock_dataset(corpus.specs(sensitive=True), corpus.store)
     assert lock.is_hidden
     assert "example_train" not in lock_bytes(lock).decode()
-    assert lock.artifacts.keys() == lock_dataset(corpus.specs(), corpus.store).artifacts.keys()
+    assert lock.artifacts.keys() == names
     assert "tokenizer" in lock.artifacts["token_bins/val-00000"].sources
 
 
