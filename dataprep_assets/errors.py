@@ -12,6 +12,7 @@ Each message says what broke, the value, where (file, row, byte), and what to do
     │   └── CertificateError     a fast engine disagrees with the reference
     ├── FormatError          an artifact's bytes do not follow their format
     ├── IntegrityError       an artifact and its receipt disagree, or a ledger does not balance
+    │   ├── DriftError            a dataset is not as its lock says
     │   └── MissingArtifactError  an input artifact is not there (or not complete)
     └── WorkerDiedError      a worker process ended without an answer
 """
@@ -22,6 +23,7 @@ __all__ = [
     "ConfigError",
     "CorruptSourceError",
     "DataprepError",
+    "DriftError",
     "FormatError",
     "IntegrityError",
     "MissingArtifactError",
@@ -70,6 +72,10 @@ class FormatError(DataprepError):
 
 class IntegrityError(DataprepError):
     """An artifact that its receipt does not describe, or a ledger that does not balance."""
+
+
+class DriftError(IntegrityError):
+    """A dataset that is not, or would not be, as its lock says."""
 
 
 class MissingArtifactError(IntegrityError):

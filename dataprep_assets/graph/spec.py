@@ -172,6 +172,9 @@ class ArtifactSpec:
             stand what is there, and yield that.
         reads: What building each of these partitions reads of the source; for those that read it.
         place: Where a finished one was published to, for trainers; for those that are.
+        places: For an artifact whose bytes or key name a place, such as the folder that a trainer reads: the sources of
+            its recipe that are digests of places. A lock compares the rest of its recipe instead of its bytes.
+        listed: Names of the source files as they are now, of an artifact whose recipe has but a digest of them.
     """
 
     declaration: DatasetDeclaration
@@ -194,6 +197,8 @@ class ArtifactSpec:
     foresee: Callable[[BuildRequest], Iterable[Outcome]] | None = None
     reads: Callable[[ArtifactStore, Sequence[str]], Iterable[Reading]] | None = None
     place: Callable[[Receipt], str] | None = None
+    places: frozenset[str] | None = None
+    listed: Callable[[], Iterable[str]] | None = None
 
     @property
     def path(self) -> tuple[str, ...]:

@@ -93,6 +93,7 @@ def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: A
         inputs=(shards,),
         step=RunStep.called("publication"),
         pool="network",
+        places=frozenset({"release.publish"}),
         recipes=partial(_recipes, release, target),
         build=partial(_build, release, target),
         metadata=partial(_metadata, target),

@@ -270,6 +270,7 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     "blend.entry_lists_every_shard": ("sft", lambda m: next((m.run_directory / "splits" / "train").iterdir()).unlink()),
     "blend.splits_disjoint": ("sft", same_rows_in_two_splits),
     "blend.realised_as_requested": ("pretrain", other_weights),
+    "blend.blend_sources_unchanged": ("pretrain", grown),
 }
 
 
@@ -308,6 +309,7 @@ def test_checks_that_report_do_not_stop_what_is_downstream(finished: Mapping[str
             specs = [s for c in made.definitions.asset_checks or () for s in c.check_specs]
             reports |= {f"{s.asset_key.path[-1]}.{s.name}" for s in specs if not s.blocking}
     assert reports == {
+        "blend.blend_sources_unchanged",
         "blend_preview.disk_headroom",
         "engine_certificate.fast_engine_accepted",
         "engine_certificate.separator_ends_documents",
