@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.card import DATA_CARD
+from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import Stale, stale
 from dataprep_assets.pipelines.release import npy_shards
 from dataprep_assets.pipelines.release.component import ShardRelease
