@@ -244,7 +244,7 @@ def test_scaffolded_then_declared_then_run_from_the_command_line(cloned: Path) -
     ran = command(cloned, "dataprep", "run", "my_tasks")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"TASK={path.parent}/new/{LAYOUT}/Sentiment" in ran.stdout
-    assert "checks: 20 of 20 passed" in ran.stdout
+    assert "checks: 22 of 22 passed" in ran.stdout
     assert sum(COUNTS.values()) == 23
     assert [line.split()[1:4] for line in ran.stdout.splitlines() if line.startswith("CopaEasy")] == [
         ["base", "3", "23"]
@@ -254,7 +254,7 @@ def test_scaffolded_then_declared_then_run_from_the_command_line(cloned: Path) -
     assert command(cloned, "dataprep", "status", "my_tasks").returncode == 0
     verified = command(cloned, "dataprep", "verify")
     assert verified.returncode == 0
-    assert "2 artifacts" in verified.stdout
+    assert "3 artifacts" in verified.stdout
 
 
 @pytest.mark.slow
