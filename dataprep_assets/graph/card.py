@@ -80,12 +80,14 @@ def _recipe(card: Card) -> Recipe:
         "columns": digest_value([asdict(records) for records in card.records]),
         **{f"receipts of {artifact.name}": digest_value(asdict(artifact)) for artifact in card.artifacts},
     }
+    upstream = dict(content for artifact in card.artifacts for content in artifact.contents)
     return Recipe(
         artifact=Artifact(dataset=card.dataset, name=DATA_CARD),
-        key=digest_value([DATA_CARD, VERSION, settings, sources]),
+        key=digest_value([DATA_CARD, VERSION, settings, sources, upstream]),
         version=VERSION,
         settings=settings,
         sources=sources,
+        upstream=upstream,
     )
 
 

@@ -108,7 +108,8 @@ class CardFile:
 class CardArtifact:
     """One artifact: of how many partitions (None: unpartitioned), by which version of its step, made of what.
 
-    `content` digests its files' digests. `described` are the files of a product; `None` and `()` where it is sensitive.
+    `content` digests its files' digests. Of a product, `described` are the files, and `contents` the folder and the
+    content of each partition. None and empty where the dataset is sensitive.
     """
 
     name: str
@@ -121,6 +122,7 @@ class CardArtifact:
     made_of: tuple[str, ...]
     product: bool
     described: tuple[CardFile, ...] = ()
+    contents: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,6 +260,7 @@ def _artifact(spec: ArtifactSpec, receipts: Sequence[Receipt], *, product: bool)
         made_of=tuple(_name(source) for source in spec.inputs),
         product=product,
         described=tuple(_described(receipts)) if product else (),
+        contents=tuple((_folder(receipt), receipt.content) for receipt in receipts) if product else (),
     )
 
 
@@ -269,9 +272,13 @@ def _name(spec: ArtifactSpec | OtherDataset) -> str:
 
 def _described(receipts: Sequence[Receipt]) -> Iterator[CardFile]:
     for receipt in receipts:
-        folder = "/".join(filter(None, (receipt.artifact, receipt.partition)))
         for record in receipt.files:
-            yield CardFile(path=f"{folder}/{record.path}", record=record)
+            yield CardFile(path=f"{_folder(receipt)}/{record.path}", record=record)
+
+
+def _folder(receipt: Receipt) -> str:
+    """Where an artifact lies in its dataset's folder."""
+    return "/".join(filter(None, (receipt.artifact, receipt.partition)))
 
 
 def _checks(specs: Sequence[ArtifactSpec]) -> Iterator[CardCheck]:
@@ -289,5 +296,5 @@ def _checks(specs: Sequence[ArtifactSpec]) -> Iterator[CardCheck]:
 def _counts_alone(card: Card) -> Card:
     """Without everything that names a file, a partition or a place, or that a guessed text could be compared with."""
     sources = [replace(s, name=f"source {i}", place=None, revision=None) for i, s in enumerate(card.sources, 1)]
-    artifacts = [replace(artifact, content=None, described=()) for artifact in card.artifacts]
+    artifacts = [replace(artifact, content=None, described=(), contents=()) for artifact in card.artifacts]
     return replace(card, sources=tuple(sources), artifacts=tuple(artifacts), records=())

@@ -22,6 +22,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.verify import verify
 
 PATIENT = "patient-1234567"
 """A partition, and a part of every file's name: what a sensitive card must not say."""
@@ -154,7 +155,10 @@ def test_it_is_made_again_exactly_when_what_it_says_changes(letters: Letters) ->
     assert list(stale([letters.card], letters.store)) == []
     letters.write("Dear others")
     (one,) = stale([letters.card], letters.store)
-    assert (one.kind, one.reason) == ("input changed", "its source changed: receipts of letters")
+    (behind,) = (v for v in verify(letters.store.root) if v.defects)
+    assert behind.name == "letters/data_card"
+    assert "has changed since" in behind.defects[0]
+    assert (one.kind, one.reason) == ("input changed", f"its input changed: letters/a, letters/{PATIENT}")
     assert not letters.make()[1]
     letters.write("Dear others", Ledger(rows_in=12, documents=8, tokens=80, dropped={"retracted": 4}))
     (one,) = stale([letters.card], letters.store)
