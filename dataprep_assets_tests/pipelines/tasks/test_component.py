@@ -240,6 +240,7 @@ def test_scaffolded_then_declared_then_run_from_the_command_line(cloned: Path) -
     assert command(cloned, "dataprep", "status", "my_tasks").stdout.splitlines() == [
         "stale: my_tasks/task_folder/Sentiment: absent",
         "stale: my_tasks/task_folder/CopaEasy: absent",
+        "stale: my_tasks/data_card: absent",
     ]
     ran = command(cloned, "dataprep", "run", "my_tasks")
     assert ran.returncode == 0, ran.stdout + ran.stderr
