@@ -33,7 +33,7 @@ def test_run_prints_the_table_the_checks_and_where_things_are(ran: tuple[Path, s
     _, out = ran
     for column in ("shards", "documents", "tokens", "tokens/s/core"):
         assert column in out
-    assert "checks: 78 of 78 passed" in out
+    assert "checks: 80 of 80 passed" in out
     for name in ("train.bin", "val.bin", "test.bin", "meta.pkl"):
         assert name in out
     assert "make ui" in out
@@ -74,6 +74,7 @@ def test_verify_names_a_flipped_byte_and_run_mends_it(ran: tuple[Path, str]) -> 
     assert downstream == [
         f"stale: {combined}: its input {shard} is stale",
         *(f"stale: sample_corpus/{view}_bins: its input {combined} is stale" for view in views),
+        f"stale: sample_corpus/data_card: its input sample_corpus/{views[0]}_bins is stale",
     ]
     assert dataprep(folder, "run", "sample_corpus").returncode == 0
     assert path.read_bytes() == good

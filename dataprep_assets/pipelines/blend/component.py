@@ -18,6 +18,7 @@ from dataprep_assets.pipelines.blend.blend_plan import blend_plan_spec
 from dataprep_assets.pipelines.blend.blend_preview import blend_preview_spec
 from dataprep_assets.pipelines.blend.blend_sample import blend_engine
 from dataprep_assets.pipelines.blend.blend_snapshot import blend_snapshot_spec
+from dataprep_assets.pipelines.blend.card import blend_card
 from dataprep_assets.pipelines.blend.cost import blend_cost
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.launches import launches, streamed_shards
@@ -37,7 +38,8 @@ class TrainingBlend(DatasetComponent):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        return blend_specs(self.declaration)
+        specs = blend_specs(self.declaration)
+        return [*specs, blend_card(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return blend_run(self.declaration, store)

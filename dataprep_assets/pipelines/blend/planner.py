@@ -94,7 +94,11 @@ def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list
     data: DataBlend = blend.data_blend()
     for unit in data.units():
         by_rl_split = blend.stage == "rl" and unit.split is None
-        kept = [b for b in before.values() if b.dataset == unit.dataset and (b.name == unit.name or by_rl_split)]
+        kept = [
+            b
+            for b in before.values()
+            if b.dataset.unattributed == unit.dataset.unattributed and (b.name == unit.name or by_rl_split)
+        ]
         if kept and open_place(unit.dataset, blend.sources).access.mirrored:
             found += [refound(b) for b in kept]
         elif by_rl_split and unit.dataset.split is None:

@@ -14,6 +14,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.scaffold import scaffolder
+from dataprep_assets.pipelines.corpus.card import corpus_card
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, combined_bins_spec
 from dataprep_assets.pipelines.corpus.corpus_sample import corpus_engine
 from dataprep_assets.pipelines.corpus.cost import corpus_cost
@@ -36,7 +37,8 @@ class TokenizedCorpus(DatasetComponent):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        return corpus_specs(self.declaration)
+        specs = corpus_specs(self.declaration)
+        return [*specs, corpus_card(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         corpus = self.declaration

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dataprep_assets.graph.declaration import DatasetDeclaration, Declared, resolved
+from dataprep_assets.graph.declaration import Attributed, DatasetDeclaration, Declared, resolved
 from dataprep_assets.graph.secret_key import key_from_environment
 from dataprep_assets.pipelines.corpus import views
 from dataprep_assets.planning.shard_plan import ShardSizing
@@ -25,14 +25,14 @@ else:
     View = Literal[VIEWS]
 
 
-class LocalSource(Declared):
+class LocalSource(Attributed):
     """A local folder. Files are verified in place, never copied."""
 
     kind: Literal["local"]
     path: Path = Field(description="Folder that holds the files; relative paths are relative to this YAML.")
 
 
-class HubSource(Declared):
+class HubSource(Attributed):
     """A dataset repository on a Hugging Face hub, mirrored into the standard cache."""
 
     kind: Literal["hub"]
@@ -44,7 +44,7 @@ class HubSource(Declared):
     cache_dir: Path | None = Field(None, description="Cache folder; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.")
 
 
-class HubCacheSource(Declared):
+class HubCacheSource(Attributed):
     """An already mirrored Hugging Face cache folder, used offline."""
 
     kind: Literal["hf_cache"]
@@ -52,7 +52,7 @@ class HubCacheSource(Declared):
     revision: str = Field("main", description="Branch (read from refs/) or commit.")
 
 
-class ObjectStoreSource(Declared):
+class ObjectStoreSource(Attributed):
     """A prefix of a bucket on S3, R2, MinIO or GCS, mirrored. Credentials come from the environment alone."""
 
     kind: Literal["object_store"]

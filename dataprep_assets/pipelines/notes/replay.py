@@ -20,6 +20,7 @@ from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactE
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.example import Column
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.declaration import ATTRIBUTION
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset, Proofs, RunStep
@@ -123,7 +124,8 @@ def _value(source: _Source, name: str) -> str:
 
 
 def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_Source]) -> Recipe:
-    declared = replay.model_dump(mode="json", exclude={"owners", "storage", "verify", "workers", "sensitive"})
+    undecisive = dict.fromkeys(("owners", "storage", "verify", "workers", "sensitive", "card"), True)
+    declared = replay.model_dump(mode="json", exclude={**undecisive, "sources": {"__all__": set(ATTRIBUTION)}})
     # A virtual combination is made of locations, so these decide its bytes.
     locations = [store.location(source.artifact) for source in sources] if replay.mode == "virtual" else []
     made = [[source.receipt.key, source.receipt.content] for source in sources]

@@ -224,6 +224,10 @@ def _one_row_less(value: dict[str, Any]) -> None:
     value["ledger"]["rows_in"] -= 1
 
 
+def card_changed(change: Callable[[Any], object]) -> Fault:
+    return lambda m: edit_json(m.directory("data_card") / "croissant.json", change)
+
+
 FAULTS: dict[str, tuple[str, Fault]] = {
     "blend_plan.plan_covers_sources": ("pretrain", replan(forget_part)),
     "blend_plan.plan_is_current": ("pretrain", grown),
@@ -271,6 +275,8 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     "blend.splits_disjoint": ("sft", same_rows_in_two_splits),
     "blend.realised_as_requested": ("pretrain", other_weights),
     "blend.blend_sources_unchanged": ("pretrain", grown),
+    "data_card.card_matches_receipts": ("rl", card_changed(lambda card: card.update(description="others"))),
+    "data_card.croissant_valid": ("sft", card_changed(lambda card: card["distribution"][0].pop("sha256"))),
 }
 
 
