@@ -71,3 +71,7 @@ class OverlayArtifacts(ArtifactStore):
 
     def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
         """Nothing to do: what is in the scratch folder is nobody else's."""
+
+    def remove(self, artifact: Artifact) -> bool:
+        """From the scratch folder alone."""
+        return self._scratch.remove(artifact)
