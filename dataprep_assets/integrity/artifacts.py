@@ -62,6 +62,10 @@ class ArtifactStore(ABC):
         """The artifact's directory below `root`, whether or not it is there."""
         return artifact.directory(self.root)
 
+    def home(self, artifact: Artifact) -> Path:
+        """The directory of this machine beside which a build keeps what is no artifact; mostly where it builds."""
+        return self.directory(artifact)
+
     @abstractmethod
     def location(self, artifact: Artifact) -> str:
         """Where a person finds the artifact: a path or a URL."""

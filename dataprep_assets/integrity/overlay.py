@@ -40,6 +40,9 @@ class OverlayArtifacts(ArtifactStore):
             raise MissingArtifactError(f"{self.location(artifact)}: damaged. Materialize it again")
         return holder
 
+    def home(self, artifact: Artifact) -> Path:
+        return self.below.home(artifact)
+
     def location(self, artifact: Artifact) -> str:
         return self.below.location(artifact)
 
