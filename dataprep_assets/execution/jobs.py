@@ -8,6 +8,7 @@ A failed partition does not stop the others. A worker that dies does (WorkerDied
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 from dataprep_assets.errors import DataprepError
@@ -15,9 +16,10 @@ from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Counts, Finished, Pool, Task, TaskId
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["Job", "Outcome", "TaskJob", "run_fetches", "run_jobs", "run_tasks"]
+__all__ = ["Job", "Outcome", "TaskJob", "run_and_sweep", "run_fetches", "run_jobs", "run_tasks"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +65,14 @@ class Job(Protocol):
 
     def told(self) -> None:
         """Called when whoever listens has taken the outcome: what is held for it may be let go."""
+
+
+class DirectoryJob(Job, Protocol):
+    """A job of several tasks, which leaves staging beside the directory of its artifact when it is killed."""
+
+    @property
+    def directory(self) -> Path:
+        """Where the artifact is built."""
 
 
 class Subject(Protocol):
@@ -131,6 +141,24 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
             while waiting and waiting[0].partition in begun and pool.outstanding < 2 * pool.count:
                 yield from counted(waiting.popleft().turn(pool))
         progress.show()
+
+
+def run_and_sweep(jobs: Sequence[DirectoryJob], *, workers: int, progress: Progress | None = None) -> Iterator[Outcome]:
+    """Run jobs on worker processes of this machine, then remove what killed runs left beside the reused artifacts.
+
+    Args:
+        jobs: What to do, in the order of their turns.
+        workers: Processes.
+        progress: Counts and shows; None counts for nobody.
+    """
+    with WorkerPool(workers, ONE_THREAD) as pool:
+        reused = set()
+        for outcome in run_jobs(pool, jobs, progress or Progress()):
+            if outcome.reused:
+                reused.add(outcome.partition)
+            yield outcome
+        # at once, because each sweep lists the area of all partitions
+        sweep(job.directory for job in jobs if job.partition in reused)
 
 
 def run_tasks(

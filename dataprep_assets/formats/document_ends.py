@@ -83,11 +83,7 @@ def open_ends(path: Path) -> npt.NDArray[np.uint64]:
     size = path.stat().st_size
     if size % _DTYPE.itemsize:
         raise FormatError(f"{path}: {size} bytes are not a multiple of 8; the file of document ends was cut")
-    if size == 0:
-        empty = np.empty(0, dtype=_DTYPE)
-        empty.flags.writeable = False
-        return empty
-    return np.memmap(path, dtype=_DTYPE, mode="r")
+    return flat_bins.mapped(path, _DTYPE, size)
 
 
 def validate(path: Path, tokens: int) -> None:

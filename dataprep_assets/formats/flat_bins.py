@@ -48,14 +48,21 @@ def dtype_for_vocab(vocab_size: int) -> str:
 def open_tokens(path: Path, dtype: str) -> npt.NDArray[Any]:
     """The ids of a token stream: shape ``(tokens,)``, dtype ``DTYPES[dtype]``, read-only, memory-mapped.
 
-    An empty file gives an empty array (a file of no bytes cannot be mapped). FormatError when the size is not a
-    multiple of the item size.
+    FormatError when the size is not a multiple of the item size.
     """
-    if _tokens_in(path, dtype) == 0:
-        empty = np.empty(0, dtype=token_dtype(dtype))
-        empty.flags.writeable = False
-        return empty
-    return np.memmap(path, dtype=token_dtype(dtype), mode="r")
+    return mapped(path, token_dtype(dtype), _tokens_in(path, dtype))
+
+
+def mapped(path: Path, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
+    """The `count` items of a whole file of this `dtype`, read-only, memory-mapped.
+
+    A file of no bytes cannot be mapped: it gives an empty array.
+    """
+    if count:
+        return np.memmap(path, dtype=dtype, mode="r")
+    empty = np.empty(0, dtype=dtype)
+    empty.flags.writeable = False
+    return empty
 
 
 def validate(path: Path, dtype: str, tokens: int) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats.flat_bins import create
+from dataprep_assets.formats.flat_bins import create, mapped
 
 __all__ = ["ID_BYTES", "differing", "open_sample_ids", "sample_id", "sample_ids", "write"]
 
@@ -102,11 +102,7 @@ def open_sample_ids(path: Path, samples: int) -> npt.NDArray[np.uint64]:
             f"{path}: {size} bytes are {size / ID_BYTES:g} ids, the shard has {samples} samples. The file was cut, or "
             "belongs to another shard or sequence length: fetch or build it again"
         )
-    if samples == 0:
-        empty = np.empty(0, dtype=_DTYPE)
-        empty.flags.writeable = False
-        return empty
-    return np.memmap(path, dtype=_DTYPE, mode="r")
+    return mapped(path, _DTYPE, samples)
 
 
 def differing(

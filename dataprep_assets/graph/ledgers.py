@@ -9,7 +9,7 @@ from dataprep_assets.errors import IntegrityError
 from dataprep_assets.graph.finding import ledger_of, name_of
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["unbalanced", "wrong_drops", "wrong_quarantine", "wrong_sums"]
+__all__ = ["unbalanced", "unbalanced_lines", "wrong_drops", "wrong_quarantine", "wrong_sums"]
 
 
 def unbalanced(receipt: Receipt) -> Iterator[str]:
@@ -19,6 +19,20 @@ def unbalanced(receipt: Receipt) -> Iterator[str]:
         ledger_of(receipt).balance(name)
     except IntegrityError as error:
         yield str(error)
+
+
+def unbalanced_lines(receipt: Receipt, lines: Iterable[Mapping[str, Any]], made: str = "documents") -> Iterator[str]:
+    """Lines of source files whose rows do not sum to drops and to what was `made` of them, as the line calls it.
+
+    `receipt` is the one that messages name.
+    """
+    for line in lines:
+        dropped = sum(line["dropped"].values())
+        if line["rows_in"] != line[made] + dropped:
+            yield (
+                f"{name_of(receipt)}: source file {line['file']}: {line['rows_in']} rows in, but {line[made]} {made} "
+                f"+ {dropped} dropped"
+            )
 
 
 def wrong_sums(receipt: Receipt, lines: Sequence[Mapping[str, Any]], fields: Iterable[str]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from glob import escape
 from pathlib import Path
 
 from dataprep_assets.stores.files import fsync_directory
+from dataprep_assets.stores.locks import try_lock
 
 STAGING = ".staging"
 _ASIDE = ".aside-"
@@ -142,12 +143,7 @@ def alone(final: Path) -> Iterator[bool]:
     """Whether no build of this directory is under way on this machine; none can begin while this is held."""
     _lock_path(final).parent.mkdir(parents=True, exist_ok=True)
     with open(_lock_path(final), "a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield try_lock(lock)
 
 
 def remove_directory(final: Path, first: str) -> None:

@@ -27,6 +27,7 @@ from pathlib import Path
 from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, read_receipt
+from dataprep_assets.stores.locks import try_lock
 
 FETCHED = ".fetched"
 _LOCKS = ".locks"
@@ -176,12 +177,7 @@ class Copies:
     @contextmanager
     def _try_lock(self, directory: Path, what: str) -> Iterator[bool]:
         with open(self._lock_path(directory, what), "a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
+            yield try_lock(lock)
 
 
 _REGISTRY = threading.RLock()

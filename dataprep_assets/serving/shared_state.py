@@ -22,6 +22,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.stores.locks import try_lock
+
 __all__ = ["FOLDER", "POLL_SECONDS", "SharedState", "locked_file", "replace_file"]
 
 FOLDER = ".window"
@@ -87,7 +89,7 @@ class SharedState:
         for path in sorted((self._folder / "ranks").iterdir()):
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                if path.name != self._name and _try_lock(descriptor):
+                if path.name != self._name and try_lock(descriptor):
                     path.unlink()
                 else:
                     found[path.name] = json.loads(os.pread(descriptor, _LARGEST_LEASE_BYTES, 0) or b"[]")
@@ -101,7 +103,7 @@ class SharedState:
     def fetching(self, index: int) -> Iterator[bool]:
         """Whether this process is the one that fetches the shard, for as long as the block lasts."""
         descriptor = os.open(self._folder / "fetch" / f"{index:06d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        mine = _try_lock(descriptor)
+        mine = try_lock(descriptor)
         try:
             yield mine
         finally:
@@ -164,11 +166,3 @@ def replace_file(path: Path, data: bytes) -> None:
     draft = path.with_name(f"{path.name}.new")
     draft.write_bytes(data)
     os.replace(draft, path)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -22,7 +22,6 @@ Entry point: :class:`ObjectStorePrefix`.
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import logging
@@ -44,6 +43,7 @@ from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.connect import Place, S3Place, place_of
 from dataprep_assets.stores.keys import check_key
+from dataprep_assets.stores.locks import try_lock
 from dataprep_assets.stores.partial import discard_partial, partial_paths
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import StoppedError
@@ -308,17 +308,11 @@ def _locked(record: Path, label: str, stopped: Callable[[], bool]) -> Iterator[i
     """The open record, one process or thread at a time; without effect where the file system has no locks."""
     descriptor = os.open(record, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if stopped():
-                    raise StoppedError(f"{label}: stopped while another process fetches it") from None
-                time.sleep(_POLL_SECONDS)
-            except OSError:
-                # Some network file systems have no locks; then two processes at worst fetch the file twice.
-                break
+        # where the file system has no locks, two processes at worst fetch the file twice
+        while not try_lock(descriptor, required=False):
+            if stopped():
+                raise StoppedError(f"{label}: stopped while another process fetches it")
+            time.sleep(_POLL_SECONDS)
         yield descriptor
     finally:
         os.close(descriptor)

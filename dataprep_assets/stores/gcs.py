@@ -16,7 +16,6 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +27,12 @@ from dataprep_assets.stores.gcs_bucket import DIGEST, KEY, WRITE, GcsBucket
 from dataprep_assets.stores.gcs_compose import compose, copy
 from dataprep_assets.stores.gcs_read import Stream, generation_of, read_range
 from dataprep_assets.stores.gcs_upload import Upload, upload_whole
+from dataprep_assets.stores.given import Given
 from dataprep_assets.stores.keys import UPLOADS, check_key
 from dataprep_assets.stores.pinned import download_pinned
 from dataprep_assets.stores.pool import map_all
 from dataprep_assets.stores.retry import RetryPolicy
-from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range, conflict
 
 __all__ = ["GcsStore"]
 
@@ -117,9 +117,7 @@ class GcsStore(Store):
             found = self._bucket.get(name)
             if found is not None and found.metadata.get(WRITE) == metadata[WRITE]:
                 return self._bucket.info(found)
-            wanted = "no object" if if_absent else f"version {if_version}"
-            there = "none" if found is None else f"version {found.generation}"
-            raise ConflictError(f"{label}: expected {wanted}, found {there}") from None
+            raise conflict(label, if_version, found and found.generation) from None
 
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
         sha256, label = sha256.lower(), self._bucket.label(key)
@@ -142,16 +140,16 @@ class GcsStore(Store):
                 size=size,
                 sha256=sha256,
                 part_bytes=self._part_bytes,
-                progress=progress,
+                given=Given(progress),
             )
             try:
                 return self._bucket.info(upload.run())
             except (ConflictError, NoObjectError):
                 # Another process that sends the same bytes composed them and removed the parts, or a sweep did.
-                upload.take_back()
+                upload.given.take_back()
                 found = self.head(key)
                 if found is not None and (found.bytes, found.sha256) == (size, sha256):
-                    upload.report(size)
+                    upload.given(size)
                     return found
         raise TransferError(
             f"{label}: the uploaded parts were removed {_ROUNDS} times before they could be joined. Something removes "
@@ -161,16 +159,12 @@ class GcsStore(Store):
     def download(
         self, key: str, target: Path, *, sha256: str | None = None, progress: Progress | None = None
     ) -> ObjectInfo:
-        digest = ""
-
-        def fetch(info: ObjectInfo, report: Progress) -> None:
-            nonlocal digest
-
+        def fetch(info: ObjectInfo, report: Progress) -> str:
             def complaint(path: Path, _: str) -> str:
                 found = crc32c_of_file(path)
                 return "" if found == info.crc32c else f"expected CRC32C {info.crc32c:08x}, got {found:08x}"
 
-            digest = ranged.download(
+            return ranged.download(
                 lambda start, stop: read_range(self._bucket, info, start, stop),
                 size=info.bytes,
                 target=target,
@@ -185,8 +179,7 @@ class GcsStore(Store):
                 progress=report,
             )
 
-        info = download_pinned(lambda: self.head(key), fetch, label=self._bucket.label(key), progress=progress)
-        return replace(info, sha256=digest)
+        return download_pinned(lambda: self.head(key), fetch, label=self._bucket.label(key), progress=progress)
 
     def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
         if not keys:

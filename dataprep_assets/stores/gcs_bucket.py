@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from dataprep_assets.errors import DataprepError, MissingArtifactError, SourceError, TransferError
+from dataprep_assets.errors import DataprepError, SourceError, TransferError
 from dataprep_assets.stores.crc32c import crc32c_of
 from dataprep_assets.stores.gcs_api import GcsApi, Resource
 from dataprep_assets.stores.keys import UPLOADS, check_key
 from dataprep_assets.stores.pool import map_all
 from dataprep_assets.stores.retry import RetryPolicy
-from dataprep_assets.stores.store import ObjectInfo
+from dataprep_assets.stores.store import ObjectInfo, no_object
 
 __all__ = ["DIGEST", "KEY", "WRITE", "GcsBucket"]
 
@@ -83,9 +83,7 @@ class GcsBucket:
         """The object of this key; MissingArtifactError when it does not exist."""
         found = self.get(self.name_of(key))
         if found is None:
-            raise MissingArtifactError(
-                f"{self.label(key)}: there is no such object. Build or upload it, or correct the key"
-            )
+            raise no_object(self.label(key))
         return found
 
     def resources(self, prefix: str) -> Iterator[Resource]:

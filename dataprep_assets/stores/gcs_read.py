@@ -6,11 +6,11 @@ Every request after the first names the generation, so bytes of two versions nev
 from collections.abc import Iterator
 from typing import Any
 
-from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError
+from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.stores.gcs_api import NoObjectError, Range, RangeBeyondEndError, network
 from dataprep_assets.stores.gcs_bucket import GcsBucket
 from dataprep_assets.stores.retry import RetryableError
-from dataprep_assets.stores.store import ConflictError, ObjectInfo
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, no_object
 
 __all__ = ["Stream", "generation_of", "read_range"]
 
@@ -111,7 +111,7 @@ class Stream:
     def _gone(self) -> DataprepError:
         if self._generation is not None and self._bucket.get(self._name) is not None:
             return _version_gone(self._label, self._generation)
-        return MissingArtifactError(f"{self._label}: there is no such object. Build or upload it, or correct the key")
+        return no_object(self._label)
 
     def _close(self) -> None:
         answer, self._answer = self._answer, None

@@ -28,10 +28,11 @@ from dataprep_assets.stores.crc32c import crc32c_of
 from dataprep_assets.stores.gcs_api import Resource
 from dataprep_assets.stores.gcs_bucket import DIGEST, KEY, GcsBucket
 from dataprep_assets.stores.gcs_compose import concatenate
+from dataprep_assets.stores.given import Given
 from dataprep_assets.stores.keys import UPLOADS
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import StoppedError
-from dataprep_assets.stores.store import ObjectInfo, Progress
+from dataprep_assets.stores.store import ObjectInfo
 
 __all__ = ["Upload", "upload_whole"]
 
@@ -57,12 +58,11 @@ class Upload:
     size: int
     sha256: str
     part_bytes: int
-    progress: Progress | None
+    given: Given
     lock: threading.Lock = field(default_factory=threading.Lock)
     stop: threading.Event = field(default_factory=threading.Event)
-    # The parts that the bucket has, by number; and the bytes told to `progress`, which `take_back` takes back.
+    # The parts that the bucket has, by number.
     done: dict[int, Resource] = field(default_factory=dict)
-    reported: int = 0
     _next: int = 0
     _digest: Any = field(default_factory=hashlib.sha256)
 
@@ -91,16 +91,6 @@ class Upload:
         bucket.remove_quietly([*temporaries.values()])
         return composed
 
-    def report(self, count: int) -> None:
-        """Tell `progress` of `count` more bytes."""
-        self.reported += count
-        if self.progress is not None and count:
-            self.progress(count)
-
-    def take_back(self) -> None:
-        """Tell `progress` that all reported bytes are given up."""
-        self.report(-self.reported)
-
     def _area(self) -> str:
         """Where the parts of these bytes for this key lie, cut this way: the same for every run."""
         identity = json.dumps([self.key, self.sha256, self.size, self.part_bytes]).encode()
@@ -120,9 +110,8 @@ class Upload:
         if found is None or (found.bytes, found.crc32c) != (len(data), crc32c_of(data)):
             part_label = f"{label}, part {index + 1}"
             found = self.bucket.insert(name, data, {KEY: self.key}, label=part_label, stopped=self.stop.is_set)
-        with self.lock:
-            self.done[index] = found
-            self.report(len(data))
+        self.done[index] = found
+        self.given(len(data))
 
 
 def _file_changed(path: Path, sha256: str) -> IntegrityError:

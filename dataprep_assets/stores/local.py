@@ -21,7 +21,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -36,8 +35,9 @@ from dataprep_assets.errors import (
 )
 from dataprep_assets.stores import files, ranged
 from dataprep_assets.stores.keys import UPLOADS, check_key
+from dataprep_assets.stores.locks import try_lock
 from dataprep_assets.stores.pinned import download_pinned
-from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range, conflict, no_object
 
 __all__ = ["LocalStore"]
 
@@ -117,11 +117,8 @@ class LocalStore(Store):
     def download(
         self, key: str, target: Path, *, sha256: str | None = None, progress: Progress | None = None
     ) -> ObjectInfo:
-        digest = ""
-
-        def fetch(info: ObjectInfo, report: Progress) -> None:
-            nonlocal digest
-            digest = ranged.download(
+        def fetch(info: ObjectInfo, report: Progress) -> str:
+            return ranged.download(
                 lambda start, stop: self.read(key, start, stop, version=info.version),
                 size=info.bytes,
                 target=target,
@@ -131,8 +128,7 @@ class LocalStore(Store):
                 progress=report,
             )
 
-        info = download_pinned(lambda: self.head(key), fetch, label=str(self.path(key)), progress=progress)
-        return replace(info, sha256=digest)
+        return download_pinned(lambda: self.head(key), fetch, label=str(self.path(key)), progress=progress)
 
     def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
         if not keys:
@@ -258,8 +254,7 @@ class LocalStore(Store):
             if if_absent and (found is not None or not _link(temporary, path)):
                 raise ConflictError(f"{path}: expected no object, found one")
             if if_version is not None and (found is None or found.version != if_version):
-                there = "none" if found is None else f"version {found.version}"
-                raise ConflictError(f"{path}: expected version {if_version}, found {there}")
+                raise conflict(str(path), if_version, found and found.version)
             os.replace(temporary, path)
             for folder in (path.parent, *made):
                 files.fsync_directory(folder)
@@ -313,7 +308,7 @@ def _info(key: str, path: Path) -> ObjectInfo | None:
 def _existing(key: str, path: Path) -> ObjectInfo:
     info = _info(key, path)
     if info is None:
-        raise MissingArtifactError(f"{path}: there is no such object. Build or upload it, or correct the key")
+        raise no_object(str(path))
     return info
 
 
@@ -362,12 +357,9 @@ def _is_held(area: Path) -> bool:
     except FileNotFoundError:
         return True  # its writer has just removed it
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(descriptor)
     finally:
         os.close(descriptor)
-    return False
 
 
 @contextmanager

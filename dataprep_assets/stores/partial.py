@@ -13,7 +13,6 @@ and :func:`partial_paths`.
 """
 
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -24,6 +23,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import TransferError
 from dataprep_assets.stores.files import boot_id
+from dataprep_assets.stores.locks import try_lock
 from dataprep_assets.stores.retry import StoppedError
 
 __all__ = [
@@ -45,7 +45,6 @@ _POLL_SECONDS = 0.05
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 _NOT_SUPPORTED = {errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
-_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 
 def partial_paths(target: Path) -> tuple[Path, Path]:
@@ -64,7 +63,7 @@ def discard_partial(target: Path) -> None:
     # Under the lock of a `.part`, made if there is none: the sidecar belongs to whoever holds it.
     descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        if _try_lock(descriptor) and _is_same_file(descriptor, part):
+        if try_lock(descriptor, required=False) and _is_same_file(descriptor, part):
             remove_partial(target)
     finally:
         os.close(descriptor)
@@ -90,7 +89,8 @@ def owned_part(part: Path, label: str, stopped: Callable[[], bool]) -> Iterator[
         descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             # The previous owner may have renamed or removed the file between our open and our lock.
-            if _try_lock(descriptor) and _is_same_file(descriptor, part):
+            # Where the file system has no locks, the digest still decides what gets the target's name.
+            if try_lock(descriptor, required=False) and _is_same_file(descriptor, part):
                 yield descriptor, waited
                 return
         finally:
@@ -101,18 +101,6 @@ def owned_part(part: Path, label: str, stopped: Callable[[], bool]) -> Iterator[
         if time.monotonic() > deadline:
             raise TransferError(f"{label}: another process is still writing {part} after {_LOCK_SECONDS:.0f} s")
         time.sleep(_POLL_SECONDS)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        # Some network file systems have no locks. The digest still decides what gets the target's name.
-        if error.errno not in _NO_LOCKS:
-            raise
-    return True
 
 
 def _is_same_file(descriptor: int, path: Path) -> bool:

@@ -27,13 +27,13 @@ import hashlib
 import math
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import ConfigError, IntegrityError, TransferError
 from dataprep_assets.stores import ranged
+from dataprep_assets.stores.given import Given
 from dataprep_assets.stores.keys import check_key
 from dataprep_assets.stores.pinned import download_pinned
 from dataprep_assets.stores.retry import RetryPolicy
@@ -43,7 +43,7 @@ from dataprep_assets.stores.s3_compose import Composer
 from dataprep_assets.stores.s3_etag import DIGEST, WRITE, etag_of, plain_md5
 from dataprep_assets.stores.s3_read import EtagCheck, Stream, read_range
 from dataprep_assets.stores.s3_upload import SpoiltError, Upload, put_whole
-from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range
+from dataprep_assets.stores.store import ObjectInfo, Progress, Store, check_range, conflict
 from dataprep_assets.stores.upload import MIN_PART_BYTES, plan_parts
 
 __all__ = ["S3Store"]
@@ -153,9 +153,7 @@ class S3Store(Store):
             if found is not None and found.get("Metadata", {}).get(WRITE) == metadata[WRITE]:
                 self._check_md5(plain_md5(found), hashlib.md5(data, usedforsecurity=False).hexdigest(), label)
                 return self._bucket.info(key, found)
-            wanted = "no object" if if_absent else f"version {if_version}"
-            there = "none" if found is None else f"version {etag_of(found)}"
-            raise ConflictError(f"{label}: expected {wanted}, found {there}") from None
+            raise conflict(label, if_version, found and etag_of(found)) from None
 
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
         size, sha256, label = path.stat().st_size, sha256.lower(), self._bucket.label(key)
@@ -178,7 +176,7 @@ class S3Store(Store):
                 key=key,
                 size=size,
                 sha256=sha256,
-                progress=progress,
+                given=Given(progress),
                 part_bytes=self._part_bytes,
                 workers=self._workers,
             )
@@ -186,18 +184,17 @@ class S3Store(Store):
                 return upload.run(resume=resume)
             except SpoiltError as error:
                 complaint = str(error)
-                upload.take_back()
+                upload.given.take_back()
         raise TransferError(f"{label}: {complaint}, twice in a row. Nothing of it was kept; run again later")
 
     def download(
         self, key: str, target: Path, *, sha256: str | None = None, progress: Progress | None = None
     ) -> ObjectInfo:
-        digest, label = "", self._bucket.label(key)
+        label = self._bucket.label(key)
 
-        def fetch(info: ObjectInfo, report: Progress) -> None:
-            nonlocal digest
+        def fetch(info: ObjectInfo, report: Progress) -> str:
             wanted = sha256 or info.sha256
-            digest = ranged.download(
+            return ranged.download(
                 lambda start, stop: read_range(self._bucket, info, start, stop),
                 size=info.bytes,
                 target=target,
@@ -211,8 +208,7 @@ class S3Store(Store):
                 progress=report,
             )
 
-        info = download_pinned(lambda: self.head(key), fetch, label=label, progress=progress)
-        return replace(info, sha256=digest)
+        return download_pinned(lambda: self.head(key), fetch, label=label, progress=progress)
 
     def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
         if not keys:

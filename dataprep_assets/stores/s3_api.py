@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError, SourceError
+from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.stores.retry import RetryableError, parse_retry_after
+from dataprep_assets.stores.store import no_object
 from dataprep_assets.stores.upload import SlowError
 
 __all__ = [
@@ -282,7 +283,7 @@ def explained(
             f"token for bucket {bucket} (R2: Object Read, or Object Read & Write)"
         )
     if status == 404:
-        return MissingArtifactError(f"{where}: there is no such object. Build or upload it, or correct the key")
+        return no_object(where)
     if status == 501 or code == "NotImplemented":
         return ConfigError(f"{where}: this store cannot do that. Use one that can: AWS S3, R2, MinIO")
     if code in ("QuotaExceeded", "EntityTooLarge", "XMinioStorageFull"):

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from dataprep_assets.errors import DataprepError, MissingArtifactError, SourceError, TransferError
+from dataprep_assets.errors import DataprepError, SourceError, TransferError
 from dataprep_assets.stores.keys import check_key
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy
 from dataprep_assets.stores.s3_api import CredentialNames, RefusedError, endpoint_of, explained, translated
 from dataprep_assets.stores.s3_etag import etag_of, plain_md5, recorded_sha256
-from dataprep_assets.stores.store import ObjectInfo
+from dataprep_assets.stores.store import ObjectInfo, no_object
 
 __all__ = ["S3Bucket"]
 
@@ -110,9 +110,7 @@ class S3Bucket:
         """HeadObject's answer; MissingArtifactError when there is no such object."""
         answer = self.head(key)
         if answer is None:
-            raise MissingArtifactError(
-                f"{self.label(key)}: there is no such object. Build or upload it, or correct the key"
-            )
+            raise no_object(self.label(key))
         return answer
 
     def existing(self, key: str) -> ObjectInfo:

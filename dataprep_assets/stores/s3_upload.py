@@ -8,17 +8,18 @@ import base64
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import IntegrityError
+from dataprep_assets.stores.given import Given
 from dataprep_assets.stores.retry import RetryableError
 from dataprep_assets.stores.s3_api import RefusedError
 from dataprep_assets.stores.s3_bucket import S3Bucket
 from dataprep_assets.stores.s3_etag import COMPOSITE, DIGEST, composite, etag_of, is_opaque, plain_md5
-from dataprep_assets.stores.store import ObjectInfo, Progress
+from dataprep_assets.stores.store import ObjectInfo
 from dataprep_assets.stores.upload import Lanes, Part, PartBody, plan_parts, send_parts
 
 __all__ = ["Sent", "SpoiltError", "Upload", "complete", "put_whole", "send_part"]
@@ -187,11 +188,9 @@ class Upload:
     key: str
     size: int
     sha256: str
-    progress: Progress | None
+    given: Given
     part_bytes: int
     workers: int
-    given: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, *, resume: bool) -> ObjectInfo:
         """Send, complete, verify. Raises SpoiltError where a new upload may do better; this one is aborted then."""
@@ -206,7 +205,7 @@ class Upload:
             sent = _already_there(part, view, there)
             if sent is None:
                 sent = send_part(bucket, self.key, upload, part.number, view, lanes=lanes, stop=stop)
-            self.report(part.bytes)
+            self.given(part.bytes)
             return sent
 
         try:
@@ -239,17 +238,6 @@ class Upload:
             else:
                 self.bucket.abort_quietly(name, upload["UploadId"])
         return chosen, there
-
-    def report(self, count: int) -> None:
-        """Pass progress on."""
-        with self.lock:
-            self.given += count
-            if self.progress is not None and count:
-                self.progress(count)
-
-    def take_back(self) -> None:
-        """Give up all progress."""
-        self.report(-self.given)
 
 
 def _already_there(part: Part, view: memoryview, there: Mapping[int, tuple[int, str]]) -> Sent | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 
 Progress = Callable[[int], None]
 """Gets the number of bytes newly transferred; negative when bytes are given up."""
@@ -36,6 +36,18 @@ class ObjectInfo:
     sha256: str | None = None
     md5: str | None = None
     crc32c: int | None = None
+
+
+def no_object(label: str) -> MissingArtifactError:
+    """What is raised where the object of this name is wanted and there is none."""
+    return MissingArtifactError(f"{label}: there is no such object. Build or upload it, or correct the key")
+
+
+def conflict(label: str, wanted: str | None, found: object) -> ConflictError:
+    """What a conditional write of the object `label` raises: the version `wanted`, or none, is not the one `found`."""
+    expected = "no object" if wanted is None else f"version {wanted}"
+    there = "none" if found is None else f"version {found}"
+    return ConflictError(f"{label}: expected {expected}, found {there}")
 
 
 def check_range(start: int, stop: int | None, label: str) -> None:

@@ -4,9 +4,10 @@ import os
 import signal
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from dataprep_assets.errors import BadRecordError
-from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.jobs import Outcome, TaskJob
 from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId, report
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.receipt import Receipt
@@ -96,3 +97,11 @@ class NotedJob:
             function, arguments = (die, ()) if self.dies else (wait, (self.seconds,))
             pool.submit(Task(TaskId(self.partition, "encode", piece), function, arguments))
         return None if self.pieces else Outcome(partition=self.partition)
+
+
+class PlacedJob(TaskJob):
+    """A job of one task whose artifact is a directory below `folder`."""
+
+    def __init__(self, piece: Piece, folder: Path) -> None:
+        super().__init__(piece, work)
+        self.directory = folder / piece.partition

@@ -1,15 +1,16 @@
 """The loop over jobs, on real worker processes: outcomes, failures, turns, deaths and counts."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from dataprep_assets.errors import BadRecordError, DataprepError, SourceError, WorkerDiedError
-from dataprep_assets.execution.jobs import Outcome, TaskJob, run_fetches, run_jobs, run_tasks
+from dataprep_assets.execution.jobs import Outcome, TaskJob, run_and_sweep, run_fetches, run_jobs, run_tasks
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets_tests.execution.job_tasks import NotedJob, Piece, work
+from dataprep_assets_tests.execution.job_tasks import NotedJob, Piece, PlacedJob, work
 
 
 def test_outcomes_come_as_soon_as_they_are_known() -> None:
@@ -79,6 +80,16 @@ def test_progress_counts_what_is_done_and_what_is_reused() -> None:
     assert progress.source_bytes == 300
     assert progress.workers == 2
     assert (progress.done["source_bytes"], progress.done["tokens"]) == (200, 40)
+
+
+def test_what_a_killed_run_left_is_removed_beside_what_was_reused_alone(tmp_path: Path) -> None:
+    pieces = [Piece("p-0"), Piece("p-1", reused=True), Piece("p-2", error="bad record")]
+    left = {piece.partition: tmp_path / ".staging" / f"{piece.partition}-{'0' * 16}" for piece in pieces}
+    for folder in left.values():
+        folder.mkdir(parents=True)
+    for _ in run_and_sweep([PlacedJob(piece, tmp_path) for piece in pieces], workers=2):
+        assert all(folder.exists() for folder in left.values()), "once, when all are known"
+    assert {partition for partition, folder in left.items() if folder.exists()} == {"p-0", "p-2"}
 
 
 def test_a_task_job_gives_its_function_the_further_arguments() -> None:

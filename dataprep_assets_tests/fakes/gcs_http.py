@@ -157,8 +157,7 @@ class Transport(BaseHTTPRequestHandler):
         return bytes(body)
 
     def _note(self, operation: str, name: str, status: int) -> None:
-        with self.gcs.lock:
-            self.gcs.log.append(Logged(operation=operation, name=name, status=status, bytes_in=len(self.body)))
+        self.gcs.note(Logged(operation=operation, name=name, status=status, bytes_in=len(self.body)))
 
     def _send(self, answer: Answer, kind: Kind | None) -> None:
         if kind == "lost":

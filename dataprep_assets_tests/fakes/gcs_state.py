@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +11,9 @@ from typing import Any, Literal
 
 import google_crc32c
 
+from dataprep_assets_tests.fakes.programmed import Fault, Programmed
+
 __all__ = [
-    "Fault",
     "GcsState",
     "Kind",
     "Logged",
@@ -47,29 +47,6 @@ class Logged:
     name: str
     status: int
     bytes_in: int
-
-
-@dataclass(kw_only=True)
-class Fault:
-    """What happens to the requests ``first`` to ``first + times - 1`` (counted from 1) that match."""
-
-    operation: str
-    kind: Kind
-    within: str
-    first: int
-    times: int | None
-    status: int
-    retry_after: str | None
-    seen: int = 0
-    struck: int = 0
-
-    def strikes(self, operation: str, name: str) -> bool:
-        if operation != self.operation or self.within not in name:
-            return False
-        self.seen += 1
-        due = self.seen >= self.first and (self.times is None or self.seen < self.first + self.times)
-        self.struck += due
-        return due
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +97,7 @@ class RefusalError(Exception):
         self.status, self.reason, self.message = status, reason, message
 
 
-class GcsState:
+class GcsState(Programmed[Kind, Logged]):
     """One bucket, what was asked of it, and the faults to come; the arguments are those of `GcsServer`."""
 
     def __init__(
@@ -132,6 +109,7 @@ class GcsState:
         seconds_per_block: float = 0.0,
         min_part_bytes: int = 5 * 1024 * 1024,
     ) -> None:
+        super().__init__()
         self.bucket = bucket
         self.page_size = page_size
         self.rewrite_bytes = rewrite_bytes
@@ -146,61 +124,20 @@ class GcsState:
         self.joins = 0
         # What happens half-way through the next request bodies beyond 64 KiB: no more reading, or a TCP reset.
         self.interruptions: list[Literal["deaf", "hangup"]] = []
-        self.log: list[Logged] = []
         # The clients' addresses on which requests may still come or be at work.
         self.connections: set[tuple[str, int]] = set()
-        self.lock = threading.RLock()
-        self.closing = threading.Event()
         self._last = 0
-        self._faults: list[Fault] = []
 
-    def fail(
-        self,
-        operation: str,
-        kind: Kind,
-        *,
-        within: str = "",
-        first: int = 1,
-        times: int | None = 1,
-        status: int = 503,
-        retry_after: str | None = None,
-    ) -> None:
-        """Let requests of an operation fail whose object's name has ``within``; ``times=None`` means from then on.
+    def fail(self, operation: str, kind: Kind, *, within: str = "", **how: Any) -> None:
+        """Let requests of an operation fail whose object's name has ``within``; ``how`` are the fields of `Fault`.
 
         Operations: bucket, list, get, media, insert, resume, compose, rewrite, delete, patch, xml.
         """
-        fault = Fault(
-            operation=operation,
-            kind=kind,
-            within=within,
-            first=first,
-            times=times,
-            status=status,
-            retry_after=retry_after,
-        )
-        with self.lock:
-            self._faults.append(fault)
-
-    def heal(self) -> None:
-        """Forget every fault."""
-        with self.lock:
-            self._faults.clear()
-
-    def unspent(self) -> list[Fault]:
-        """The faults that have not struck as often as they should; a test that leaves some has tested nothing."""
-        with self.lock:
-            return [fault for fault in self._faults if fault.struck < (fault.times or 1)]
+        self.program(Fault(operation=operation, kind=kind, within=within, **how))
 
     def count(self, operation: str, within: str = "", since: int = 0) -> int:
         """How many requests of an operation came, from log entry ``since`` on."""
-        with self.lock:
-            return sum(entry.operation == operation and within in entry.name for entry in self.log[since:])
-
-    def strike(self, operation: str, name: str) -> Fault | None:
-        """The first fault due for this request; every matching fault counts it."""
-        with self.lock:
-            due = [fault for fault in self._faults if fault.strikes(operation, name)]
-        return due[0] if due else None
+        return len(self.asked(lambda entry: entry.operation == operation and within in entry.name, since))
 
     def store(self, name: str, data: bytes, query: Mapping[str, str] | None = None, **about: Any) -> Stored:
         """Make a new generation of an object, if the preconditions in ``query`` hold."""

@@ -20,12 +20,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from dataprep_assets_tests.fakes.programmed import Fault, Programmed
 from dataprep_assets_tests.fakes.ranges import requested_range
 
-__all__ = ["Fault", "HubServer", "Logged"]
+__all__ = ["HubServer", "Kind", "Logged"]
 
 # status    answer with `status` and, if set, Retry-After
 # reset     half of the body, then a TCP reset
@@ -52,29 +53,6 @@ class Logged:
     authorization: str | None
 
 
-@dataclass(kw_only=True)
-class Fault:
-    """What happens to the requests ``first`` to ``first + times - 1`` (counted from 1) that match name and method."""
-
-    name: str
-    kind: Kind
-    method: str
-    first: int
-    times: int | None
-    status: int
-    retry_after: str | None
-    seen: int = 0
-    struck: int = 0
-
-    def strikes(self, method: str, name: str) -> bool:
-        if name != self.name or method != self.method:
-            return False
-        self.seen += 1
-        due = self.seen >= self.first and (self.times is None or self.seen < self.first + self.times)
-        self.struck += due
-        return due
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Blob:
     content: bytes
@@ -86,7 +64,7 @@ class _Blob:
         return self.sha256 or self.git_sha1
 
 
-class HubServer:
+class HubServer(Programmed[Kind, Logged]):
     """One repository on a loopback port, as a context manager.
 
     Files of at least ``lfs_bytes`` are LFS files. ``seconds_per_chunk`` slows bodies down, per 64 KiB.
@@ -104,19 +82,16 @@ class HubServer:
         seconds_per_chunk: float = 0.0,
         storage_host: bool = False,
     ) -> None:
+        super().__init__()
         self.repo_id = repo_id
         self.repo_type = repo_type
         self.lfs_bytes = lfs_bytes
         self.page_size = page_size
         self.seconds_per_chunk = seconds_per_chunk
         self.storage_host = storage_host
-        self.log: list[Logged] = []
-        self.lock = threading.Lock()
-        self.closing = threading.Event()
         self.commits: dict[str, dict[str, _Blob]] = {}
         self.branches: dict[str, str] = {}
         self.branch = branch
-        self._faults: list[Fault] = []
         self._servers = [_Server(self, storage=False), _Server(self, storage=True)]
         self.move_branch(tree)
 
@@ -155,49 +130,18 @@ class HubServer:
         self.branches[self.branch] = commit
         return commit
 
-    def fail(
-        self,
-        name: str,
-        kind: Kind,
-        *,
-        method: str = "GET",
-        first: int = 1,
-        times: int | None = 1,
-        status: int = 503,
-        retry_after: str | None = None,
-    ) -> None:
-        """Let requests for ``name`` (a path, ``revision`` or ``tree``) fail; ``times=None`` means from then on."""
-        fault = Fault(
-            name=name, kind=kind, method=method, first=first, times=times, status=status, retry_after=retry_after
-        )
-        with self.lock:
-            self._faults.append(fault)
-
-    def heal(self) -> None:
-        """Forget every fault."""
-        with self.lock:
-            self._faults.clear()
-
-    def unspent(self) -> list[Fault]:
-        """The faults that have not struck as often as they should; a test that leaves some has tested nothing."""
-        with self.lock:
-            return [fault for fault in self._faults if fault.struck < (fault.times or 1)]
+    def fail(self, name: str, kind: Kind, *, method: str = "GET", **how: Any) -> None:
+        """Let requests for ``name`` (a path, ``revision`` or ``tree``) fail; ``how`` are the fields of `Fault`."""
+        self.program(Fault(operation=method, kind=kind, within=name, whole=True, **how))
 
     def spans(self, name: str, since: int = 0) -> list[tuple[int, int]]:
         """The byte ranges asked for in GETs of ``name``, from log entry ``since`` on."""
-        with self.lock:
-            return [entry.span for entry in self.log[since:] if entry.name == name and entry.span is not None]
+        asked = self.asked(lambda entry: entry.name == name, since)
+        return [entry.span for entry in asked if entry.span is not None]
 
     def count(self, name: str, method: str = "GET", since: int = 0) -> int:
         """How many requests for ``name`` came, from log entry ``since`` on."""
-        with self.lock:
-            return sum(entry.name == name and entry.method == method for entry in self.log[since:])
-
-    def strike(self, method: str, name: str) -> Fault | None:
-        """The first fault due for this request; every matching fault counts it."""
-        with self.lock:
-            due = [fault for fault in self._faults if fault.strikes(method, name)]
-        return due[0] if due else None
+        return len(self.asked(lambda entry: entry.name == name and entry.method == method, since))
 
     def _blob(self, content: bytes) -> _Blob:
         return _Blob(
@@ -335,7 +279,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse_for(fault, name)
         return True
 
-    def _refuse_for(self, fault: Fault, name: str) -> None:
+    def _refuse_for(self, fault: Fault[Kind], name: str) -> None:
         if fault.kind == "missing":
             self._refuse(name, 404, {"X-Error-Code": "EntryNotFound"})
         elif fault.kind == "expired":
@@ -354,18 +298,16 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, {"Content-Type": "application/json", **(headers or {})}, json.dumps(value).encode(), None)
 
     def _note(self, name: str, status: int, span: tuple[int, int] | None = None) -> None:
-        hub = self.server.hub
-        with hub.lock:
-            hub.log.append(
-                Logged(
-                    method=self.command,
-                    name=name,
-                    span=span,
-                    status=status,
-                    storage=self.server.storage,
-                    authorization=self.headers.get("Authorization"),
-                )
+        self.server.hub.note(
+            Logged(
+                method=self.command,
+                name=name,
+                span=span,
+                status=status,
+                storage=self.server.storage,
+                authorization=self.headers.get("Authorization"),
             )
+        )
 
     def _send(self, status: int, headers: Mapping[str, str], body: bytes, kind: Kind | None) -> None:
         declared = len(body) // 2 if kind == "short" else len(body)

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from dataprep_assets_tests.sample.make_sample import listed
+from dataprep_assets_tests.sample.english import listed
 
 SEED = "dataprep-assets sample notes 1"
 MONTHS = ("2010-11", "2010-12", "2011-01", "2011-02")

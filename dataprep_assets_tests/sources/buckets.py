@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
+from dataprep_assets.planning.manifest import ManifestEntry, build_manifest
 from dataprep_assets.sources.object_store import ObjectStorePrefix
 from dataprep_assets.stores.connect import GcsPlace, S3Place
 from dataprep_assets.stores.gcs import GcsStore
@@ -14,8 +15,10 @@ from dataprep_assets.stores.store import Store
 from dataprep_assets_tests.fakes.buckets import QUICK, new_client, new_store
 from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
+from dataprep_assets_tests.project import SAMPLE
 
 Trouble = Literal["503", "429", "403", "reset", "truncate", "flip"]
+DATA = {p.relative_to(SAMPLE / "data").as_posix(): p.read_bytes() for p in (SAMPLE / "data").rglob("*.zst")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -183,3 +186,11 @@ class Gcs(Bucket):
 
     def lists(self) -> int:
         return self.server.count("list")
+
+
+def entries_of(source: ObjectStorePrefix) -> list[ManifestEntry]:
+    """What a manifest of the source lists."""
+    listing = source.list()
+    return build_manifest(
+        listing.files, include=["**/*.jsonl.zst"], splits={"all": ["**"]}, url_prefix=listing.url_prefix
+    )

@@ -9,112 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.errors import CorruptSourceError, DataprepError, MissingArtifactError, SourceError, TransferError
+from dataprep_assets.errors import CorruptSourceError, DataprepError, SourceError, TransferError
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stores.s3 import S3Store
-from dataprep_assets.stores.s3_api import s3_client, s3_client_config
 from dataprep_assets.stores.store import ConflictError
-from dataprep_assets_tests.fakes.buckets import PART_BYTES, Resource, new_bucket, new_client, new_store
+from dataprep_assets_tests.fakes.buckets import PART_BYTES, new_bucket, new_client, new_store
 from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy, Kind
 from dataprep_assets_tests.fakes.swift_server import SwiftServer
 from dataprep_assets_tests.stores.contract import content, sha256
+from dataprep_assets_tests.stores.faulty_place import HALVES, LARGE, SMALL, Place
 from dataprep_assets_tests.stores.kills import wait_for
 
 pytestmark = pytest.mark.slow
-
-SMALL, LARGE = content(300_000, "small"), content(PART_BYTES + 12_345, "large")
-# Two sources whose boundary lies inside a part: one part is copied, one is read and sent.
-HALVES = content(5 * 1024 * 1024 + 70_000, "first"), content(50_000, "second")
-# Silence ends after the shorter limit where it is what happens; a busy machine may need the longer one for an answer.
-READ_SECONDS, STALL_SECONDS = 5.0, 0.5
-
-
-class Place:
-    """A bucket with what the operations need, a store that goes through the proxy, and one that goes past it."""
-
-    def __init__(self, url: str, bucket: str, proxy: FaultProxy, folder: Path) -> None:
-        self.proxy, self.folder, self.bucket = proxy, folder, bucket
-        self.patient = new_store(proxy.url, bucket, read_seconds=READ_SECONDS)
-        # A body that nobody takes is given up after the limit of a connect (urllib3 sets it on the socket first).
-        config = s3_client_config(connect_seconds=STALL_SECONDS, read_seconds=STALL_SECONDS)
-        client = s3_client(Resource(endpoint_url=proxy.url), config)
-        # Answers that a busy machine gives after the shorter limit must not use up the attempts.
-        retry = RetryPolicy(attempts=10, base_seconds=0, max_seconds=0)
-        self.impatient = S3Store(client, bucket, retry=retry, part_bytes=PART_BYTES, range_bytes=PART_BYTES, workers=4)
-        self.store = self.patient
-        self.url, self.direct = url, new_store(url, bucket)
-
-    def fail(self, kind: Kind, step: str, *, times: int = 1) -> None:
-        """Let the next requests of a step fail; the store waits no longer for them than it must."""
-        self.proxy.faults = [Fault(kind, step, times, retry_after="0" if kind in ("503", "429") else None)]
-        self.store = self.impatient if kind == "stall" else self.patient
-
-    def prepare(self) -> None:
-        self.direct.put("small", SMALL)
-        self._upload(self.direct, "large", LARGE)
-        for name, data in zip(("first", "second"), HALVES, strict=True):
-            self._upload(self.direct, name, data)
-
-    def _upload(self, store: S3Store, key: str, data: bytes) -> None:
-        path = self.folder / "source"
-        path.write_bytes(data)
-        store.upload(path, key, sha256=sha256(data))
-
-    # One function per operation: acts through the proxy, returns (what is there now, what should be).
-
-    def put(self) -> tuple[bytes | None, bytes]:
-        self.store.put("new", SMALL)
-        return self.bytes_of("new"), SMALL
-
-    def put_if_absent(self) -> tuple[bytes | None, bytes]:
-        self.store.put("new", SMALL, if_absent=True)
-        return self.bytes_of("new"), SMALL
-
-    def upload_small(self) -> tuple[bytes | None, bytes]:
-        self._upload(self.store, "new", SMALL)
-        return self.bytes_of("new"), SMALL
-
-    def upload_large(self) -> tuple[bytes | None, bytes]:
-        self._upload(self.store, "new", LARGE)
-        return self.bytes_of("new"), LARGE
-
-    def download(self) -> tuple[bytes | None, bytes]:
-        target = self.folder / "target"
-        self.store.download("large", target)
-        return target.read_bytes(), LARGE
-
-    def read(self) -> tuple[bytes | None, bytes]:
-        return b"".join(self.store.read("large", 1000, PART_BYTES)), LARGE[1000:PART_BYTES]
-
-    def list(self) -> tuple[bytes | None, bytes]:
-        return b" ".join(info.key.encode() for info in self.store.list()), b"first large second small"
-
-    def head(self) -> tuple[bytes | None, bytes]:
-        info = self.store.head("small")
-        return (str(info.sha256).encode() if info else None), sha256(SMALL).encode()
-
-    def copy(self) -> tuple[bytes | None, bytes]:
-        self.store.copy("small", "new")
-        return self.bytes_of("new"), SMALL
-
-    def copy_large(self) -> tuple[bytes | None, bytes]:
-        self.store.copy("large", "new")
-        return self.bytes_of("new"), LARGE
-
-    def compose(self) -> tuple[bytes | None, bytes]:
-        self.store.compose(["first", "second"], "new")
-        return self.bytes_of("new"), b"".join(HALVES)
-
-    def delete(self) -> tuple[bytes | None, bytes]:
-        self.direct.put("new", SMALL)
-        self.store.delete("new")
-        return b"gone" if self.direct.head("new") is None else None, b"gone"
-
-    def bytes_of(self, key: str) -> bytes | None:
-        try:
-            return b"".join(self.direct.read(key))
-        except MissingArtifactError:
-            return None
 
 
 @pytest.fixture(scope="module")

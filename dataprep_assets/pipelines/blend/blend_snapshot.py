@@ -10,16 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.errors import CorruptSourceError, DataprepError, SourceError
+from dataprep_assets.errors import CorruptSourceError, DataprepError
 from dataprep_assets.execution.jobs import Outcome, run_fetches
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, RunStep
-from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions
+from dataprep_assets.graph.verdicts import of_all_partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
+from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import open_place
@@ -27,7 +27,7 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.corpus.snapshot_proofs import digests_match
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.access import SourceAccess
+from dataprep_assets.sources.digests import source_digest
 
 VERSION = 1
 BLEND_SNAPSHOT = "blend_snapshot"
@@ -94,7 +94,7 @@ def build_blend_snapshot(
     unit, shard = plan.find(partition)
     access = open_place(unit.dataset, blend.sources).access
     access.fetch([part.entry for part in shard.parts], progress)
-    lines = [_line(part.entry, part.entry.sha256 or _digest(access, part.entry)) for part in shard.parts]
+    lines = [_line(part.entry, part.entry.sha256 or source_digest(access, part.entry)) for part in shard.parts]
 
     def write(staged: Path) -> Written:
         (staged / FILES).write_bytes(b"".join(canonical_json(line) + b"\n" for line in lines))
@@ -109,13 +109,6 @@ def build_blend_snapshot(
 def _line(entry: ManifestEntry, digest: str) -> dict[str, Any]:
     """The line of a file with this SHA-256."""
     return {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "etag": entry.etag, "sha256": digest}
-
-
-def _digest(access: SourceAccess, entry: ManifestEntry) -> str:
-    try:
-        return sha256_file(access.path(entry))
-    except OSError as error:
-        raise SourceError(f"{entry.relpath}: cannot be read: {error.strerror or error}") from error
 
 
 def _recipe(blend: BlendDeclaration, partition: str, lines: Sequence[Mapping[str, Any]]) -> Recipe:
@@ -166,16 +159,7 @@ def shard_parts(
     if set(known) != {part.entry.relpath for part in shard.parts}:
         raise CorruptSourceError(f"{partition}: its snapshot lists other files than the plan; materialize it again")
     return tuple(
-        SourcePart(
-            label=part.entry.relpath,
-            path=access.path(part.entry),
-            format=part.entry.format,
-            compression=part.entry.compression,
-            sha256=known[part.entry.relpath],
-            ordinal=part.entry.ordinal,
-            rows=part.rows,
-        )
-        for part in shard.parts
+        SourcePart.of(part.entry, access.path(part.entry), known[part.entry.relpath], part.rows) for part in shard.parts
     )
 
 
@@ -185,17 +169,13 @@ _PROOFS = (Proof("digests_match", "Files on disk have the snapshot's SHA-256."),
 def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     """Those of the run are read, for the others the remembered verdict counts."""
     plan = load_blend_plan(blend, store)
-
-    def prove(partitions: Sequence[str]) -> Verdicts:
-        return ((p, {"digests_match": _digests(blend, store, plan, p)}) for p in partitions)
-
-    yield from of_all_partitions(
+    return of_all_partitions(
         store,
         _PROOFS,
         plan.partitions,
         examined,
-        artifact=lambda partition: blend.artifact(BLEND_SNAPSHOT, partition),
-        prove=prove,
+        artifact=partial(blend.artifact, BLEND_SNAPSHOT),
+        prove=lambda partitions: ((p, {"digests_match": _digests(blend, store, plan, p)}) for p in partitions),
     )
 
 

@@ -20,17 +20,12 @@ from dataprep_assets.pipelines.blend.blend_sample import blend_engine
 from dataprep_assets.pipelines.blend.blend_snapshot import blend_snapshot_spec
 from dataprep_assets.pipelines.blend.cost import blend_cost
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_spec
 from dataprep_assets.pipelines.blend.launches import launches, streamed_shards
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
-from dataprep_assets.pipelines.blend.rl.rl_jsonl import rl_jsonl_spec
 from dataprep_assets.pipelines.blend.runs import RunFacts
-from dataprep_assets.pipelines.blend.sft.packed_sft import packed_sft_spec
-from dataprep_assets.pipelines.blend.stage_shards import SHARDS
+from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
 from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
 from dataprep_assets.planning.cost import Machine
-
-_SHARDS_SPEC = {"pretrain": indexed_bins_spec, "sft": packed_sft_spec, "rl": rl_jsonl_spec}
 
 
 @scaffold_with(scaffolder(Path(__file__).with_name("training_blend.scaffold.yaml")))
@@ -63,7 +58,7 @@ class TrainingBlend(DatasetComponent):
                 f"{row.name:<28}{row.split:<8}{row.shards:>8,}{row.rows:>12,}{row.tokens:>16,}"
                 f"{row.requested:>11.4f}{row.realised:>10.4f}"
             )
-        shards = f"{len(plan.partitions):,} {SHARDS[blend.stage]}, {len(facts.empty):,} of them empty"
+        shards = f"{len(plan.partitions):,} {SHARDS[blend.stage].name}, {len(facts.empty):,} of them empty"
         lines.append(f"{shards}; run {plan.run_hash}")
         return [*lines, *(f"for the trainer: {line}" for line in run_lines(receipt))]
 
@@ -83,7 +78,7 @@ def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
     if blend.stage != "rl":  # records are not tokenized
         step = RunStep.called("engine certificate")
         certificates = [engine_certificate_spec(blend_engine(blend), inputs=(preview,), step=step)]
-    shards = _SHARDS_SPEC[blend.stage](blend, partitions=partitions, inputs=(snapshot, *certificates), step=work)
+    shards = blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates), step=work)
     run = blend_spec(blend, shards=shards, step=RunStep.called("blend"))
     return [plan, preview, *certificates, snapshot, shards, run]
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from dataprep_assets.errors import ConfigError, SourceError
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.blend.declaration import BlendDataset, SourceAccessDeclaration, Unit
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, file_format, glob_pattern, natural_key
 from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess
+from dataprep_assets.sources.digests import source_digest
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
 
@@ -223,12 +223,5 @@ def discovered(unit: Unit, place: SourcePlace, listing: Listing, files: Iterable
             etag=file.etag,
             commit=listing.commit,
         )
-        entries.append(entry if place.access.mirrored else _digested(entry, place.access))
+        entries.append(entry if place.access.mirrored else replace(entry, sha256=source_digest(place.access, entry)))
     return Discovered(unit=unit, entries=tuple(entries), commit=listing.commit)
-
-
-def _digested(entry: ManifestEntry, access: SourceAccess) -> ManifestEntry:
-    try:
-        return replace(entry, sha256=sha256_file(access.path(entry)))
-    except OSError as error:
-        raise SourceError(f"{entry.relpath}: cannot be read: {error.strerror or error}") from error

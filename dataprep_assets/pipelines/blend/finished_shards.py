@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
+from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
@@ -25,7 +26,7 @@ _NAMED = 8
 
 
 class ShardToBuild(Protocol):
-    """A shard of a plan, of whichever stage: `token_bins.ShardWork`, `sft.shard.SftShard`, `rl_jsonl.RlShard`."""
+    """A shard of a plan, of whichever stage: `TokenShard`, `SftShard` or `RlShard`."""
 
     @property
     def artifact(self) -> Artifact:
@@ -35,6 +36,11 @@ class ShardToBuild(Protocol):
     @property
     def key(self) -> str:
         """Digest of everything that decides the shard's bytes."""
+        ...
+
+    @property
+    def recipe(self) -> Recipe:
+        """What the key is a digest of, with names."""
         ...
 
 

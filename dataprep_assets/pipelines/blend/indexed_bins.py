@@ -5,63 +5,22 @@ The shard is the canonical token stream, built as the corpus pipeline builds it 
 prefix that Megatron opens.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable
 
-from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.blend_snapshot import shard_parts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.indexed_bins_proofs import INDEXED_BINS_PROOFS, prove_indexed_bins
-from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
-from dataprep_assets.pipelines.blend.shard_proofs import examine_shards
+from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.pipelines.blend.stream import blend_stream
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.token_bins import build_token_bins, index_metadata
 from dataprep_assets.pipelines.corpus.token_shard import TokenShard
 
-__all__ = ["INDEXED_BINS", "indexed_bins_shards", "indexed_bins_spec"]
+__all__ = ["INDEXED_BINS", "INDEXED_BINS_SHARDS", "indexed_bins_shards"]
 
 INDEXED_BINS = "indexed_bins"
-
-
-def indexed_bins_spec(
-    blend: BlendDeclaration, *, partitions: Partitions, inputs: tuple[ArtifactSpec, ...], step: RunStep
-) -> ArtifactSpec:
-    """The bin and idx of each shard.
-
-    Args:
-        blend: The dataset.
-        partitions: Its shards.
-        inputs: Their snapshots, and the certificate of the engine.
-        step: The run in which snapshots and shards are made.
-    """
-    return ArtifactSpec(
-        declaration=blend,
-        name=INDEXED_BINS,
-        description="Megatron's bin and idx of each shard: tokenized once.",
-        kinds={"numpy", "huggingface"},
-        inputs=inputs,
-        partitions=partitions,
-        step=step,
-        pool="cpu",
-        recipes=partial(_recipes, blend),
-        build=partial(_build, blend),
-        metadata=index_metadata,
-        proofs=Proofs(
-            proofs=INDEXED_BINS_PROOFS,
-            examine=partial(
-                examine_shards,
-                blend,
-                name=INDEXED_BINS,
-                proofs=INDEXED_BINS_PROOFS,
-                shards=indexed_bins_shards,
-                prove=prove_indexed_bins,
-            ),
-        ),
-    )
 
 
 def indexed_bins_shards(
@@ -91,14 +50,13 @@ def indexed_bins_shards(
     return shards
 
 
-def _chosen(blend: BlendDeclaration, store: ArtifactStore, partitions: Iterable[str | None]) -> list[TokenShard]:
-    return indexed_bins_shards(blend, store, load_blend_plan(blend, store), [p or "" for p in partitions])
-
-
-def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    return (shard.recipe for shard in _chosen(blend, store, partitions))
-
-
-def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
-    shards = _chosen(blend, request.store, request.partitions)
-    return build_token_bins(shards, workers=request.workers, verification=blend.verify, progress=request.progress)
+INDEXED_BINS_SHARDS = BlendShards(
+    name=INDEXED_BINS,
+    description="Megatron's bin and idx of each shard: tokenized once.",
+    kinds={"numpy", "huggingface"},
+    shards=indexed_bins_shards,
+    build=build_token_bins,
+    proofs=INDEXED_BINS_PROOFS,
+    prove=lambda _: prove_indexed_bins,
+    metadata=index_metadata,
+)

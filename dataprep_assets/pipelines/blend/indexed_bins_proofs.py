@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dataprep_assets.formats import document_ends, flat_bins, megatron
 from dataprep_assets.formats.document_index import open_ids
 from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
-from dataprep_assets.graph.ledgers import unbalanced, wrong_drops, wrong_quarantine, wrong_sums
+from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines, wrong_drops, wrong_quarantine, wrong_sums
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.digest import digest_value
@@ -35,7 +35,6 @@ from dataprep_assets.pipelines.corpus.token_shard import (
     document_rows,
 )
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
-from dataprep_assets.sources.records import read_records
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
@@ -112,10 +111,7 @@ def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
     separated = ledger.documents if TokenBinsFacts.of(receipt).separator_id is not None else 0
     if ledger.separators != separated:
         yield f"{name}: the ledger has {ledger.separators} separators, {separated} were to be written"
-    for line in receipt.sources:
-        dropped = sum(line["dropped"].values())
-        if line["rows_in"] != line["documents"] + dropped:
-            yield f"{name}: {line['file']}: {line['rows_in']} rows in, {line['documents']} documents + {dropped} drops"
+    yield from unbalanced_lines(receipt, receipt.sources)
     yield from wrong_sums(receipt, receipt.sources, ("rows_in", "documents", "tokens"))
     yield from wrong_drops(receipt)
     bad = sum(n for reason, n in ledger.dropped.items() if reason not in ("below_min_doc_chars", "no_tokens"))
@@ -263,15 +259,7 @@ def _documents(part: SourcePart, plan: StreamPlan, bundle: TokenizerBundle) -> I
     before = [] if plan.bos_id is None else [plan.bos_id]
     after = [] if plan.separator_id is None else [plan.separator_id]
     room = None if plan.max_tokens is None else plan.max_tokens - len(before) - len(after)
-    reader = read_records(
-        part.path,
-        format=part.format,
-        compression=part.compression,
-        text_field=plan.text_field,
-        label=part.label,
-        rows=part.rows,
-    )
-    for block in reader:
+    for block in part.read_records(plan.fields):
         for index, text in enumerate(block.texts):
             if len(text) < (plan.min_characters or 0):
                 continue

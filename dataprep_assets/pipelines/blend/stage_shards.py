@@ -1,22 +1,32 @@
-"""The shards of a blend, of whichever kind its stage makes."""
+"""The shards of a blend, of whichever kind its stage makes: one spec, whatever the stage."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
+from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
-from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS, indexed_bins_shards
-from dataprep_assets.pipelines.blend.plan import BlendPlan
-from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL, rl_shards
-from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT, sft_shards
+from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS_SHARDS
+from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
+from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_SHARDS
+from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT_SHARDS
 
-__all__ = ["SHARDS", "stage_shards"]
+__all__ = ["SHARDS", "blend_shards_spec", "stage_shards"]
 
-SHARDS: Mapping[Stage, str] = {"pretrain": INDEXED_BINS, "sft": PACKED_SFT, "rl": RL_JSONL}
-"""The artifact that a stage's shards are."""
-_MAKERS: Mapping[
-    Stage, Callable[[BlendDeclaration, ArtifactStore, BlendPlan, Sequence[str]], Sequence[ShardToBuild]]
-] = {"pretrain": indexed_bins_shards, "sft": sft_shards, "rl": rl_shards}
+SHARDS: Mapping[Stage, BlendShards[Any]] = {
+    "pretrain": INDEXED_BINS_SHARDS,
+    "sft": PACKED_SFT_SHARDS,
+    "rl": RL_JSONL_SHARDS,
+}
+"""What a stage's shards are."""
 
 
 def stage_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> Sequence[ShardToBuild]:
@@ -25,4 +35,63 @@ def stage_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan)
     `blend` is the declaration, `store` holds the artifacts, `plan` is the committed plan. Raises MissingArtifactError
     when a snapshot or the certificate is missing.
     """
-    return _MAKERS[blend.stage](blend, store, plan, plan.partitions)
+    return SHARDS[blend.stage].shards(blend, store, plan, plan.partitions)
+
+
+def blend_shards_spec(
+    blend: BlendDeclaration, *, partitions: Partitions, inputs: tuple[ArtifactSpec, ...], step: RunStep
+) -> ArtifactSpec:
+    """The shards of a blend.
+
+    Args:
+        blend: The dataset.
+        partitions: Its shards.
+        inputs: Their snapshots and, where text is tokenized, the certificate of the engine.
+        step: The run in which snapshots and shards are made.
+    """
+    made = SHARDS[blend.stage]
+    return ArtifactSpec(
+        declaration=blend,
+        name=made.name,
+        description=made.description,
+        kinds=made.kinds,
+        inputs=inputs,
+        partitions=partitions,
+        step=step,
+        pool="cpu",
+        recipes=partial(_recipes, blend),
+        build=partial(_build, blend),
+        metadata=made.metadata,
+        proofs=Proofs(proofs=made.proofs, examine=partial(_examine, blend)),
+    )
+
+
+def _chosen(blend: BlendDeclaration, store: ArtifactStore, partitions: Iterable[str | None]) -> Sequence[ShardToBuild]:
+    plan = load_blend_plan(blend, store)
+    return SHARDS[blend.stage].shards(blend, store, plan, [partition or "" for partition in partitions])
+
+
+def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
+    return (shard.recipe for shard in _chosen(blend, store, partitions))
+
+
+def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Outcome]:
+    shards = _chosen(blend, request.store, request.partitions)
+    return SHARDS[blend.stage].build(
+        shards, workers=request.workers, verification=blend.verify, progress=request.progress
+    )
+
+
+def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:
+    """Prove the shards of a run; for the others the remembered verdicts count."""
+    made, plan = SHARDS[blend.stage], load_blend_plan(blend, store)
+    return of_all_partitions(
+        store,
+        made.proofs,
+        plan.partitions,
+        examined,
+        artifact=partial(blend.artifact, made.name),
+        prove=lambda partitions: prove_all(
+            made.shards(blend, store, plan, partitions), made.prove(blend), worker_count(blend.workers)
+        ),
+    )

@@ -22,7 +22,7 @@ def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
     """
     rows = []
     for unit in plan.units:
-        made = _there(blend, store, SHARDS[blend.stage], unit.partitions)
+        made = _there(blend, store, SHARDS[blend.stage].name, unit.partitions)
         done = len(made) == len(unit.partitions)
         rows.append(
             {
@@ -54,9 +54,9 @@ def stage_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -
         return _stage(stage, made, queue_in=1 - len(made))
 
     snapshots = _there(blend, store, BLEND_SNAPSHOT, plan.partitions)
-    shards = _there(blend, store, SHARDS[blend.stage], plan.partitions)
+    shards = _there(blend, store, SHARDS[blend.stage].name, plan.partitions)
     fetched = _stage(BLEND_SNAPSHOT, snapshots, total - len(snapshots), max(0, len(snapshots) - len(shards)))
-    made = _stage(SHARDS[blend.stage], shards, total - len(shards), actors=worker_count(blend.workers))
+    made = _stage(SHARDS[blend.stage].name, shards, total - len(shards), actors=worker_count(blend.workers))
     return [
         single("blend_plan", "blend_plan"),
         single("blend_preview", "blend_preview"),

@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatError
+from dataprep_assets.errors import BadRecordError, FormatError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import RunWriter
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.pipelines.corpus.stream_documents import Documents, sampled
 from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan, load_encoder
-from dataprep_assets.sources.records import Block, read_records
+from dataprep_assets.sources.digests import require_digest
+from dataprep_assets.sources.records import Block
 from dataprep_assets.tokenization.certificate import CertifiedEncoder
 
 __all__ = ["encode_part"]
@@ -48,15 +49,7 @@ def encode_part(
     started, cpu_started = time.monotonic(), time.process_time()
     encoder = load_encoder(plan)
     reference_before, sampled_before = encoder.reference_documents, encoder.sampled_documents
-    reader = read_records(
-        part.path,
-        format=part.format,
-        compression=part.compression,
-        text_field=plan.text_field,
-        label=part.label,
-        rows=part.rows,
-        id_field=plan.ids.id_field if plan.ids is not None else None,
-    )
+    reader = part.read_records(plan.fields)
     counting = _Counting(plan, encoder, part)
     bytes_before, cpu_before = 0, cpu_started
     try:
@@ -82,9 +75,10 @@ def encode_part(
                     )
                     bytes_before, cpu_before = reader.bytes_read, cpu
     except BadRecordError:
-        _require_digest(part, sha256_file(part.path))  # a damaged file is not to be taken for a bad row
+        # a damaged file is not to be taken for a bad row
+        require_digest(part.label, sha256_file(part.path), part.sha256, "`snapshot`")
         raise
-    _require_digest(part, reader.sha256)
+    require_digest(part.label, reader.sha256, part.sha256, "`snapshot`")
     document_ends.write(files.ends, counting.all_ends())
     ledger = replace(
         counting.ledger(),
@@ -100,14 +94,6 @@ def encode_part(
         wall_seconds=time.monotonic() - started,
         truncated=counting.truncated,
     )
-
-
-def _require_digest(part: SourcePart, actual: str) -> None:
-    if actual != part.sha256:
-        raise CorruptSourceError(
-            f"{part.label}: sha256 of the bytes read is {actual}, its snapshot says {part.sha256}. "
-            "The file changed or is damaged: materialize `snapshot` again"
-        )
 
 
 def _write_all(file: Any, data: bytes) -> None:

@@ -28,7 +28,7 @@ from dataprep_assets.pipelines.corpus.token_shard import (
     required_separator,
 )
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart
-from dataprep_assets.sources.records import RecordFields, read_records
+from dataprep_assets.sources.records import RecordFields
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate
 from dataprep_assets.tokenization.document_ids import DocumentIds
@@ -231,14 +231,7 @@ def _differences(
 ) -> Iterator[str]:
     """Read one source file to its end, compare the wanted documents on the way, then its count and digest."""
     part, first = reading.part, reading.first
-    reader = read_records(
-        part.path,
-        format=part.format,
-        compression=part.compression,
-        text_field=fields.text,
-        label=part.label,
-        id_field=fields.id,
-    )
+    reader = part.read_records(fields)
     done, left = 0, list(wanted)
     for block in reader:
         while left and left[0] < done + len(block.texts):

@@ -32,7 +32,7 @@ class ShardJob:
             verification: How thoroughly a finished one is read before it is reused.
             locks: Closed when no worker is left that writes below the shard's directory; holds its lock until then.
         """
-        self.partition, self.source_bytes = shard.partition, shard.source_bytes
+        self.partition, self.source_bytes, self.directory = shard.partition, shard.source_bytes, shard.directory
         self._shard, self._verification, self._locks = shard, verification, locks
         self._settled = False
         self._stack = ExitStack()

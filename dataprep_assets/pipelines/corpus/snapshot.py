@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from dataprep_assets.errors import CorruptSourceError, SourceError
+from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.execution.jobs import Outcome, run_fetches
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
@@ -19,13 +19,14 @@ from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, Reading, RunStep
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
+from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
 from dataprep_assets.pipelines.corpus.snapshot_proofs import digests_match, disk_headroom
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import HEADROOM, SourceAccess
+from dataprep_assets.sources.digests import source_digest
 from dataprep_assets.sources.headroom import check_headroom
 
 VERSION = 1
@@ -126,19 +127,12 @@ def _lines(access: SourceAccess, entries: Sequence[ManifestEntry]) -> list[dict[
 def _digests(access: SourceAccess, entries: Sequence[ManifestEntry]) -> Iterator[str]:
     """SHA-256 of each file, in order. Hashing releases the interpreter lock, so threads are enough."""
     with ThreadPoolExecutor(max_workers=4) as threads:
-        for entry, actual in zip(entries, threads.map(lambda e: _digest(access, e), entries), strict=True):
+        for entry, actual in zip(entries, threads.map(partial(source_digest, access), entries), strict=True):
             if entry.sha256 is not None and actual != entry.sha256:
                 raise CorruptSourceError(
                     f"{entry.relpath}: sha256 {actual}, the source says {entry.sha256}. Fetch this file again"
                 )
             yield actual
-
-
-def _digest(access: SourceAccess, entry: ManifestEntry) -> str:
-    try:
-        return sha256_file(access.path(entry))
-    except OSError as error:
-        raise SourceError(f"{entry.relpath}: cannot be read: {error.strerror or error}") from error
 
 
 def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, str]:

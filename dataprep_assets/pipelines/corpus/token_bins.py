@@ -8,18 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from dataprep_assets.execution.jobs import Outcome, TaskJob, run_jobs
+from dataprep_assets.execution.jobs import Outcome, TaskJob, run_and_sweep, run_jobs
 from dataprep_assets.execution.pool import PROCESSES, chosen_engine, open_pool, worker_count
-from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
+from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Pool
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
-from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
+from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
@@ -107,15 +106,7 @@ def source_parts(
     access = open_source(corpus.source)
     digests = snapshot_digests(corpus, store, partition)
     return tuple(
-        SourcePart(
-            label=entry.relpath,
-            path=access.path(entry),
-            format=entry.format,
-            compression=entry.compression,
-            sha256=digests[entry.relpath],
-            ordinal=entry.ordinal,
-        )
-        for entry in manifest.shard(partition)
+        SourcePart.of(entry, access.path(entry), digests[entry.relpath]) for entry in manifest.shard(partition)
     )
 
 
@@ -144,11 +135,6 @@ def token_shards(
     ]
 
 
-def _declared_shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Iterable[str]) -> list[TokenShard]:
-    plan = stream_plan(corpus, load_certificate(corpus, store))
-    return token_shards(corpus, store, load_manifest(corpus, store), plan, partitions)
-
-
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
     manifest, plan = load_manifest(corpus, store), stream_plan(corpus, load_certificate(corpus, store))
     for partition in partitions:  # one by one: a shard whose snapshot cannot be read hides no other
@@ -158,13 +144,15 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequen
 
 def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     """Make the shards on the engine that the dataset declares (`run_on`) or the environment names."""
-    shards = _declared_shards(corpus, request.store, request.partitions)
+    store = request.store
+    plan, manifest = stream_plan(corpus, load_certificate(corpus, store)), load_manifest(corpus, store)
+    shards = token_shards(corpus, store, manifest, plan, request.partitions)
     if chosen_engine(os.environ, corpus.run_on) == PROCESSES:
         yield from build_token_bins(
             shards, workers=request.workers, verification=corpus.verify, progress=request.progress
         )
         return
-    fetches = shard_fetches(corpus, load_manifest(corpus, request.store), request.partitions)
+    fetches = shard_fetches(corpus, manifest, request.partitions)
     with open_pool(request.workers, ONE_THREAD, os.environ, corpus.run_on) as pool:
         yield from build_whole_shards(
             shards, pool, verification=corpus.verify, fetches=fetches, progress=request.progress
@@ -190,15 +178,9 @@ def build_token_bins(
     worker that dies does (WorkerDiedError): what is finished is committed.
     """
     # the locks of shards are let go when no worker is left that writes below them
-    with ExitStack() as locks, WorkerPool(workers, ONE_THREAD) as pool:
+    with ExitStack() as locks:
         jobs = [ShardJob(shard, verification, locks) for shard in shards]
-        reused = set()
-        for outcome in run_jobs(pool, jobs, progress or Progress()):
-            if outcome.reused:
-                reused.add(outcome.partition)
-            yield outcome
-        # at once, because each sweep lists the area of all shards
-        sweep(shard.directory for shard in shards if shard.partition in reused)
+        yield from run_and_sweep(jobs, workers=workers, progress=progress)
 
 
 def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Fetch]:
@@ -243,16 +225,14 @@ def _examine(
 ) -> Iterator[tuple[str, Finding]]:
     manifest = load_manifest(corpus, store)
     plan = stream_plan(corpus, load_certificate(corpus, store))
-
-    def prove(partitions: Sequence[str]) -> Verdicts:
-        shards = token_shards(corpus, store, manifest, plan, partitions)
-        return prove_all(shards, partial(prove_shard, sensitive=corpus.sensitive), worker_count(corpus.workers))
-
-    yield from of_all_partitions(
+    prove = partial(prove_shard, sensitive=corpus.sensitive)
+    return of_all_partitions(
         store,
         TOKEN_BINS_PROOFS,
         manifest.partitions(split),
         examined,
-        artifact=lambda partition: corpus.artifact(TOKEN_BINS, partition),
-        prove=prove,
+        artifact=partial(corpus.artifact, TOKEN_BINS),
+        prove=lambda partitions: prove_all(
+            token_shards(corpus, store, manifest, plan, partitions), prove, worker_count(corpus.workers)
+        ),
     )

@@ -15,7 +15,7 @@ import numpy as np
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
-from dataprep_assets.graph.ledgers import unbalanced, wrong_drops, wrong_sums
+from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines, wrong_drops, wrong_sums
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.ledger import Ledger
@@ -106,16 +106,12 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
     quarantined = _quarantined(directory / QUARANTINE)
     for line in receipt.sources:
         dropped = Counter(line["dropped"])
-        if line["rows_in"] != line["documents"] + dropped.total():
-            yield (
-                f"{name}: source file {line['file']}: {line['rows_in']} rows in, but {line['documents']} documents "
-                f"+ {dropped.total()} dropped"
-            )
         held = quarantined.pop(line["file"], Counter())
         if +dropped != held:
             yield f"{name}: source file {line['file']}: dropped {dict(dropped)}, {QUARANTINE} holds {dict(held)}"
     for file, held in quarantined.items():
         yield f"{name}: {QUARANTINE} holds {held.total()} rows of {file}, which is no source file of this shard"
+    yield from unbalanced_lines(receipt, receipt.sources)
     yield from wrong_sums(receipt, receipt.sources, ("rows_in", "documents", "tokens"))
     yield from wrong_drops(receipt)
 

@@ -5,14 +5,17 @@ documents and cut long ones. `part_encoder` writes it.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.sources.rows import RowRange
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sources.records import RecordFields, RecordReader, read_records
+from dataprep_assets.sources.rows import RowRange, RowReader, read_rows
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
 from dataprep_assets.tokenization.document_ids import DocumentIds
@@ -47,6 +50,11 @@ class StreamPlan:
     max_tokens: int | None = None
     ids: DocumentIds | None = field(default_factory=DocumentIds)
 
+    @property
+    def fields(self) -> RecordFields:
+        """Where a record holds its text and, where it declares one, its id."""
+        return RecordFields(self.text_field, self.ids.id_field if self.ids is not None else None)
+
     def key_parts(self) -> dict[str, Any]:
         """What of the plan enters a key: not where the tokenizer lies, not how its output is proven."""
         limits = {"min_characters": self.min_characters, "max_tokens": self.max_tokens}
@@ -80,6 +88,42 @@ class SourcePart:
     sha256: str
     ordinal: int
     rows: RowRange | None = None
+
+    @classmethod
+    def of(cls, entry: ManifestEntry, path: Path, sha256: str, rows: RowRange | None = None) -> Self:
+        """The file `entry` of a plan, at `path`, of which the snapshot says `sha256`: all of it, or these `rows`."""
+        return cls(
+            label=entry.relpath,
+            path=path,
+            format=entry.format,
+            compression=entry.compression,
+            sha256=sha256,
+            ordinal=entry.ordinal,
+            rows=rows,
+        )
+
+    def read_records(self, fields: RecordFields) -> RecordReader:
+        """A reader of its documents, whose text and ids are in these fields or columns."""
+        return read_records(
+            self.path,
+            format=self.format,
+            compression=self.compression,
+            text_field=fields.text,
+            label=self.label,
+            rows=self.rows,
+            id_field=fields.id,
+        )
+
+    def read_rows(self, columns: Sequence[str] | None = None) -> RowReader:
+        """A reader of its rows; of a Parquet file's `columns` alone, where they are named."""
+        return read_rows(
+            self.path,
+            format=self.format,
+            compression=self.compression,
+            label=self.label,
+            rows=self.rows,
+            columns=columns,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

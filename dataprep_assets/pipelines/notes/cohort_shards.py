@@ -13,7 +13,7 @@ from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proofs, RunStep
-from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
+from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohort_shards_proofs import SHARD_PROOFS, prove_cohort_shards
@@ -113,17 +113,16 @@ def _recipes(
 def _examine(
     notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, examined: Sequence[str]
 ) -> Iterator[tuple[str, Finding]]:
-    def prove(months: Sequence[str]) -> Verdicts:
-        cohorts = sharded_cohorts(notes, store, months, format)
-        return prove_all(cohorts, prove_cohort_shards, worker_count(notes.workers), silent=notes.sensitive)
-
-    yield from of_all_partitions(
+    workers = worker_count(notes.workers)
+    return of_all_partitions(
         store,
         SHARD_PROOFS,
         notes.months.expected,
         examined,
-        artifact=lambda month: notes.artifact(COHORT_SHARDS[format], month),
-        prove=prove,
+        artifact=partial(notes.artifact, COHORT_SHARDS[format]),
+        prove=lambda months: prove_all(
+            sharded_cohorts(notes, store, months, format), prove_cohort_shards, workers, silent=notes.sensitive
+        ),
         noun="cohort",
     )
 

@@ -14,7 +14,7 @@ from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
-from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
+from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
@@ -109,17 +109,15 @@ def _recipes(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[str
 
 
 def _examine(notes: NotesDeclaration, store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-    def prove(months: Sequence[str]) -> Verdicts:
-        cohorts = packed_cohorts(notes, store, months)
-        return prove_all(cohorts, prove_cohort, worker_count(notes.workers), silent=notes.sensitive)
-
-    yield from of_all_partitions(
+    return of_all_partitions(
         store,
         COHORT_PROOFS,
         notes.months.expected,
         examined,
-        artifact=lambda month: notes.artifact(PACKED_COHORTS, month),
-        prove=prove,
+        artifact=partial(notes.artifact, PACKED_COHORTS),
+        prove=lambda months: prove_all(
+            packed_cohorts(notes, store, months), prove_cohort, worker_count(notes.workers), silent=notes.sensitive
+        ),
         noun="cohort",
     )
 

@@ -16,7 +16,7 @@ from dataprep_assets.formats.npy_shards import ids_key
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
-from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all, summarized
+from dataprep_assets.graph.verdicts import of_all_partitions, prove_all, summarized
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
@@ -129,14 +129,16 @@ def _build(release: ReleaseDeclaration, request: BuildRequest) -> Iterator[Outco
 def _examine(
     release: ReleaseDeclaration, store: ArtifactStore, examined: Sequence[str]
 ) -> Iterator[tuple[str, Finding]]:
-    layout = release_layout(release, store)
-
-    def prove(partitions: Sequence[str]) -> Verdicts:
-        workers = worker_count(release.workers)
-        return prove_all(planned_shards(release, store, layout, partitions, workers=workers), prove_shard, workers)
-
+    layout, workers = release_layout(release, store), worker_count(release.workers)
     yield from of_all_partitions(
-        store, SHARD_PROOFS, layout.partitions, examined, artifact=partial(shard_artifact, release), prove=prove
+        store,
+        SHARD_PROOFS,
+        layout.partitions,
+        examined,
+        artifact=partial(shard_artifact, release),
+        prove=lambda partitions: prove_all(
+            planned_shards(release, store, layout, partitions, workers=workers), prove_shard, workers
+        ),
     )
     yield from _of_splits(release, store, layout)
 

@@ -16,7 +16,7 @@ import pytest
 from dataprep_assets.integrity.receipt import _own_digest, record_files
 from dataprep_assets.orchestration.partitions import register_in_order
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.rl import rl_jsonl
+from dataprep_assets.pipelines.blend.stage_shards import SHARDS
 from dataprep_assets_tests.pipelines.blend.dagster_blend import Blend, blend, chats, failed, tasks
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
 from dataprep_assets_tests.project import failure_of
@@ -348,9 +348,9 @@ def test_a_proof_that_became_stricter_is_examined_again(
     register_in_order(made.instance, "small_rl_shards", made.plan.partitions)
     assert _of_a_run_about_one_shard(made)["round_trip"].metadata["shards_not_examined_yet"].value == 0
     stricter = tuple(
-        replace(proof, version=2) if proof.name == "round_trip" else proof for proof in rl_jsonl.RL_JSONL_PROOFS
+        replace(proof, version=2) if proof.name == "round_trip" else proof for proof in SHARDS["rl"].proofs
     )
-    monkeypatch.setattr(rl_jsonl, "RL_JSONL_PROOFS", stricter)
+    monkeypatch.setitem(SHARDS, "rl", replace(SHARDS["rl"], proofs=stricter))
     found = _of_a_run_about_one_shard(made)["round_trip"]
     assert found.metadata["shards_not_examined_yet"].value == len(made.plan.partitions) - 1
 

@@ -19,7 +19,6 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.rl.shard import QUARANTINE, RlJsonlFacts, RlShard
 from dataprep_assets.pipelines.blend.rl.transforms import RESOLVE, Record, compose, parse
 from dataprep_assets.sources.blocks import BlockReader
-from dataprep_assets.sources.rows import read_rows
 
 __all__ = ["RL_JSONL_PROOFS", "ledger_balances", "lines_are_records", "prove_rl_jsonl", "round_trip"]
 
@@ -137,10 +136,7 @@ def round_trip(directory: Path, receipt: Receipt, shard: RlShard, *, records: in
 def _made(shard: RlShard) -> Iterator[tuple[str, bytes]]:
     steps = compose(shard.transforms, shard.placeholders)
     for part in shard.files:
-        reader = read_rows(
-            part.path, format=part.format, compression=part.compression, label=part.label, rows=part.rows
-        )
-        for block in reader:
+        for block in part.read_rows():
             for record, row in zip(block.rows, block.numbers, strict=True):
                 made: Record | None = record
                 for _, transform in steps:

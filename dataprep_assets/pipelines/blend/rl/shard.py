@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import orjson
 
-from dataprep_assets.errors import BadRecordError, CorruptSourceError
+from dataprep_assets.errors import BadRecordError
 from dataprep_assets.execution.tasks import report
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
@@ -27,7 +27,8 @@ from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
 from dataprep_assets.pipelines.blend.rl.transforms import Record, Transform, compose
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart
-from dataprep_assets.sources.rows import RowBlock, read_rows
+from dataprep_assets.sources.digests import require_digest
+from dataprep_assets.sources.rows import RowBlock
 
 __all__ = ["QUARANTINE", "RlJsonlFacts", "RlShard", "RlSourceFacts", "build_rl_shard"]
 
@@ -181,9 +182,7 @@ def _write_records(
 ) -> None:
     for part in shard.files:
         before = (tally.rows, tally.records)
-        reader = read_rows(
-            part.path, format=part.format, compression=part.compression, label=part.label, rows=part.rows
-        )
+        reader = part.read_rows()
         read = 0
         try:
             for block in reader:
@@ -191,9 +190,10 @@ def _write_records(
                 report(source_bytes=reader.bytes_read - read, documents=len(block.rows))
                 read = reader.bytes_read
         except BadRecordError:
-            _require_digest(part, sha256_file(part.path))  # a damaged file must not pass for a bad row
+            # a damaged file must not pass for a bad row
+            require_digest(part.label, sha256_file(part.path), part.sha256, "`blend_plan`")
             raise
-        _require_digest(part, reader.sha256)
+        require_digest(part.label, reader.sha256, part.sha256, "`blend_plan`")
         tally.source_bytes += reader.bytes_read
         cut = {"rows": (part.rows.first, part.rows.stop)} if part.rows else {}
         tally.sources.append(
@@ -205,14 +205,6 @@ def _write_records(
                 documents=tally.records - before[1],
                 **cut,
             )
-        )
-
-
-def _require_digest(part: SourcePart, actual: str) -> None:
-    if actual != part.sha256:
-        raise CorruptSourceError(
-            f"{part.label}: sha256 of the bytes read is {actual}, its snapshot says {part.sha256}. "
-            "The file changed or is damaged: materialize `blend_plan` again"
         )
 
 

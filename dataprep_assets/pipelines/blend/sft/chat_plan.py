@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.sources.rows import RowRange
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
@@ -28,15 +29,9 @@ ALLOWED_LITERALS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatSource:
+class ChatSource(SourcePart):
     """A source file of a shard, or a range of its rows. `size` is in bytes, for progress; `ordinal` in the shard."""
 
-    label: str
-    path: Path
-    format: str
-    compression: str | None
-    sha256: str
-    ordinal: int
     size: int
     rows: RowRange = field(default_factory=RowRange)
 

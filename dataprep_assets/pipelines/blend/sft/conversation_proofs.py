@@ -18,7 +18,6 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, conversation_renderer
 from dataprep_assets.pipelines.blend.sft.row_proofs import sound_groups
 from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, PackedSftFacts
-from dataprep_assets.sources.rows import read_rows
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
@@ -194,15 +193,7 @@ def _differences(
 def _rows_of(source: ChatSource, wanted: set[int], plan: ChatPlan) -> Iterator[tuple[int, dict[str, Any]]]:
     if not wanted:
         return
-    reader = read_rows(
-        source.path,
-        format=source.format,
-        compression=source.compression,
-        label=source.label,
-        rows=source.rows,
-        columns=plan.fields.names,
-    )
-    for block in reader:
+    for block in source.read_rows(plan.fields.names):
         for number, values in zip(block.numbers, block.rows, strict=True):
             if number in wanted:
                 yield number, values

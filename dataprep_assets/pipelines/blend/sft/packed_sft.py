@@ -5,32 +5,28 @@ Source files are spooled in parallel (`spool.py`); a shard is packed (`packing.p
 The order of the sequences before packing is that of the sources and their rows, so the bytes do not depend on workers.
 A killed run keeps the finished spools, and its rerun redoes only the files that were not finished.
 
-Entry points: `packed_sft_spec`, `sft_shards`, `build_packed_sft`.
+Entry points: `PACKED_SFT_SHARDS`, `sft_shards`, `build_packed_sft`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from dataprep_assets.execution.jobs import Outcome, run_jobs
-from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
+from dataprep_assets.execution.jobs import Outcome, run_and_sweep
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
-from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs, RunStep
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.blend_snapshot import shard_parts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, load_blend_plan
+from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
 from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import PACKED_SFT_PROOFS, prove_packed_sft
 from dataprep_assets.pipelines.blend.sft.packing import discard_spools, pack_shard
 from dataprep_assets.pipelines.blend.sft.shard import PackedSftFacts, PackPlan, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import spool_source
-from dataprep_assets.pipelines.blend.shard_proofs import examine_shards
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.sources.rows import RowRange
@@ -38,59 +34,9 @@ from dataprep_assets.tokenization.certificate import Certificate
 from dataprep_assets.tokenization.chat.messages import ConversationFields
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 
-__all__ = ["PACKED_SFT", "SftJob", "build_packed_sft", "packed_sft_spec", "sft_shards"]
+__all__ = ["PACKED_SFT", "PACKED_SFT_SHARDS", "SftJob", "build_packed_sft", "sft_shards"]
 
 PACKED_SFT = "packed_sft"
-
-
-def packed_sft_spec(
-    blend: BlendDeclaration, *, partitions: Partitions, inputs: tuple[ArtifactSpec, ...], step: RunStep
-) -> ArtifactSpec:
-    """The packed rows of each shard.
-
-    Args:
-        blend: The dataset.
-        partitions: Its shards.
-        inputs: Their snapshots, and the certificate of the engine.
-        step: The run in which snapshots and shards are made.
-    """
-    return ArtifactSpec(
-        declaration=blend,
-        name=PACKED_SFT,
-        description="Packed conversations: input_ids, loss_mask, seq_start_id.",
-        kinds={"parquet", "huggingface"},
-        inputs=inputs,
-        partitions=partitions,
-        step=step,
-        pool="cpu",
-        recipes=partial(_recipes, blend),
-        build=partial(_build, blend),
-        metadata=_metadata,
-        proofs=Proofs(
-            proofs=PACKED_SFT_PROOFS,
-            examine=partial(
-                examine_shards,
-                blend,
-                name=PACKED_SFT,
-                proofs=PACKED_SFT_PROOFS,
-                shards=sft_shards,
-                prove=partial(prove_packed_sft, sensitive=blend.sensitive),
-            ),
-        ),
-    )
-
-
-def _chosen(blend: BlendDeclaration, store: ArtifactStore, partitions: Iterable[str | None]) -> list[SftShard]:
-    return sft_shards(blend, store, load_blend_plan(blend, store), [p or "" for p in partitions])
-
-
-def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    return (shard.recipe for shard in _chosen(blend, store, partitions))
-
-
-def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
-    shards = _chosen(blend, request.store, request.partitions)
-    return build_packed_sft(shards, workers=request.workers, verification=blend.verify, progress=request.progress)
 
 
 def sft_shards(
@@ -179,14 +125,7 @@ def build_packed_sft(
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
     worker that dies does (WorkerDiedError), and what is finished is kept.
     """
-    with WorkerPool(workers, ONE_THREAD) as pool:
-        reused = set()
-        for outcome in run_jobs(pool, [SftJob(shard, verification) for shard in shards], progress or Progress()):
-            if outcome.reused:
-                reused.add(outcome.partition)
-            yield outcome
-        # at once, because each sweep lists the area of all shards
-        sweep(shard.store.directory(shard.artifact) for shard in shards if shard.partition in reused)
+    return run_and_sweep([SftJob(shard, verification) for shard in shards], workers=workers, progress=progress)
 
 
 class SftJob:
@@ -194,6 +133,7 @@ class SftJob:
 
     def __init__(self, shard: SftShard, verification: Verification) -> None:
         self.partition, self.source_bytes = shard.partition, shard.source_bytes
+        self.directory = shard.store.directory(shard.artifact)
         self._shard, self._verification = shard, verification
         self._waiting = {source.ordinal for source in shard.sources}
         self._settled = False
@@ -255,3 +195,15 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
         "packing_factor": facts.packing_factor,
         "stop_token": facts.stop_token,
     }
+
+
+PACKED_SFT_SHARDS = BlendShards(
+    name=PACKED_SFT,
+    description="Packed conversations: input_ids, loss_mask, seq_start_id.",
+    kinds={"parquet", "huggingface"},
+    shards=sft_shards,
+    build=build_packed_sft,
+    proofs=PACKED_SFT_PROOFS,
+    prove=lambda blend: partial(prove_packed_sft, sensitive=blend.sensitive),
+    metadata=_metadata,
+)

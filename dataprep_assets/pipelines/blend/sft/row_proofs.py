@@ -16,7 +16,7 @@ import numpy as np
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.packed_sft import PackedRows, open_packed, row_defects
 from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
-from dataprep_assets.graph.ledgers import unbalanced
+from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE, PackedSftFacts
@@ -76,15 +76,10 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
 def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[str]:
     name, sources = name_of(receipt), PackedSftFacts.of(receipt).sources
     yield from unbalanced(receipt)
+    yield from unbalanced_lines(receipt, [source.to_json() for source in sources], "conversations")
     held = Counter((row["file"], row["reason"]) for row in read_quarantine(directory / QUARANTINE))
     counted: Counter[tuple[str, str]] = Counter()
     for source in sources:
-        dropped = sum(source.dropped.values())
-        if source.rows_in != source.conversations + dropped:
-            yield (
-                f"{name}: source {source.file}: {source.rows_in} rows in, but {source.conversations} conversations "
-                f"+ {dropped} dropped"
-            )
         counted.update({(source.file, reason): count for reason, count in source.dropped.items()})
     for key in sorted(set(held) | set(counted)):
         if held[key] != counted[key]:

@@ -21,7 +21,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatError, TokenizerError
+from dataprep_assets.errors import BadRecordError, FormatError, TokenizerError
 from dataprep_assets.execution.tasks import report
 from dataprep_assets.formats.packed_sft import token_ids
 from dataprep_assets.graph.build import Written, ensure
@@ -34,8 +34,9 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import VERSION, ChatPlan, ChatSource, conversation_renderer
 from dataprep_assets.pipelines.corpus.stream_documents import sampled
+from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.records import BadRecord
-from dataprep_assets.sources.rows import RowBlock, RowReader, read_rows
+from dataprep_assets.sources.rows import RowBlock, RowReader
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
@@ -148,23 +149,17 @@ class _Spooling:
     def run(self) -> Written:
         """Write the spool's files; what the receipt says of them."""
         source = self._source
-        reader = read_rows(
-            source.path,
-            format=source.format,
-            compression=source.compression,
-            label=source.label,
-            rows=source.rows,
-            columns=self._plan.fields.names,
-        )
+        reader = source.read_rows(self._plan.fields.names)
         try:
             with ExitStack() as stack:
                 for name in (TOKENS, MASKS, LENGTHS, ORIGINS):
                     self._files[name] = stack.enter_context(open(self._staged / name, "wb"))
                 self._read(reader)
         except BadRecordError:
-            self._require_digest(sha256_file(source.path))  # a damaged file must not pass for a bad row
+            # a damaged file must not pass for a bad row
+            require_digest(source.label, sha256_file(source.path), source.sha256, "its snapshot")
             raise
-        self._require_digest(reader.sha256)
+        require_digest(source.label, reader.sha256, source.sha256, "its snapshot")
         if self._quarantine:
             (self._staged / QUARANTINE).write_bytes(b"".join(self._quarantine))
         return Written(
@@ -194,13 +189,6 @@ class _Spooling:
                 cpu_ms=int((now - cpu) * 1000),
             )
             seen, cpu = reader.bytes_read, now
-
-    def _require_digest(self, actual: str) -> None:
-        if actual != self._source.sha256:
-            raise CorruptSourceError(
-                f"{self._source.label}: sha256 of the bytes read is {actual}, declared is {self._source.sha256}. "
-                "The file changed or is damaged: materialize its snapshot again"
-            )
 
     def _refuse_bad(self, block: RowBlock) -> None:
         self._rows += len(block.rows) + len(block.bad)

@@ -1,0 +1,55 @@
+"""What the shards of a stage are: the one thing in which the stages differ."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.progress import Progress
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.shown import Shown
+from dataprep_assets.graph.spec import Proof, no_metadata
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
+from dataprep_assets.pipelines.blend.plan import BlendPlan
+
+__all__ = ["BlendShards"]
+
+S = TypeVar("S", bound=ShardToBuild)
+S_contra = TypeVar("S_contra", contravariant=True)
+
+
+class Build(Protocol[S_contra]):
+    """Builds the shards that are not current, and yields each outcome as soon as it is known."""
+
+    def __call__(
+        self, shards: Sequence[S_contra], *, workers: int, verification: Verification, progress: Progress
+    ) -> Iterable[Outcome]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlendShards(Generic[S]):
+    """The artifact that the shards of a stage are.
+
+    Attributes:
+        name: Last part of the asset's key, and the artifact's name.
+        description: What a person reads of it.
+        kinds: Dagster's kinds, shown as badges.
+        shards: Makes the shards of a plan with the given partition keys; MissingArtifactError when something that they
+            are made of is missing.
+        build: Builds them.
+        proofs: Those that `prove` makes findings of.
+        prove: From the declaration to what proves one shard in every way; picklable.
+        metadata: What a person sees of a finished one beside counts and location.
+    """
+
+    name: str
+    description: str
+    kinds: frozenset[str] | set[str]
+    shards: Callable[[BlendDeclaration, ArtifactStore, BlendPlan, Iterable[str]], Sequence[S]]
+    build: Build[S]
+    proofs: tuple[Proof, ...]
+    prove: Callable[[BlendDeclaration], Callable[[S], dict[str, Finding]]]
+    metadata: Callable[[ArtifactStore, Receipt], Mapping[str, Shown]] = no_metadata

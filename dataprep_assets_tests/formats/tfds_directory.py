@@ -1,0 +1,197 @@
+"""A directory as TensorFlow Datasets has it, and everything that can be wrong with one, by name."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.formats import example, tfds, tfrecord
+from dataprep_assets.formats.tfds import DatasetInfo, Split
+from dataprep_assets_tests.formats.packed import Rows, columns_of, packed_rows
+
+LENGTHS = (4, 3, 5)
+ROWS = packed_rows(sum(LENGTHS), 40)
+TRAIN = [f"notes-train.tfrecord-{index:05d}-of-00003" for index in range(3)]
+
+
+def write_shards(where: Path, rows: Rows, lengths: tuple[int, ...], split: str = "train") -> Split:
+    """Write the rows as shards of these lengths; the split's description."""
+    start = payload_bytes = 0
+    for index, length in enumerate(lengths):
+        part = {name: values[start : start + length] for name, values in rows.items()}
+        path = where / tfds.shard_name("notes", split, index, len(lengths))
+        payload_bytes += tfrecord.write(path, example.encode_rows(part)).payload_bytes
+        start += length
+    return Split(name=split, shard_lengths=lengths, num_bytes=payload_bytes)
+
+
+def write_dataset(root: Path, **changes: Any) -> tuple[Path, DatasetInfo]:
+    """Write a dataset of three shards below `root`; its folder and description, with these `changes`."""
+    where = root / "notes" / "1.0.0"
+    where.mkdir(parents=True)
+    split = write_shards(where, ROWS, LENGTHS)
+    info = DatasetInfo(name="notes", version="1.0.0", splits=(split,), columns=columns_of(ROWS))
+    info = replace(info, **changes)
+    tfds.write_metadata(where, info)
+    return where, info
+
+
+def _edit(name: str, change: Callable[[Any], object]) -> Callable[[Path], object]:
+    def damage(where: Path) -> None:
+        value = json.loads((where / name).read_bytes())
+        change(value)
+        (where / name).write_text(json.dumps(value))
+
+    return damage
+
+
+def _info(change: Callable[[Any], object]) -> Callable[[Path], object]:
+    return _edit("dataset_info.json", change)
+
+
+def in_split(change: Callable[[Any], object]) -> Callable[[Path], object]:
+    return _info(lambda info: change(info["splits"][0]))
+
+
+def in_features(change: Callable[[Any], object]) -> Callable[[Path], object]:
+    return _edit("features.json", lambda value: change(value["featuresDict"]["features"]))
+
+
+def _column(change: Callable[[Any], object]) -> Callable[[Path], object]:
+    return in_features(lambda features: change(features["inputs"]))
+
+
+def of_lengths(*lengths: int) -> Callable[[Path], object]:
+    return in_split(lambda split: split.update(shardLengths=[str(length) for length in lengths]))
+
+
+def _rename(old: str, new: str) -> Callable[[Path], object]:
+    return lambda where: (where / old).rename(where / new)
+
+
+def _at(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    return lambda where: (where / name).write_bytes(change((where / name).read_bytes()))
+
+
+def _first_records(count: int) -> Callable[[bytes], bytes]:
+    """Cut a shard exactly between two records."""
+
+    def cut(raw: bytes) -> bytes:
+        at = 0
+        for _ in range(count):
+            at += 16 + int.from_bytes(raw[at : at + 8], "little")
+        return raw[:at]
+
+    return cut
+
+
+def _exchange(where: Path) -> None:
+    (where / TRAIN[0]).rename(where / "aside")
+    (where / TRAIN[1]).rename(where / TRAIN[0])
+    (where / "aside").rename(where / TRAIN[1])
+
+
+def _folder_for_a_shard(where: Path) -> None:
+    (where / TRAIN[1]).unlink()
+    (where / TRAIN[1]).mkdir()
+
+
+def _copy(name: str) -> Callable[[Path], object]:
+    return lambda where: shutil.copy(where / TRAIN[0], where / name)
+
+
+def _flip(raw: bytes) -> bytes:
+    return raw[:-40] + bytes([raw[-40] ^ 4]) + raw[-39:]
+
+
+METADATA_DEFECTS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no dataset_info.json": (lambda where: (where / "dataset_info.json").unlink(), "dataset_info.json: missing"),
+    "no features.json": (lambda where: (where / "features.json").unlink(), "features.json: missing"),
+    "info cut": (_at("dataset_info.json", lambda raw: raw[:-5]), "dataset_info.json: not JSON"),
+    "features empty": (_at("features.json", lambda raw: b""), "features.json: not JSON"),
+    "info a list": (_at("dataset_info.json", lambda raw: b"[]"), "expected an object"),
+    "a field twice": (_at("dataset_info.json", lambda raw: raw.replace(b"{", b'{"name": "x", ', 1)), "twice"),
+    "an unknown field": (_info(lambda info: info.update(rows=12)), r"fields \['rows'\] are not of"),
+    "an unknown field of a split": (
+        in_split(lambda split: split.update(rows=12)),
+        r"split 'train': fields \['rows'\]",
+    ),
+    "version of two numbers": (_info(lambda info: info.update(version="1.0")), "version '1.0': TFDS needs x.y.z"),
+    "version with a leading zero": (_info(lambda info: info.update(version="1.01.0")), "version '1.01.0'"),
+    "no version": (_info(lambda info: info.pop("version")), "version is missing, expected a string"),
+    "a name TFDS never finds": (_info(lambda info: info.update(name="Notes")), "dataset 'Notes': TFDS needs"),
+    "another file format": (_info(lambda info: info.update(fileFormat="parquet")), "unknown file format 'parquet'"),
+    "splits by name": (_info(lambda info: info.update(splits={"train": {}})), "splits is dict .*expected a list"),
+    "no splits": (_info(lambda info: info.update(splits=[])), "it needs at least one"),
+    "a split twice": (_info(lambda info: info["splits"].append(info["splits"][0])), "each name once"),
+    "no shard lengths": (in_split(lambda split: split.pop("shardLengths")), "shardLengths is missing"),
+    "no shards": (of_lengths(), "a split has at least one shard"),
+    "a negative length": (of_lengths(4, 3, -5), "no negative number"),
+    "a length that is no number": (
+        in_split(lambda split: split.update(shardLengths=["4", "3", "five"])),
+        "whole number",
+    ),
+    "a length that is a truth": (in_split(lambda split: split.update(shardLengths=[4, 3, True])), "is bool True"),
+    "another template": (
+        in_split(lambda split: split.update(filepathTemplate="{SPLIT}")),
+        "filepathTemplate must be",
+    ),
+    "no features dict": (_edit("features.json", lambda v: v.pop("featuresDict")), "featuresDict is missing"),
+    "features of another kind": (_edit("features.json", lambda v: v.update(pythonClassName="x")), "pythonClassName"),
+    "no columns": (in_features(lambda features: features.clear()), r"columns \[\]; it needs at least one"),
+    "a column that is text": (
+        _column(lambda column: column.update(pythonClassName="Text")),
+        "column 'inputs': pythonCl",
+    ),
+    "a matrix": (_column(lambda c: c["tensor"]["shape"].update(dimensions=["2", "2"])), "'inputs': 2 dimensions"),
+    "a variable length": (_column(lambda c: c["tensor"]["shape"].update(dimensions=["-1"])), "'inputs' of -1 int32"),
+    "ids that wrap": (_column(lambda c: c["tensor"].update(dtype="uint16")), "'inputs' of 40 uint16 values"),
+    "floats": (_column(lambda c: c["tensor"].update(dtype="float32")), "'inputs' of 40 float32 values"),
+    "another encoding": (_column(lambda c: c["tensor"].update(encoding="zlib")), "'inputs': encoding must be none"),
+}
+
+# What only the shards give away; `first` says whether looking at first records and counts is enough.
+SHARD_DEFECTS: dict[str, tuple[Callable[[Path], object], str, bool]] = {
+    "wrong lengths, right sum": (of_lengths(3, 4, 5), f"{TRAIN[0]}: 4 records, dataset_info.json says 3", True),
+    "wrong sum": (of_lengths(4, 3, 6), f"{TRAIN[2]}: 5 records, dataset_info.json says 6", True),
+    "a length less": (of_lengths(4, 8), r"2 of 2 shards are not there.*other totals, \[3\]", True),
+    "a length more": (of_lengths(4, 3, 5, 1), "4 of 4 shards are not there", True),
+    "wrong numBytes": (
+        in_split(lambda split: split.update(numBytes="7")),
+        "split 'train': numBytes 7, counted",
+        True,
+    ),
+    "no numBytes": (in_split(lambda split: split.pop("numBytes")), "split 'train': numBytes 0, counted", True),
+    "another name inside": (_info(lambda info: info.update(name="replay")), "3 of 3 shards are not there", True),
+    "a shard missing": (lambda where: (where / TRAIN[1]).unlink(), f"1 of 3 shards .*, first {TRAIN[1]}", True),
+    "names from 1": (_rename(TRAIN[0], "notes-train.tfrecord-00003-of-00003"), f"first {TRAIN[0]}", True),
+    "three digits": (_rename(TRAIN[0], "notes-train.tfrecord-000-of-003"), f"first {TRAIN[0]}", True),
+    "shards of two totals": (
+        _copy("notes-train.tfrecord-00000-of-00002"),
+        r"1 entries are not of this dataset, .*other totals, \[2\]",
+        True,
+    ),
+    "a shard of another split": (_copy("notes-test.tfrecord-00000-of-00001"), "first notes-test.tfrecord-00000", True),
+    "a leftover": (_copy("notes.tmp"), "first notes.tmp", True),
+    "a folder": (lambda where: (where / "1.0.0").mkdir(), "first 1.0.0", True),
+    "a folder for a shard": (_folder_for_a_shard, f"{TRAIN[1]} is not a file", True),
+    "a shard cut between records": (_at(TRAIN[2], _first_records(4)), f"{TRAIN[2]}: 4 records, dataset_info.js", True),
+    "a shard cut within a record": (_at(TRAIN[2], lambda raw: raw[:-1]), f"{TRAIN[2]}: the file ends", True),
+    "a shard cut within a header": (
+        _at(TRAIN[2], lambda raw: _first_records(4)(raw) + b"\0" * 11),
+        f"{TRAIN[2]}: the file ends .* header of record 4",
+        True,
+    ),
+    "an empty shard": (_at(TRAIN[1], lambda raw: b""), f"{TRAIN[1]}: 0 records, dataset_info.json says 3", True),
+    "two shards exchanged": (_exchange, f"{TRAIN[0]}: 3 records, dataset_info.json says 4", True),
+    "a flipped bit": (_at(TRAIN[1], _flip), f"{TRAIN[1]}: record 2 at byte .* checksum", False),
+    "a column not declared": (in_features(lambda f: f.pop("inputs")), r"record 0.*not declared: \['inputs'\]", True),
+    "a column too many": (in_features(lambda f: f.update(targets=f["inputs"])), r"record 0.*: \['targets'\]", True),
+    "another row length": (
+        _column(lambda column: column["tensor"]["shape"].update(dimensions=["41"])),
+        "'inputs' has 40 values, expected 41",
+        True,
+    ),
+}

@@ -1,0 +1,44 @@
+"""The digests of source files: what cannot be read, and what changed, is named."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import CorruptSourceError, SourceError
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sources.access import LocalTree
+from dataprep_assets.sources.digests import require_digest, source_digest
+
+
+def test_a_file_is_digested_where_it_lies_and_one_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"{}\n")
+    access = LocalTree(tmp_path)
+    assert source_digest(access, entry("a.jsonl")) == hashlib.sha256(b"{}\n").hexdigest()
+    with pytest.raises(SourceError, match=r"^b\.jsonl: cannot be read: No such file or directory$"):
+        source_digest(access, entry("b.jsonl"))
+
+
+def test_a_file_of_which_other_bytes_were_read_is_refused_with_what_to_do() -> None:
+    require_digest("a.jsonl", "00", "00", "`snapshot`")
+    with pytest.raises(
+        CorruptSourceError, match=r"^a\.jsonl: .* is 00, its snapshot says 11\. .*materialize `snapshot`"
+    ):
+        require_digest("a.jsonl", "00", "11", "`snapshot`")
+
+
+def entry(name: str) -> ManifestEntry:
+    return ManifestEntry(
+        ordinal=0,
+        split="train",
+        chunk="",
+        file_index=0,
+        path=name,
+        relpath=name,
+        size_bytes=3,
+        compression=None,
+        format="jsonl",
+        sha256=None,
+        etag=None,
+        commit=None,
+    )

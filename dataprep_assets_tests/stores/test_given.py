@@ -1,0 +1,23 @@
+"""Progress that can be taken back."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from dataprep_assets.stores.given import Given
+
+
+def test_what_many_threads_passed_on_is_taken_back_once() -> None:
+    told: list[int] = []
+    given = Given(told.append)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(given, [3] * 1000))
+    assert sum(told) == 3000
+    given.take_back()
+    given.take_back()
+    assert told[-1] == -3000
+    assert len(told) == 1001
+
+
+def test_nobody_need_listen() -> None:
+    given = Given(None)
+    given(3)
+    given.take_back()

@@ -1,0 +1,17 @@
+"""Locks of files that are asked for without waiting, on a real file."""
+
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.stores.locks import try_lock
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_lock_that_another_holds_is_not_had_until_it_is_let_go(tmp_path: Path, required: bool) -> None:
+    path = tmp_path / "lock"
+    with path.open("a") as second:
+        with path.open("a") as first:
+            assert try_lock(first, required=required)
+            assert not try_lock(second.fileno(), required=required)
+        assert try_lock(second, required=required)
