@@ -4,7 +4,7 @@ from datetime import date
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.receipt import Verification
@@ -71,6 +71,18 @@ class DatasetDeclaration(Declared):
     workers: int | None = Field(None, ge=1, description="Worker processes; default: one a core.")
     sensitive: bool = Field(False, description="No text and no identifier in any log, event, metadata or plot.")
     card: CardDeclaration = Field(CardDeclaration(), description="What the data card says that no receipt knows.")
+    accept: dict[str, str] = Field(
+        default_factory=dict,
+        description="Checks that only warn and whose failure is accepted: name → why. They pass, and show the reason.",
+    )
+
+    @field_validator("accept")
+    @classmethod
+    def _with_reasons(cls, accept: dict[str, str]) -> dict[str, str]:
+        for name, why in accept.items():
+            if not why.strip():
+                raise ValueError(f"accept.{name}: say why, for who reads the check later")
+        return accept
 
     def located(self, folder: Path) -> Self:
         """The same declaration with relative paths resolved against `folder`."""

@@ -6,7 +6,7 @@ numbers. They read files that may be damaged in any way, so `judged` also turns 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import ParamSpec
@@ -15,11 +15,24 @@ from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, damage
 
-__all__ = ["Finding", "Row", "files_intact", "first_of", "judged", "ledger_of", "name_of", "verdict"]
+__all__ = [
+    "ACCEPTED",
+    "Finding",
+    "Row",
+    "accepted",
+    "files_intact",
+    "first_of",
+    "judged",
+    "ledger_of",
+    "name_of",
+    "verdict",
+]
 
 Row = Mapping[str, str | int | float]
 """One row of a finding's table."""
 
+ACCEPTED = "accepted"
+"""The fact of an accepted finding that holds the reason."""
 SHOWN = 20
 """Rows of defects that a table lists; a file of a million defects is shown as damaged by the first few."""
 
@@ -61,6 +74,15 @@ def verdict(
         return Finding(passed=True, summary=holds, facts=facts, table=rows)
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return Finding(passed=False, summary=f"{found[0]}{more}. {todo}.", facts=facts, table=rows, warning=warning)
+
+
+def accepted(finding: Finding, why: str) -> Finding:
+    """A failed guess that the declaration accepts: it passes, and tells the reason. What cannot be read still fails."""
+    if finding.passed or "unreadable" in finding.facts:
+        return finding
+    return replace(
+        finding, passed=True, summary=f"Accepted: {why}. {finding.summary}", facts={**finding.facts, ACCEPTED: why}
+    )
 
 
 def judged(proof: Callable[_P, Finding]) -> Callable[_P, Finding]:

@@ -5,6 +5,7 @@ the receipt, and when a later recipe has another key, `difference` names what ch
 host, a number of workers or a secret.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -75,7 +76,8 @@ class Recipe:
             )
         if changed := _changed(made["upstream"], self.upstream):
             return Change(kind="input changed", reason=f"its input changed: {_first(changed)}")
-        before, now = flat(made["settings"]), flat(self.settings)
+        # as a receipt holds them, where a tuple is a list
+        before, now = flat(made["settings"]), flat(json.loads(json.dumps(self.settings)))
         if changed := _changed(before, now):
             name = changed[0]
             more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""

@@ -237,18 +237,22 @@ def _because_of(one: Stale) -> Change:
 
 
 def unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[Artifact]:
-    """Yield the artifacts of partitions that are in no plan any more: a source lost files, or its shards were cut anew.
+    """Yield the artifacts that are in no plan any more: a source lost files, its shards were cut anew, a split went.
 
-    Nothing reads them, and nothing removes them unasked.
+    Nothing reads them, and nothing removes them unasked (`graph.prune`).
     """
     planned: dict[str, set[str]] = {}
     for spec in specs:
-        if spec.partitions is not None and spec.kept:
+        if not spec.kept:
+            continue
+        if spec.partitions is not None:
             try:
                 keys = spec.partitions.keys(store)
             except DataprepError:  # without a plan nothing can be said to have left it
                 return
             planned.setdefault(spec.name, set()).update(keys)
+        elif spec.split is not None and spec.artifact is None:
+            planned.setdefault(spec.name, set()).add(spec.split)
     for name, wanted in planned.items():
         declaration = specs[0].declaration
         for partition in store.partitions(declaration.dataset, name):

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.commit import sweep
+from dataprep_assets.integrity.commit import alone, remove_directory, sweep
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, Verification, damage, read_receipt
 from dataprep_assets.stores.files import concatenate
 
@@ -62,6 +62,10 @@ class ArtifactStore(ABC):
         """The artifact's directory below `root`, whether or not it is there."""
         return artifact.directory(self.root)
 
+    def home(self, artifact: Artifact) -> Path:
+        """The directory of this machine beside which a build keeps what is no artifact; mostly where it builds."""
+        return self.directory(artifact)
+
     @abstractmethod
     def location(self, artifact: Artifact) -> str:
         """Where a person finds the artifact: a path or a URL."""
@@ -76,7 +80,7 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def partitions(self, dataset: str, name: str) -> list[str]:
-        """The finished partitions of an artifact that are there, planned or not, in name order."""
+        """The partitions of an artifact of which files are there, planned or not, finished or not, in name order."""
 
     @abstractmethod
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
@@ -118,6 +122,14 @@ class ArtifactStore(ABC):
         """Make an artifact that was committed to its directory visible to all readers, its receipt last.
 
         `joined` are its files that `join` described and the directory does not hold, by name.
+        """
+
+    @abstractmethod
+    def remove(self, artifact: Artifact) -> bool:
+        """Remove an artifact, its receipt first; False where it is being built, and stays as it is.
+
+        Can be killed at any moment: what is left is no finished artifact, and is removed by the next call. Raises
+        IntegrityError where other artifacts lie below this one.
         """
 
     def sweep(self, artifacts: Iterable[Artifact]) -> None:
@@ -168,7 +180,16 @@ class LocalArtifacts(ArtifactStore):
         return read_receipt(self.directory(artifact))
 
     def partitions(self, dataset: str, name: str) -> list[str]:
-        return sorted(path.parent.name for path in (self.root / dataset / name).glob(f"[!.]*/{NAME}"))
+        return sorted(path.name for path in (self.root / dataset / name).glob("[!.]*") if path.is_dir())
+
+    def remove(self, artifact: Artifact) -> bool:
+        directory = self.directory(artifact)
+        with alone(directory) as mine:
+            if mine:
+                if any(path.parent != directory for path in directory.rglob(NAME)):
+                    raise holds_others(self.location(artifact))
+                remove_directory(directory, NAME)
+            return mine
 
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
         return damage(self.directory(artifact), receipt, verification)
@@ -200,6 +221,11 @@ class LocalArtifacts(ArtifactStore):
 
     def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
         """Nothing to do: the commit by rename was the publication."""
+
+
+def holds_others(location: str) -> IntegrityError:
+    """The error of an artifact that cannot be removed because others lie below it."""
+    return IntegrityError(f"{location}: other artifacts lie below it. Remove these one by one")
 
 
 def digest_of_parts(blocks: Iterable[bytes], parts: Sequence[Part], where: str) -> str:

@@ -11,14 +11,13 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dataprep_assets.errors import CorruptSourceError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part, digest_of_parts
-from dataprep_assets.integrity.commit import STAGING
+from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part, digest_of_parts, holds_others
+from dataprep_assets.integrity.commit import alone, remove_directory
 from dataprep_assets.integrity.copies import Copies
 from dataprep_assets.integrity.object_digests import ObjectDigests
 from dataprep_assets.integrity.publication import AT_ONCE, Publication, differs
@@ -31,7 +30,6 @@ from dataprep_assets.integrity.receipt import (
     parse_receipt,
     read_receipt,
 )
-from dataprep_assets.stores.locks import try_lock
 from dataprep_assets.stores.pool import map_all
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 
@@ -79,7 +77,22 @@ class BucketArtifacts(ArtifactStore):
     def partitions(self, dataset: str, name: str) -> list[str]:
         below = f"{dataset}/{name}/"
         parts = (info.key.removeprefix(below).split("/") for info in self.store.list(below))
-        return sorted(part[0] for part in parts if len(part) == 2 and part[1] == NAME)
+        return sorted({part[0] for part in parts if len(part) > 1 and not part[0].startswith(".")})
+
+    def remove(self, artifact: Artifact) -> bool:
+        """As in a folder. What other machines build is not known here: publishing notices what is gone."""
+        with alone(self.directory(artifact)) as mine:
+            if not mine:
+                return False
+            receipt = f"{artifact}/{NAME}"
+            keys = [info.key for info in self.store.list(f"{artifact}/")]
+            if any(key.endswith(f"/{NAME}") and key != receipt for key in keys):
+                raise holds_others(self.location(artifact))
+            self.store.delete(receipt)
+            map_all(self.store.delete, [key for key in keys if key != receipt], AT_ONCE)
+            self.store.sweep(f"{artifact}/")
+            remove_directory(self.directory(artifact), NAME)
+            return True
 
     def location(self, artifact: Artifact) -> str:
         return f"{self.url.rstrip('/')}/{artifact}"
@@ -118,8 +131,8 @@ class BucketArtifacts(ArtifactStore):
         found = self._current(artifact, key, verification)
         if found is not None:
             return found
-        with _alone(self.directory(artifact)) as alone:
-            if not alone:  # another process builds it; or this one does, in a frame above this one
+        with alone(self.directory(artifact)) as mine:
+            if not mine:  # another process builds it; or this one does, in a frame above this one
                 return None
             try:
                 built = read_receipt(self.directory(artifact))
@@ -366,12 +379,3 @@ def _opened(open_store: Callable[[], Store]) -> Store:
         if key not in _STORES:
             _STORES[key] = open_store()
         return _STORES[key]
-
-
-@contextmanager
-def _alone(final: Path) -> Iterator[bool]:
-    """Whether no build of this directory is under way; none can begin while this is held."""
-    area = final.parent / STAGING
-    area.mkdir(parents=True, exist_ok=True)
-    with open(area / f"{final.name}.lock", "a") as lock:
-        yield try_lock(lock)

@@ -138,6 +138,30 @@ def staging(final: Path, key: str) -> Iterator[Path]:
         yield wanted
 
 
+@contextmanager
+def alone(final: Path) -> Iterator[bool]:
+    """Whether no build of this directory is under way on this machine; none can begin while this is held."""
+    _lock_path(final).parent.mkdir(parents=True, exist_ok=True)
+    with open(_lock_path(final), "a") as lock:
+        yield try_lock(lock)
+
+
+def remove_directory(final: Path, first: str) -> None:
+    """Remove a directory for which `alone` is held, and what killed builds left beside it.
+
+    The file `first` goes before all others, durably: what a kill leaves cannot be taken for the whole.
+    """
+    recover_aside(final)
+    if final.is_dir():
+        (final / first).unlink(missing_ok=True)
+        fsync_directory(final)
+        shutil.rmtree(final)
+    for other in _staged(final.parent / STAGING, {final.name}):
+        shutil.rmtree(other)
+    if final.parent.is_dir():
+        fsync_directory(final.parent)
+
+
 def sweep(finals: Iterable[Path]) -> None:
     """Remove what a killed run left beside finished artifacts: staging under any key, a directory set aside.
 
@@ -155,9 +179,8 @@ def sweep(finals: Iterable[Path]) -> None:
 
 
 def _sweep_one(final: Path) -> None:
-    _lock_path(final).parent.mkdir(exist_ok=True)
-    with open(_lock_path(final), "a") as lock:
-        if not try_lock(lock):
+    with alone(final) as mine:
+        if not mine:
             return
         recover_aside(final)
         for other in _staged(final.parent / STAGING, {final.name}):

@@ -40,6 +40,9 @@ class OverlayArtifacts(ArtifactStore):
             raise MissingArtifactError(f"{self.location(artifact)}: damaged. Materialize it again")
         return holder
 
+    def home(self, artifact: Artifact) -> Path:
+        return self.below.home(artifact)
+
     def location(self, artifact: Artifact) -> str:
         return self.below.location(artifact)
 
@@ -71,3 +74,7 @@ class OverlayArtifacts(ArtifactStore):
 
     def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
         """Nothing to do: what is in the scratch folder is nobody else's."""
+
+    def remove(self, artifact: Artifact) -> bool:
+        """From the scratch folder alone."""
+        return self._scratch.remove(artifact)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.finding import Finding, accepted
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.assets import asset_key, store_of
 from dataprep_assets.orchestration.metadata import rendered, table
@@ -29,6 +29,12 @@ def checks_of(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
         for proof in proofs.proofs
     ]
 
+    accept = {
+        proof.name: why
+        for proof in proofs.proofs
+        if not proof.blocking and (why := spec.declaration.accept.get(proof.name)) is not None
+    }
+
     @dg.multi_asset_check(name="__".join([*key.path, "checks"]), specs=specs, can_subset=True)
     def checks(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[dg.AssetCheckResult]:
         wanted = {check.name for check in context.selected_asset_check_keys}
@@ -38,7 +44,7 @@ def checks_of(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
             for name, finding in proofs.examine(store, partitions_of_run(context.run, every)):
                 if name in wanted:
                     wanted.remove(name)
-                    yield check_result(key, name, finding)
+                    yield check_result(key, name, accepted(finding, accept[name]) if name in accept else finding)
         except DataprepError as error:
             # what the proofs need cannot be read (a damaged receipt, a missing shard): that is a verdict too
             for name in sorted(wanted):

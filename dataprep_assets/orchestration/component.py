@@ -35,6 +35,19 @@ def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> 
         raise ConfigError("\n".join(lines)) from error
 
 
+def _check_accepted(component: "DatasetComponent", yaml_path: Path) -> None:
+    """ConfigError unless each accepted check is one that only warns."""
+    if not component.declaration.accept:
+        return
+    proofs = [proof for spec in component.specs if spec.proofs is not None for proof in spec.proofs.proofs]
+    warning = sorted({proof.name for proof in proofs if not proof.blocking})
+    for name in component.declaration.accept:
+        if name not in warning:
+            blocks = any(proof.name == name for proof in proofs)
+            wrong = "holds up what would be wasted, and cannot be accepted" if blocks else "is no check of this dataset"
+            raise ConfigError(f"{yaml_path}: accept.{name}: {wrong}; those that only warn are {warning}")
+
+
 class DatasetComponent(dg.Component):
     """One declared dataset. Subclasses name their declaration and make the list of its artifacts from it."""
 
@@ -54,7 +67,10 @@ class DatasetComponent(dg.Component):
                 f"{context.path / 'defs.yaml'}: attributes: missing; `dg scaffold defs` writes a commented example"
             )
         resolved = context.resolution_context.resolve_value(attributes.model_dump(mode="json", exclude_unset=True))
-        return cls(declared(cls.model, resolved, Path(context.path) / "defs.yaml"))
+        yaml_path = Path(context.path) / "defs.yaml"
+        component = cls(declared(cls.model, resolved, yaml_path))
+        _check_accepted(component, yaml_path)
+        return component
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         return dg.Definitions(

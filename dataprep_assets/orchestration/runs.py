@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import dagster as dg
 
+from dataprep_assets.graph.finding import ACCEPTED
 from dataprep_assets.graph.runs import PlannedRun
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -73,7 +74,8 @@ def failed_checks(
     Args:
         specs: The artifacts to look at.
         instance: Where their checks were recorded.
-        never_ran: Count blocking checks without a result as well.
+        never_ran: Count as well what a run would find anew: blocking checks without a result, and checks of which the
+            declaration has accepted a failure since, or accepts it no more.
 
     A failure that is a warning holds up nothing, whatever its check, and is left out.
     """
@@ -84,17 +86,27 @@ def failed_checks(
         for proof in spec.proofs.proofs
         if proof.blocking
     }
+    accept = {asset_key(spec): spec.declaration.accept for spec in specs}
     found: dict[tuple[str, ...], list[str]] = {}
     for key, evaluation in _latest_evaluations(specs, instance).items():
         if key not in blocking:
-            continue
-        if evaluation is None:
+            why = accept[key.asset_key].get(key.name)
+            bad = never_ran and evaluation is not None and _judged_otherwise(evaluation, why)
+        elif evaluation is None:
             bad = never_ran
         else:
             bad = not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR
         if bad:
             found.setdefault(tuple(key.asset_key.path), []).append(key.name)
     return found
+
+
+def _judged_otherwise(evaluation: dg.AssetCheckEvaluation, why: str | None) -> bool:
+    """Whether a check that only warns was evaluated under another `accept` than the reason `why`, or none."""
+    shown = evaluation.metadata.get(ACCEPTED)
+    if evaluation.passed:
+        return shown is not None and shown.value != why
+    return why is not None
 
 
 def summary(

@@ -1,6 +1,7 @@
 """The `dataprep` command as a person types it: real processes, real exit codes."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,17 +68,39 @@ def test_verify_names_a_flipped_byte_and_run_mends_it(ran: tuple[Path, str]) -> 
     assert "DAMAGED sample_corpus/token_bins/train-00001: tokens.bin: sha256" in verified.stdout
     status = dataprep(folder, "status", "sample_corpus")
     assert status.returncode == 1
-    damaged, *downstream = status.stdout.splitlines()
-    assert damaged.startswith("stale: sample_corpus/token_bins/train-00001: damaged: tokens.bin: sha256")
-    shard, combined = "sample_corpus/token_bins/train-00001", "sample_corpus/combined_bins/train"
-    views = ("nanogpt", "megatron", "datatrove", "olmo", "mds", "hf_parquet")
-    assert downstream == [
-        f"stale: {combined}: its input {shard} is stale",
-        *(f"stale: sample_corpus/{view}_bins: its input {combined} is stale" for view in views),
-        f"stale: sample_corpus/data_card: its input sample_corpus/{views[0]}_bins is stale",
-    ]
+    heading, _, columns, row, *_ = status.stdout.splitlines()
+    assert heading == "sample_corpus: 1 to build", "it comes back as it was, so nothing follows"
+    assert columns.split() == ["artifact", "count", "partitions", "source", "tokens", "time", "why"]
+    assert row.startswith("train/token_bins")
+    assert "  train-00001  " in row
+    assert "damaged: tokens.bin: sha256" in row
+    assert "rates measured on 5 finished shards" in status.stdout
+    stamps = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()}
+    tried = dataprep(folder, "run", "sample_corpus", "--dry-run")
+    assert (tried.returncode, tried.stdout) == (1, status.stdout)
+    assert {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()} == stamps
     assert dataprep(folder, "run", "sample_corpus").returncode == 0
     assert path.read_bytes() == good
+    assert dataprep(folder, "verify").returncode == 0
+
+
+def test_what_is_in_no_plan_is_listed_and_goes_with_yes_alone(ran: tuple[Path, str]) -> None:
+    folder, _ = ran
+    assert "nothing to remove" in dataprep(folder, "prune", "sample_corpus").stdout
+    bins = folder / "artifacts" / "sample_corpus" / "token_bins"
+    shutil.copytree(bins / "val-00000", bins / "val-00009")
+    told = dataprep(folder, "status", "sample_corpus")
+    assert told.returncode == 0, "nothing is to be built"
+    assert "in no plan any more: sample_corpus/token_bins/val-00009" in told.stdout
+    listed = dataprep(folder, "prune", "sample_corpus")
+    assert listed.returncode == 0
+    assert "in no plan any more: sample_corpus/token_bins/val-00009: " in listed.stdout
+    assert "nothing was removed" in listed.stdout
+    assert (bins / "val-00009" / "receipt.json").exists()
+    removed = dataprep(folder, "prune", "sample_corpus", "--yes")
+    assert removed.returncode == 0, removed.stderr
+    assert "removed sample_corpus/token_bins/val-00009" in removed.stdout
+    assert not (bins / "val-00009").exists()
     assert dataprep(folder, "verify").returncode == 0
 
 

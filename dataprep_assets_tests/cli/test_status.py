@@ -1,7 +1,9 @@
 """`dataprep status` after a run that a check has blocked, and `dataprep run` after one that a check only warned of."""
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -38,24 +40,70 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for other in (clone / "dataprep_assets" / "defs").iterdir():
         if other.is_dir():
             shutil.rmtree(other)
-    # one id again and again: the eye test takes it for a hole in the file
-    declare(clone, "zeros", ["0 " * 60_000])
+    # one id again and again: nothing can be learned of it
+    declare(clone, "words", [" the" * 60_000])
+    # valid text that looks like ids of another width
+    declare(clone, "numbers", [",".join(["0"] * 2000)] * 40)
     return clone
 
 
+def told(project: Path, folder: Path, name: str) -> dict[str, Any]:
+    done = dataprep(folder, "status", name, "--json", project=project)
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == (0 if found["up_to_date"] else 1)
+    return found
+
+
 def test_a_blocked_run_is_not_up_to_date_and_names_the_check(project: Path, tmp_path: Path) -> None:
-    blocked = dataprep(tmp_path, "run", "zeros", project=project)
+    blocked = dataprep(tmp_path, "run", "words", project=project)
     assert blocked.returncode == 1
-    assert "check eye_test" in blocked.stdout
-    told = dataprep(tmp_path, "status", "zeros", project=project)
-    assert told.returncode == 1
-    assert "stale: zeros/train/token_bins: its blocking check eye_test failed" in told.stdout.splitlines()
-    assert "stale: zeros/combined_bins/train: absent" in told.stdout.splitlines()
-    assert "all is up to date" not in told.stdout
+    assert "check sampler_dry_run" in blocked.stdout
+    (row,) = told(project, tmp_path, "words")["rebuild"]
+    assert (row["artifact"], row["kind"]) == ("train/combined_bins", "check failed")
+    shown = dataprep(tmp_path, "status", "words", project=project)
+    assert shown.stdout.splitlines()[3].startswith("train/combined_bins")
+    assert shown.stdout.splitlines()[3].endswith("  its blocking check sampler_dry_run failed")
+    assert "all is up to date" not in shown.stdout
 
 
-def test_without_an_instance_the_receipts_alone_are_told(project: Path, tmp_path: Path) -> None:
-    told = dataprep(tmp_path, "status", "zeros", project=project)
-    assert told.returncode == 1
-    assert told.stdout.splitlines()[0] == "stale: zeros/manifest: absent"
-    assert not (tmp_path / "home").exists(), "status makes no instance"
+def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project: Path, tmp_path: Path) -> None:
+    done = dataprep(tmp_path, "run", "numbers", project=project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not passed: numbers/train/token_bins: eye_test" in done.stdout
+    assert "accept: {eye_test: <why>}" in done.stdout
+    again = dataprep(tmp_path, "run", "numbers", project=project)
+    assert "all is up to date, nothing to do" in again.stdout
+    path = project / "dataprep_assets" / "defs" / "numbers" / "defs.yaml"
+    declared = yaml.safe_load(path.read_text())
+    declared["attributes"]["accept"] = {"eye_test": "numbers only"}
+    path.write_text(yaml.safe_dump(declared))
+    assert told(project, tmp_path, "numbers")["up_to_date"], "no byte depends on it"
+    accepted = dataprep(tmp_path, "run", "numbers", project=project)
+    assert accepted.returncode == 0, accepted.stdout + accepted.stderr
+    assert "not passed" not in accepted.stdout
+    assert "all is up to date, nothing to do" in dataprep(tmp_path, "run", "numbers", project=project).stdout
+    for name, why in (
+        ("sampler_dry_run", "holds up what would be wasted"),
+        ("nonesuch", "is no check of this dataset"),
+    ):
+        declared["attributes"]["accept"] = {name: "because"}
+        path.write_text(yaml.safe_dump(declared))
+        refused = dataprep(tmp_path, "status", "numbers", project=project)
+        assert refused.returncode == 1
+        assert f"accept.{name}: {why}" in refused.stderr
+
+
+def test_without_an_instance_the_receipts_alone_are_told_and_a_dry_run_writes_nothing(
+    project: Path, tmp_path: Path
+) -> None:
+    found = told(project, tmp_path, "words")
+    assert [row["artifact"] for row in found["rebuild"]] == [
+        *("manifest", "engine_certificate", "train/snapshot", "train/token_bins", "train/combined_bins"),
+    ]
+    assert {row["kind"] for row in found["rebuild"]} == {"absent"}
+    tried = dataprep(tmp_path, "run", "words", "--dry-run", project=project)
+    assert tried.returncode == 1
+    assert tried.stdout.splitlines()[0] == "words: 5 to build"
+    assert list(tmp_path.iterdir()) == [], "no artifact, no instance"
+    both = dataprep(tmp_path, "run", "words", "words", "--dry-run", "--json", project=project)
+    assert [json.loads(line)["dataset"] for line in both.stdout.splitlines()] == ["words", "words"]

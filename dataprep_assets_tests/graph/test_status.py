@@ -198,7 +198,8 @@ def test_a_raised_version_of_a_step_is_told(
 ) -> None:
     monkeypatch.setattr(module, "VERSION", module.VERSION + 1)
     found = told(corpus.statuses())
-    assert found[name] == ("older version", "made by version 1 of this step, which is 2 now")
+    now = module.VERSION
+    assert found[name] == ("older version", f"made by version {now - 1} of this step, which is {now} now")
 
 
 def resigned(corpus: ChangedCorpus, name: str, change: Callable[[dict[str, Any]], None]) -> None:

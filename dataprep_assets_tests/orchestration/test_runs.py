@@ -1,6 +1,7 @@
 """A dataset materialized in this process: its runs in order, and what of its checks holds up the next command."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -8,6 +9,7 @@ import pytest
 
 from dataprep_assets.graph.status import Stale, stale
 from dataprep_assets.orchestration.runs import failed_checks
+from dataprep_assets_tests.graph.notices import notices_specs
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
 NOTICES = ("notices", "notices")
@@ -88,3 +90,36 @@ def test_checks_without_a_result_count_only_where_asked(board: NoticeBoard) -> N
     assert failed_checks(board.specs, board.instance, never_ran=True) == {NOTICES: ["has_words"]}
     assert board.materialize()
     assert failed_checks(board.specs, board.instance, never_ran=True) == {}
+
+
+def accepting(board: NoticeBoard, **accept: str) -> NoticeBoard:
+    """The same dataset whose declaration accepts failures of these checks, name → why."""
+    declaration = board.declaration.model_copy(update={"accept": accept})
+    return replace(board, declaration=declaration, specs=notices_specs(declaration))
+
+
+def test_an_accepted_failure_passes_with_its_reason_and_once_asked_for_again(board: NoticeBoard) -> None:
+    board.say("n-0", "NO ENTRY")
+    assert board.materialize()
+    accepted = accepting(board, is_polite="signs are loud")
+    assert failed_checks(accepted.specs, board.instance) == {}, "it holds up nothing"
+    assert failed_checks(accepted.specs, board.instance, never_ran=True) == {NOTICES: ["is_polite"]}
+    assert accepted.materialize()
+    assert failed_checks(accepted.specs, board.instance, never_ran=True) == {}
+    key = dg.AssetCheckKey(dg.AssetKey(NOTICES), "is_polite")
+    record = board.instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
+    assert record.event is not None
+    assert record.event.dagster_event is not None
+    evaluation = record.event.dagster_event.asset_check_evaluation_data
+    assert evaluation.passed
+    assert str(evaluation.description).startswith("Accepted: signs are loud. 1 of 3 notices fail, first n-0: shouted")
+    assert evaluation.metadata["accepted"].value == "signs are loud"
+    for changed in (accepting(board, is_polite="another reason"), board):
+        assert failed_checks(changed.specs, board.instance, never_ran=True) == {NOTICES: ["is_polite"]}
+
+
+def test_a_blocking_check_is_not_accepted(board: NoticeBoard) -> None:
+    board.say("n-1", "")
+    accepted = accepting(board, has_words="silence is golden")
+    assert not accepted.materialize()
+    assert failed_checks(accepted.specs, board.instance) == {NOTICES: ["has_words"]}

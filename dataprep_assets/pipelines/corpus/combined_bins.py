@@ -223,7 +223,7 @@ COMBINED_BINS_PROOFS = (
     Proof(
         "sampler_dry_run", "Random batches load; a uniform model's loss is ln(vocab) and a unigram model's is below it."
     ),
-    Proof("eye_test", "Decoded windows near the start and deep in look like text."),
+    Proof("eye_test", "Decoded windows near the start and deep in look like text.", blocking=False, version=2),
     Proof("no_retracted_document", "No document of its shards is on the retraction list, and they are as they were."),
     Proof("shuffle_quality", "How long runs of one source file are, in documents and tokens.", blocking=False),
     Proof("source_boundaries", "Each source file's documents end where the ledger says they do."),

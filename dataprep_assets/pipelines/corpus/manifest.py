@@ -14,7 +14,7 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import ArtifactSpec, Partitions, Proof, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, RunStep
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -25,6 +25,7 @@ from dataprep_assets.pipelines.corpus.declaration import (
     LocalSource,
     ObjectStoreSource,
 )
+from dataprep_assets.pipelines.corpus.manifest_changes import ManifestChanges, changes_between, changes_shown
 from dataprep_assets.pipelines.corpus.manifest_proofs import count_matches, entries_resolve, plan_covers
 from dataprep_assets.planning import shard_plan
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, read_manifest, write_manifest
@@ -91,43 +92,6 @@ class Manifest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ManifestChanges:
-    """What a planned manifest has that the one before it has not. Files by path, shards by partition key, sorted.
-
-    Attributes:
-        added: Files that are new.
-        removed: Files that are gone.
-        edited: Files whose size, digest or version is another.
-        new_shards: Shards that are new.
-        gone_shards: Shards that are in the plan no more.
-        commit: The hub's commit before and now, where it moved.
-    """
-
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    edited: tuple[str, ...] = ()
-    new_shards: tuple[str, ...] = ()
-    gone_shards: tuple[str, ...] = ()
-    commit: tuple[str, str] | None = None
-
-    def __str__(self) -> str:
-        """One sentence; empty where nothing changed."""
-        counted = [
-            f"{len(what)} {noun if len(what) == 1 else noun + 's'} {verb}"
-            for what, noun, verb in (
-                (self.added, "file", "added"),
-                (self.removed, "file", "removed"),
-                (self.edited, "file", "changed"),
-                (self.new_shards, "shard", "new"),
-                (self.gone_shards, "shard", "gone"),
-            )
-            if what
-        ]
-        moved = [f"the revision moved from {self.commit[0][:12]} to {self.commit[1][:12]}"] if self.commit else []
-        return "; ".join(filter(None, [*moved, ", ".join(counted)]))
-
-
-@dataclass(frozen=True, kw_only=True)
 class PlannedManifest:
     """What a manifest of the source as it is now would hold. `listed` digests the listing, `key` the whole.
 
@@ -165,7 +129,7 @@ def plan_manifest(corpus: CorpusDeclaration, store: ArtifactStore, *, patient: b
     entries, plan = shard_plan.plan_shards(found, corpus.shards.sizing, _kept_shards(corpus, store, before))
     listed = digest_value([[e.split, e.path, e.size_bytes, e.sha256, e.etag] for e in entries])
     key = digest_value(["manifest", VERSION, listed, {k: [o[0], o[-1]] for k, o in plan.items()}])
-    changes = _changes(before, entries, plan) if before is not None else None
+    changes = changes_between(before.entries, before.plan, entries, plan) if before is not None else None
     return PlannedManifest(entries=entries, plan=plan, commit=listing.commit, listed=listed, key=key, changes=changes)
 
 
@@ -205,24 +169,6 @@ def _built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[st
     shards = {str(receipt.partition): [line["file"] for line in receipt.sources] for receipt in receipts}
     paths = [path for files in shards.values() for path in files]
     return shards if len(paths) == len(set(paths)) else None
-
-
-def _changes(before: Manifest, entries: Sequence[ManifestEntry], plan: Mapping[str, Sequence[int]]) -> ManifestChanges:
-    old, new = {e.relpath: e for e in before.entries}, {e.relpath: e for e in entries}
-    commits = [next((e.commit for e in every if e.commit), None) for every in (before.entries, entries)]
-    return ManifestChanges(
-        added=tuple(path for path in new if path not in old),
-        removed=tuple(path for path in old if path not in new),
-        edited=tuple(p for p, e in new.items() if p in old and listed_identity(old[p]) != listed_identity(e)),
-        new_shards=tuple(key for key in plan if key not in before.plan),
-        gone_shards=tuple(key for key in before.plan if key not in plan),
-        commit=(commits[0], commits[1]) if commits[0] and commits[1] and commits[0] != commits[1] else None,
-    )
-
-
-def listed_identity(entry: ManifestEntry) -> tuple[str, int, str | None]:
-    """What a listing says of a file's bytes: split, size, and SHA-256 or else the source's version of it."""
-    return entry.split, entry.size_bytes, entry.sha256 or entry.etag
 
 
 def build_manifest_artifact(
@@ -338,11 +284,22 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], s
         step=step,
         verification="full",
         recipes=partial(_recipes, corpus),
-        build=lambda request: [Outcome.of(*build_manifest_artifact(corpus, request.store, request.warn))],
+        build=partial(_build, corpus),
         foresee=lambda request: [Outcome.of(*build_manifest_artifact(corpus, request.store))],
         metadata=partial(_metadata, corpus),
         proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus)),
     )
+
+
+def _build(corpus: CorpusDeclaration, request: BuildRequest) -> list[Outcome]:
+    """Beside the manifest, tell what changed since the one before it: afterwards nobody knows."""
+    before = load_manifest(corpus, request.store) if has_manifest(corpus, request.store) else None
+    receipt, reused = build_manifest_artifact(corpus, request.store, request.warn)
+    if before is None or reused:
+        return [Outcome.of(receipt, reused)]
+    now = load_manifest(corpus, request.store)
+    changes = changes_between(before.entries, before.plan, now.entries, now.plan)
+    return [Outcome(partition="", receipt=receipt, metadata=changes_shown(corpus, changes))]
 
 
 def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:

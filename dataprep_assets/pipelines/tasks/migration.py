@@ -176,7 +176,7 @@ def recipe_now(declaration: TaskMigrationDeclaration, store: ArtifactStore, part
 
 def _kept(store: ArtifactStore, artifact: Artifact) -> Kept:
     """What was replaced so far; of a damaged artifact, the files that are left."""
-    home = store.directory(artifact)
+    home = store.home(artifact)
     try:
         directory = store.local(artifact)
     except IntegrityError:

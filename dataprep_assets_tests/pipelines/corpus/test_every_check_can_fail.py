@@ -296,4 +296,4 @@ def test_a_failed_shard_blocks_what_would_be_wasted(copied: Project) -> None:
     foreign_id(copied, pytest.MonkeyPatch())
     evaluations = run_checks(copied, "token_bins")
     assert evaluations["ids_in_vocabulary"].severity == dg.AssetCheckSeverity.ERROR
-    assert all(evaluations[name].blocking for name in evaluations)
+    assert [name for name, evaluation in evaluations.items() if not evaluation.blocking] == ["eye_test"]

@@ -237,10 +237,11 @@ def test_scaffolded_then_declared_then_run_from_the_command_line(cloned: Path) -
     old_project(path.parent)
     described = {**yaml.safe_load(SENTIMENT), "dataset": "my_tasks"}
     path.write_text(yaml.safe_dump({"type": written["type"], "attributes": described}, sort_keys=False))
-    assert command(cloned, "dataprep", "status", "my_tasks").stdout.splitlines() == [
-        "stale: my_tasks/task_folder/Sentiment: absent",
-        "stale: my_tasks/task_folder/CopaEasy: absent",
-        "stale: my_tasks/data_card: absent",
+    told = json.loads(command(cloned, "dataprep", "status", "my_tasks", "--json").stdout)
+    assert [(row["name"], row["reason"]) for row in told["rebuild"]] == [
+        ("my_tasks/task_folder/Sentiment", "absent"),
+        ("my_tasks/task_folder/CopaEasy", "absent"),
+        ("my_tasks/data_card", "absent"),
     ]
     ran = command(cloned, "dataprep", "run", "my_tasks")
     assert ran.returncode == 0, ran.stdout + ran.stderr

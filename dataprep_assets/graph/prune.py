@@ -1,0 +1,64 @@
+"""Removes artifacts that are in no plan any more, and never anything else.
+
+Each is removed under its lock, its receipt first, so that a kill leaves nothing that looks finished, and while the
+plans cannot change: a run that would plan them again has to wait. (On another machine over the same bucket it does
+not: let no run be under way there.)
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.status import unplanned
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.commit import alone
+
+__all__ = ["Unplanned", "listed", "prune"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unplanned:
+    """An artifact that is in no plan any more, and the bytes of its files; None for one that is not whole."""
+
+    artifact: Artifact
+    bytes: int | None
+
+
+def listed(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[Unplanned]:
+    """What `prune` would remove."""
+    return [Unplanned(artifact=artifact, bytes=_bytes(store, artifact)) for artifact in unplanned(specs, store)]
+
+
+def prune(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple[Artifact, bool]]:
+    """Remove them one by one; yield each with whether it is gone: one that is being built right now stays.
+
+    Args:
+        specs: Those of a dataset.
+        store: Where its artifacts are.
+
+    Raises:
+        IntegrityError: A plan is missing or damaged, or is being made by a run: nothing is removed.
+    """
+    planners = [spec.located(store) for spec in specs if spec.plans and spec.kept]
+    with ExitStack() as locks:
+        for planner in planners:
+            if not locks.enter_context(alone(store.directory(planner))):
+                raise IntegrityError(f"{store.location(planner)}: a run is making it. Prune when that has ended")
+            if store.intact(planner) is None:
+                raise IntegrityError(
+                    f"{store.location(planner)}: missing or damaged, so nothing can be said to be in no plan. "
+                    f"Run {planner.dataset} first"
+                )
+        for artifact in list(unplanned(specs, store)):
+            yield artifact, store.remove(artifact)
+
+
+def _bytes(store: ArtifactStore, artifact: Artifact) -> int | None:
+    try:
+        receipt = store.receipt(artifact)
+    except IntegrityError:
+        return None
+    return receipt.total_bytes if receipt is not None else None

@@ -1,0 +1,132 @@
+"""What changed from one manifest to the next, and what follows of it: told by `status`, by the log and in the UI."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dataprep_assets.graph.shown import Markdown, Shown, Table
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.planning.shard_plan import split_of
+
+__all__ = ["ManifestChanges", "changes_between", "changes_shown", "listed_identity"]
+
+_FILES_SHOWN = 50
+
+Plan = Mapping[str, Sequence[int]]
+"""Partition key → manifest ordinals."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestChanges:
+    """What a planned manifest has that the one before it has not. Files by path, shards by partition key, sorted.
+
+    Attributes:
+        added: Files that are new.
+        removed: Files that are gone.
+        edited: Files whose size, digest or version is another.
+        new_shards: Shards that are new.
+        edited_shards: Shards of other files than before, or of files that are edited.
+        gone_shards: Shards that are in the plan no more.
+        commit: The hub's commit before and now, where it moved.
+    """
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    edited: tuple[str, ...] = ()
+    new_shards: tuple[str, ...] = ()
+    edited_shards: tuple[str, ...] = ()
+    gone_shards: tuple[str, ...] = ()
+    commit: tuple[str, str] | None = None
+
+    def __str__(self) -> str:
+        """One sentence; empty where nothing changed."""
+        counted = [
+            f"{len(what)} {noun if len(what) == 1 else noun + 's'} {verb}"
+            for what, noun, verb in (
+                (self.added, "file", "added"),
+                (self.removed, "file", "removed"),
+                (self.edited, "file", "changed"),
+                (self.new_shards, "shard", "new"),
+                (self.gone_shards, "shard", "gone"),
+            )
+            if what
+        ]
+        moved = [f"the revision moved from {self.commit[0][:12]} to {self.commit[1][:12]}"] if self.commit else []
+        return "; ".join(filter(None, [*moved, ", ".join(counted)]))
+
+
+def changes_between(
+    old_entries: Sequence[ManifestEntry], old_plan: Plan, entries: Sequence[ManifestEntry], plan: Plan
+) -> ManifestChanges:
+    """What is in a manifest (`entries` and `plan`) and was not, or was otherwise, in an older one."""
+    old, new = {e.relpath: e for e in old_entries}, {e.relpath: e for e in entries}
+    commits = [next((e.commit for e in every if e.commit), None) for every in (old_entries, entries)]
+    return ManifestChanges(
+        added=tuple(path for path in new if path not in old),
+        removed=tuple(path for path in old if path not in new),
+        edited=tuple(p for p, e in new.items() if p in old and listed_identity(old[p]) != listed_identity(e)),
+        new_shards=tuple(key for key in plan if key not in old_plan),
+        edited_shards=tuple(
+            key for key in plan if key in old_plan and _held(entries, plan[key]) != _held(old_entries, old_plan[key])
+        ),
+        gone_shards=tuple(key for key in old_plan if key not in plan),
+        commit=(commits[0], commits[1]) if commits[0] and commits[1] and commits[0] != commits[1] else None,
+    )
+
+
+def _held(entries: Sequence[ManifestEntry], ordinals: Iterable[int]) -> list[tuple[object, ...]]:
+    return [(entries[ordinal].relpath, *listed_identity(entries[ordinal])) for ordinal in ordinals]
+
+
+def listed_identity(entry: ManifestEntry) -> tuple[str, int, str | None]:
+    """What a listing says of a file's bytes: split, size, and SHA-256 or else the source's version of it."""
+    return entry.split, entry.size_bytes, entry.sha256 or entry.etag
+
+
+def changes_shown(corpus: CorpusDeclaration, changes: ManifestChanges) -> dict[str, Shown]:
+    """What the UI shows of a manifest that replaced another: what changed, in which files, and what is built of it.
+
+    Of a sensitive dataset no names of files.
+    """
+    if not (sentence := str(changes)):
+        return {}
+    shown: dict[str, Shown] = {"changes": sentence}
+    files = [
+        {"file": path, "change": verb}
+        for verb, paths in (("added", changes.added), ("removed", changes.removed), ("changed", changes.edited))
+        for path in paths
+    ]
+    if files and not corpus.sensitive:
+        more = [{"file": f"and {len(files) - _FILES_SHOWN} more", "change": ""}] if len(files) > _FILES_SHOWN else []
+        shown["changed_files"] = Table([*files[:_FILES_SHOWN], *more])
+    if rows := [row for split in corpus.splits if (row := _of_split(split, changes))]:
+        shown["changed_shards"] = Table(rows)
+        shown["what_follows"] = Markdown(_follows(corpus, [str(row["split"]) for row in rows], changes))
+    return shown
+
+
+def _of_split(split: str, changes: ManifestChanges) -> dict[str, int | str]:
+    """How many of a split's shards are new, changed and gone, with the first and last of each; empty for none."""
+    row: dict[str, int | str] = {}
+    kinds = {"new": changes.new_shards, "changed": changes.edited_shards, "gone": changes.gone_shards}
+    for kind, every in kinds.items():
+        keys = [key for key in every if split_of(key) == split]
+        row[kind] = len(keys)
+        row[f"which {kind}"] = "..".join(dict.fromkeys([keys[0], keys[-1]])) if keys else ""
+    return {"split": split, **row} if any(row.values()) else {}
+
+
+def _follows(corpus: CorpusDeclaration, splits: Sequence[str], changes: ManifestChanges) -> str:
+    built = len(changes.new_shards) + len(changes.edited_shards)
+    lines = [f"- `snapshot` and `token_bins` of {built} shards are built, of all others nothing"] if built else []
+    if corpus.combines:
+        views = f", then {len(corpus.views)} views" if corpus.views else ""
+        lines.append(f"- `combined_bins` of {', '.join(splits)}{views}")
+    else:
+        lines.append(f"- whatever is made of {', '.join(splits)}")
+    if changes.gone_shards:
+        lines.append(
+            f"- {len(changes.gone_shards)} shards stay until `dataprep prune {corpus.dataset} --yes` removes them"
+        )
+    lines.append(f"- `dataprep status {corpus.dataset}` has the whole list, with sizes and times")
+    return "\n".join(lines)

@@ -1,0 +1,109 @@
+"""Artifacts are removed whole, in a folder and in buckets: no kill leaves one that looks finished."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
+from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.integrity.commit import staging
+from dataprep_assets_tests.fakes.places import Places
+from dataprep_assets_tests.integrity.builds import ARTIFACT, NEW, OLD, KillingPlace, build, opened
+
+OTHER = Artifact(dataset="ds", name="thing", partition="p-1")
+KINDS = ("plain folder", "folder", "moto", "gcs")
+
+
+def store_of(kind: str, servers: Places, folder: Path) -> ArtifactStore:
+    return LocalArtifacts(folder) if kind == "plain folder" else opened(servers.new(kind), folder)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_of_a_removed_artifact_is_left_and_its_neighbour_stays(
+    kind: str, servers: Places, tmp_path: Path
+) -> None:
+    store = store_of(kind, servers, tmp_path)
+    build(store, OLD, "k1")
+    kept, _ = build(store, NEW, "k1", OTHER)
+    assert store.partitions("ds", "thing") == ["p-0", "p-1"]
+    assert store.remove(ARTIFACT)
+    assert store.receipt(ARTIFACT) is None
+    assert store.partitions("ds", "thing") == ["p-1"]
+    assert store.damage(OTHER, kept) == []
+    assert store.current(ARTIFACT, "k1") is None, "nothing is left from which it could come back"
+    assert store.remove(ARTIFACT), "removing what is gone is no error"
+    receipt, reused = build(store, OLD, "k1")
+    assert (reused, store.damage(ARTIFACT, receipt)) == (False, [])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_being_built_stays(kind: str, servers: Places, tmp_path: Path) -> None:
+    store = store_of(kind, servers, tmp_path)
+    receipt, _ = build(store, OLD, "k1")
+    with staging(store.directory(ARTIFACT), "k2"):
+        assert not store.remove(ARTIFACT)
+    assert store.damage(ARTIFACT, receipt) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_artifact_above_others_is_not_removed(kind: str, servers: Places, tmp_path: Path) -> None:
+    store = store_of(kind, servers, tmp_path)
+    receipt, _ = build(store, OLD, "k1")
+    with pytest.raises(IntegrityError, match="other artifacts lie below"):
+        store.remove(Artifact(dataset="ds", name="thing"))
+    assert store.damage(ARTIFACT, receipt) == []
+
+
+def in_a_process(program: str, *arguments: str) -> int:
+    """Its return code."""
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, cwd=Path(__file__).parents[2], check=False, timeout=60).returncode
+
+
+def remove_and_die(root: str) -> None:
+    """Killed when the receipt is gone and everything else is still there."""
+    import shutil
+
+    shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    LocalArtifacts(Path(root)).remove(ARTIFACT)
+
+
+def remove_from_bucket(bucket: str, cache: str, at: str) -> None:
+    """Killed before the delete of this number."""
+    BucketArtifacts(Path(cache), KillingPlace(Path(bucket), int(at)), "file://bucket").remove(ARTIFACT)
+
+
+def test_a_kill_in_a_folder_leaves_nothing_finished_and_the_next_call_the_rest(tmp_path: Path) -> None:
+    store = LocalArtifacts(tmp_path)
+    build(store, OLD, "k1")
+    program = f"from {__name__} import remove_and_die; import sys; remove_and_die(*sys.argv[1:])"
+    assert in_a_process(program, str(tmp_path)) == -signal.SIGKILL
+    assert (store.directory(ARTIFACT) / "a.bin").exists()
+    assert store.receipt(ARTIFACT) is None
+    assert store.partitions("ds", "thing") == ["p-0"], "it is found again"
+    assert store.remove(ARTIFACT)
+    assert store.partitions("ds", "thing") == []
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+def test_a_kill_in_a_bucket_leaves_all_or_nothing_finished(at: int, servers: Places, tmp_path: Path) -> None:
+    place = servers.new("folder")
+    receipt, _ = build(opened(place, tmp_path / "builder"), OLD, "k1")
+    bucket = Path(place.url.removeprefix("file://"))
+    program = f"from {__name__} import remove_from_bucket; import sys; remove_from_bucket(*sys.argv[1:])"
+    assert in_a_process(program, str(bucket), str(tmp_path / "cache"), str(at)) == -signal.SIGKILL
+    store = opened(place, tmp_path / "other")
+    if at == 1:
+        assert store.damage(ARTIFACT, receipt) == []
+    else:
+        assert store.receipt(ARTIFACT) is None
+        assert store.current(ARTIFACT, "k1") is None
+    assert store.partitions("ds", "thing") == ["p-0"]
+    assert store.remove(ARTIFACT)
+    assert [info.key for info in store.store.list()] == []

@@ -1,0 +1,103 @@
+"""What changed from one manifest to the next is told in words, in tables, and without names where it is sensitive."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dataprep_assets.graph.shown import Markdown, Table
+from dataprep_assets.graph.spec import BuildRequest
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.manifest_changes import ManifestChanges, changes_between, changes_shown
+from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
+from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE, sample_declaration
+
+
+def entries(sizes: Mapping[str, int], commit: str | None = None) -> list[ManifestEntry]:
+    files = [SourceFile(relpath=f"{name}.jsonl", size_bytes=size) for name, size in sizes.items()]
+    return build_manifest(files, include=["**"], splits={"train": ["a*"], "val": ["b*"]}, commit=commit)
+
+
+def between(
+    old: Sequence[ManifestEntry], new: Sequence[ManifestEntry], plans: tuple[Mapping[str, Sequence[int]], ...]
+) -> ManifestChanges:
+    return changes_between(old, plans[0], new, plans[1])
+
+
+OLD = entries({"a1": 1, "a2": 2, "b1": 3})
+OLD_PLAN = {"train-00000": [0], "train-00001": [1], "val-00000": [2]}
+
+
+def test_files_and_shards_are_told_by_what_happened_to_them() -> None:
+    new = entries({"a2": 2, "a3": 5, "b1": 4})
+    changes = between(OLD, new, (OLD_PLAN, {"train-00001": [0], "train-00002": [1], "val-00000": [2]}))
+    assert changes == ManifestChanges(
+        added=("a3.jsonl",),
+        removed=("a1.jsonl",),
+        edited=("b1.jsonl",),
+        new_shards=("train-00002",),
+        edited_shards=("val-00000",),
+        gone_shards=("train-00000",),
+    )
+    shown = changes_shown(sample_declaration(), changes)
+    assert shown["changes"] == "1 file added, 1 file removed, 1 file changed, 1 shard new, 1 shard gone"
+    assert isinstance(files := shown["changed_files"], Table)
+    assert [tuple(row.values()) for row in files.rows] == [
+        ("a3.jsonl", "added"),
+        ("a1.jsonl", "removed"),
+        ("b1.jsonl", "changed"),
+    ]
+    assert isinstance(shards := shown["changed_shards"], Table)
+    assert [(row["split"], row["new"], row["changed"], row["gone"]) for row in shards.rows] == [
+        ("train", 1, 0, 1),
+        ("val", 0, 1, 0),
+    ]
+    assert isinstance(follows := shown["what_follows"], Markdown)
+    assert "`token_bins` of 2 shards" in follows.text
+    assert "`combined_bins` of train, val, then 4 views" in follows.text
+    assert "dataprep prune sample_corpus" in follows.text
+
+
+def test_an_order_that_moves_ordinals_alone_changes_no_shard() -> None:
+    new = {entry.relpath[:2]: entry for entry in entries({"a0": 9, "a1": 1, "a2": 2, "b1": 3})}
+    plan = {"train-00000": [0], "train-00001": [1], "train-00002": [2], "val-00000": [3]}
+    order = [new[name] for name in ("a1", "a2", "a0", "b1")]  # an appended file comes after the shards before it
+    assert between(OLD, order, (OLD_PLAN, plan)).edited_shards == ()
+
+
+def test_a_moved_commit_is_told_and_nothing_is_where_nothing_changed() -> None:
+    moved = between(entries({"a1": 1, "b1": 1}, "1" * 40), entries({"a1": 1, "b1": 1}, "2" * 40), ({}, {}))
+    assert changes_shown(sample_declaration(), moved) == {
+        "changes": f"the revision moved from {'1' * 12} to {'2' * 12}"
+    }
+    assert changes_shown(sample_declaration(), between(OLD, OLD, (OLD_PLAN, OLD_PLAN))) == {}
+
+
+def test_of_a_sensitive_dataset_no_file_is_named() -> None:
+    changes = ManifestChanges(added=("patient-7.jsonl",), new_shards=("train-00003",))
+    shown = changes_shown(sample_declaration(sensitive=True), changes)
+    assert "patient" not in str(shown)
+    assert shown["changes"] == "1 file added, 1 shard new"
+
+
+def test_the_build_that_replaces_a_manifest_tells_it_and_the_next_one_nothing(tmp_path: Path) -> None:
+    data = Path(shutil.copytree(SAMPLE / "data", tmp_path / "data"))
+    manifest = corpus_specs(sample_declaration(data))[0]
+
+    def build() -> Mapping[str, object]:
+        (outcome,) = manifest.build(BuildRequest(store=LocalArtifacts(tmp_path / "root")))
+        return outcome.metadata
+
+    assert build() == {}, "there was none before it"
+    shutil.copy(data / "validation/chunk1/example_holdout_0.jsonl.zst", data / "validation/chunk1/more.jsonl.zst")
+    told = build()
+    assert told["changes"] == "1 file added, 1 shard new"
+    assert told.keys() == {"changes", "changed_files", "changed_shards", "what_follows"}
+    assert build() == {}
+
+
+def test_many_files_are_listed_as_a_few_and_a_count() -> None:
+    shown = changes_shown(sample_declaration(), ManifestChanges(added=tuple(f"a{i}" for i in range(70))))
+    assert isinstance(files := shown["changed_files"], Table)
+    assert len(files.rows) == 51
+    assert files.rows[-1]["file"] == "and 20 more"
