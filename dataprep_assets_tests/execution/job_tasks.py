@@ -96,3 +96,9 @@ class NotedJob:
             function, arguments = (die, ()) if self.dies else (wait, (self.seconds,))
             pool.submit(Task(TaskId(self.partition, "encode", piece), function, arguments))
         return None if self.pieces else Outcome(partition=self.partition)
+
+
+def told_environment(name: str, seconds: float) -> tuple[int, str]:
+    """The process that does this task, and what an environment variable is there."""
+    time.sleep(seconds)
+    return os.getpid(), os.environ.get(name, "")
