@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.spec import ArtifactSpec, Reading
 from dataprep_assets.graph.status import Stale, foreseeing, stale
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -149,10 +149,9 @@ def _rates(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> tuple[Rates, 
     """Those of the shards that are there, planned or not, and how many these are."""
     source_bytes = tokens = measured = 0
     seconds = 0.0
-    for name in {spec.name: spec for spec in specs if spec.reads is not None}:
-        dataset = specs[0].declaration.dataset
-        for partition in store.partitions(dataset, name):
-            receipt = _receipt(store, specs[0].declaration.artifact(name, partition))
+    for spec in {spec.name: spec for spec in specs if spec.reads is not None}.values():
+        for partition in store.partitions(spec.declaration.dataset, spec.name):
+            receipt = _receipt(store, spec, partition)
             if receipt is not None and receipt.ledger is not None and "cpu_seconds" in receipt.measured:
                 source_bytes += receipt.ledger.source_bytes
                 tokens += receipt.ledger.tokens
@@ -161,10 +160,11 @@ def _rates(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> tuple[Rates, 
     return Rates.of_receipts(source_bytes, tokens, seconds, bytes_per_token=Rates.bytes_per_token), measured
 
 
-def _receipt(store: ArtifactStore, artifact: Any) -> Receipt | None:
+def _receipt(store: ArtifactStore, spec: ArtifactSpec, slot: str | None) -> Receipt | None:
+    """That of a finished artifact; None where there is none that can be read, or no plan that says where it is."""
     try:
-        return store.receipt(artifact)
-    except IntegrityError:
+        return store.receipt(spec.located(store, slot))
+    except DataprepError:
         return None
 
 
@@ -200,7 +200,7 @@ def _published(found: Iterable[Stale], store: ArtifactStore) -> Iterable[Publish
     for one in found:
         spec = one.spec
         if spec is not None and spec.place is not None and spec.kept and one.kind != "check failed":
-            receipt = _receipt(store, spec.located(store, one.partition))
+            receipt = _receipt(store, spec, one.partition)
             if receipt is not None:
                 yield Published(artifact=one.name, place=spec.place(receipt))
 
@@ -234,7 +234,7 @@ class _Expected:
     def _reckoned(self, spec: ArtifactSpec, slot: str | None) -> int | None:
         if not spec.kept:
             return None
-        receipt = _receipt(self._store, spec.located(self._view, slot))
+        receipt = _receipt(self._store, spec, slot)
         before = receipt.ledger if receipt is not None else None
         if (spec, slot) not in self._stale:
             return before.tokens if before is not None else None

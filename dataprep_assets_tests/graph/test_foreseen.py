@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,12 @@ import pytest
 import zstandard
 
 from dataprep_assets.graph.status import stale
+from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets_tests.fakes.places import Places, places
 from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
-from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, run_pipeline
+from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE, data_files, run_pipeline, sample_declaration
 
 TRAIN = "train/chunk1/example_train_0.jsonl.zst"
 VAL = "validation/chunk1/example_holdout_0.jsonl.zst"
@@ -171,3 +173,30 @@ def test_nothing_is_written_while_it_is_told(corpus: ChangedCorpus, tmp_path: Pa
     assert names(corpus) >= {"snapshot/train-00000", "manifest", "snapshot/val-00000"}
     assert data_files(tmp_path) == before
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == stamps
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    with places(tmp_path_factory.mktemp("servers")) as found:
+        yield found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["moto", "gcs"])
+def test_over_a_bucket_the_same_is_told_and_the_bucket_stays_as_it_is(
+    kind: str, servers: Places, tmp_path: Path
+) -> None:
+    place = servers.new(kind)
+    store = BucketArtifacts(tmp_path / "cache", place, place.url, None)
+    data = Path(shutil.copytree(SAMPLE / "data", tmp_path / "data"))
+    corpus = sample_declaration(data, views=["nanogpt"])
+    assert run_pipeline(corpus, store, 2).failed == {}
+    assert list(stale(corpus_specs(corpus), store)) == []
+    shutil.copy(data / VAL, data / VAL.replace("_0", "_99"))
+    for key in ("token_bins/train-00001/tokens.bin", "snapshot/train-00000/files.jsonl"):
+        place().put(f"sample_corpus/{key}", b"damaged")
+    before = {info.key: info.version for info in place().list()}
+    told = {one.name.removeprefix("sample_corpus/") for one in stale(corpus_specs(corpus), store)}
+    assert {info.key: info.version for info in place().list()} == before
+    assert told >= {"manifest", "token_bins/train-00001", "snapshot/train-00000", "token_bins/val-00001"}
+    assert set(run_pipeline(corpus, store, 2).built) == told

@@ -16,7 +16,7 @@ from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, Reading, RunStep
 from dataprep_assets.graph.verdicts import of_all_partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value
@@ -64,8 +64,23 @@ def blend_snapshot_spec(
         verification="full",
         recipes=partial(_recipes, blend),
         build=partial(_build, blend),
+        reads=partial(readings, blend),
         proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, blend)),
     )
+
+
+def readings(
+    blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
+) -> Iterator[Reading]:
+    """What building snapshots of these shards reads; or the shards themselves (`tokenized`), which fetch nothing."""
+    plan = load_blend_plan(blend, store)
+    mirrored = {unit.name: open_place(unit.dataset, blend.sources).access.mirrored for unit in plan.units}
+    for partition in partitions:
+        unit, shard = plan.find(partition)
+        fetched = mirrored[unit.name] and not tokenized
+        yield Reading(
+            source_bytes=shard.total_bytes, fetch_bytes=shard.total_bytes if fetched else 0, tokenized=tokenized
+        )
 
 
 def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:

@@ -12,6 +12,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, P
 from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
+from dataprep_assets.pipelines.blend.blend_snapshot import readings
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS_SHARDS
@@ -61,6 +62,7 @@ def blend_shards_spec(
         pool="cpu",
         recipes=partial(_recipes, blend),
         build=partial(_build, blend),
+        reads=partial(readings, blend, tokenized=True) if blend.stage != "rl" else None,
         metadata=made.metadata,
         proofs=Proofs(proofs=made.proofs, examine=partial(_examine, blend)),
     )

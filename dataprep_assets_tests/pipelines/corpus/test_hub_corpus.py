@@ -124,7 +124,11 @@ def test_a_branch_that_moved_is_told_and_touches_what_its_files_touch(hub: HubSe
         "1 file added, 1 file changed, 1 shard new"
     )
     assert list(stale(corpus_specs(pinned), store)) == []
+    seen = len(hub.log)
+    told = {one.name.removeprefix("corpus/") for one in stale(specs, store)}
+    assert [entry.name for entry in hub.log[seen:] if entry.name.endswith(".zst")] == [], "nothing is fetched to tell"
     outcome = run_pipeline(corpus, store)
+    assert set(outcome.built) == told
     assert sorted(name for name in outcome.built if name.startswith("token_bins")) == [
         "token_bins/train-00000",
         "token_bins/train-00007",
