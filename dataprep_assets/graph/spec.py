@@ -13,6 +13,7 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.place import OpenPlaces
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.integrity.artifact import Artifact
@@ -156,6 +157,7 @@ class ArtifactSpec:
         artifact: Name and partition on disk where they do not follow from `name`, `split` and the partition.
         verification: How thoroughly a finished one is read before it is believed; default: as the dataset declares.
         kept: False for an artifact without files, which is what its build reports of others.
+        places: Opens it to say where documents lie in it; None where it holds none.
     """
 
     declaration: DatasetDeclaration
@@ -175,6 +177,7 @@ class ArtifactSpec:
     artifact: Callable[[ArtifactStore], Artifact] | None = None
     verification: Verification | None = None
     kept: bool = True
+    places: OpenPlaces | None = None
 
     @property
     def path(self) -> tuple[str, ...]:
