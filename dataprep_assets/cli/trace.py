@@ -51,7 +51,7 @@ def _trace(options: argparse.Namespace) -> int:
         question["text"] = _text_of(options.text_file)
     component = project.component(options.dataset)
     tracer = component.tracer(component.store(project.storage()))
-    found = trace(tracer, text=not options.no_text, **question)
+    found = trace(tracer, decode=not options.no_text, **question)
     for one in found:
         print(json.dumps(one.to_json(), ensure_ascii=False) if options.json else "\n".join(one.lines()))
     for note in tracer.notes:

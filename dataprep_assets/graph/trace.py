@@ -46,7 +46,7 @@ class Question:
     token: int | None = None
     document: int | None = None
     row: int | None = None
-    id: str | int | None = None
+    id: str | int | None = field(default=None, repr=False)
     text: str | None = field(default=None, repr=False)
     megatron_index: int | None = None
     mds_sample: int | None = None
@@ -143,19 +143,19 @@ class Tracer(ABC):
     notes: Sequence[str] = ()
 
     @abstractmethod
-    def find(self, question: Question, *, text: bool = True) -> list[Trace]:
-        """The documents that a question names, in stream order, with their `text` unless told otherwise.
+    def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
+        """The documents that a question names, in stream order; `decode` their texts unless told otherwise.
 
         NotFoundError when there is none; ConfigError for a question that this dataset cannot answer.
         """
 
 
-def trace(tracer: Tracer, *, text: bool = True, **question: Any) -> list[Trace]:
+def trace(tracer: Tracer, *, decode: bool = True, **question: Any) -> list[Trace]:
     """Every document that a question names: `trace(tracer, token=123, split="train")`.
 
     Args:
         tracer: Of the dataset.
-        text: Whether to decode the documents' text.
+        decode: Whether to decode the documents' texts; those of sensitive data never are.
         question: The fields of `Question`.
     """
-    return tracer.find(Question(**question), text=text)
+    return tracer.find(Question(**question), decode=decode)

@@ -130,7 +130,7 @@ class ChatTracer(Tracer):
             for key in keys
         }
 
-    def find(self, question: Question, *, text: bool = True) -> list[Trace]:
+    def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
         if question.packed_row is not None:
             found = self._of_packed_row(question.shard, question.packed_row)
         elif question.file is not None and question.row is not None:
@@ -146,7 +146,7 @@ class ChatTracer(Tracer):
                 )
         else:
             raise ConfigError("trace: conversations are found by `shard` and `packed_row`, or by `file` and `row`")
-        return [self._traced(*each, shown=text and not self._blend.sensitive) for each in found]
+        return [self._traced(*each, shown=decode and not self._blend.sensitive) for each in found]
 
     def _chosen(self, question: Question) -> list[_PackedShard]:
         if question.shard is not None:

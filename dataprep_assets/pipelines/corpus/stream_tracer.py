@@ -68,8 +68,8 @@ class StreamTracer(Tracer):
                 notes.append(f"{'/'.join(spec.path)} is not traced: {error}")
         self.notes = tuple(notes)
 
-    def find(self, question: Question, *, text: bool = True) -> list[Trace]:
-        shown = text and not self._declaration.sensitive
+    def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
+        shown = decode and not self._declaration.sensitive
         found = [self._traced(shard, document, shown) for shard, document in self.located(question)]
         if not found:
             raise NotFoundError(self._absence(question))
