@@ -24,7 +24,7 @@ from dataprep_assets.integrity.handle import ArtifactHandle, RemoteTokens
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
 
-__all__ = ["IndexedShard", "StreamIndex", "search"]
+__all__ = ["IndexedShard", "Numbers", "StreamIndex", "search"]
 
 _PAGE = 1 << 13
 """Numbers of a remote file read together while it is searched: 64 KiB."""

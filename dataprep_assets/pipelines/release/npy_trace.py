@@ -13,7 +13,7 @@ from dataprep_assets.graph.trace import Question
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.stream_index import IndexedShard
+from dataprep_assets.pipelines.corpus.stream_index import IndexedShard, Numbers
 from dataprep_assets.pipelines.corpus.stream_tracer import Found, StreamTracer, corpus_splits
 from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS
 from dataprep_assets.pipelines.corpus.token_shard import ENDS
@@ -25,6 +25,9 @@ from dataprep_assets.pipelines.release.order import Documents, SourceShard, Stre
 from dataprep_assets.planning.shard_plan import split_of
 
 __all__ = ["NpyStreams", "ReleaseTracer", "npy_places", "release_tracer"]
+
+_GROUPS = 8
+"""Groups whose order is kept: 20 bytes a document."""
 
 
 class NpyStreams:
@@ -50,6 +53,8 @@ class NpyStreams:
                 tail=options.tail,
             )
         self._handles: dict[str, ArtifactHandle] = {}
+        self._ids: dict[str, Numbers] = {}
+        self._ordered: dict[tuple[SourceShard, ...], Documents] = {}
 
     def locate(self, span: Span) -> Iterator[Place]:
         """The places of a document: in one npy shard, or in several where it is long or lies across an edge."""
@@ -63,7 +68,7 @@ class NpyStreams:
                 continue  # its tail, which no shard has
             handle = self._handle(span.split, cut)
             samples = list(range(first // length, (last - 1) // length + 1))
-            ids = handle.numbers(npy_shards.ids_key(span.split, cut.index).rpartition("/")[2], "uint64")
+            ids = self._sample_ids(span.split, cut)
             yield Place(
                 artifact=str(handle.artifact),
                 file=npy_shards.token_key(span.split, cut.index).rpartition("/")[2],
@@ -126,7 +131,19 @@ class NpyStreams:
         seed = self._release.release.shuffle_seed
         if seed is None:
             return None
-        return shuffled(seed, group, tuple(self._store.local(shard.artifact, [ENDS]) for shard in group))
+        if group not in self._ordered:
+            if len(self._ordered) >= _GROUPS:
+                del self._ordered[next(iter(self._ordered))]
+            folders = tuple(self._store.local(shard.artifact, [ENDS]) for shard in group)
+            self._ordered[group] = shuffled(seed, group, folders)
+        return self._ordered[group]
+
+    def _sample_ids(self, split: str, cut: ShardCut) -> Numbers:
+        partition = partition_key(split, cut.index)
+        if partition not in self._ids:
+            name = npy_shards.ids_key(split, cut.index).rpartition("/")[2]
+            self._ids[partition] = self._handle(split, cut).numbers(name, "uint64")
+        return self._ids[partition]
 
     def _handle(self, split: str, cut: ShardCut) -> ArtifactHandle:
         """A finished npy shard; IntegrityError unless it is cut from the token bins that are there, as declared now."""
