@@ -76,6 +76,15 @@ class IndexedShard:
         return self.handle.numbers(ENDS, "uint64")
 
     @cached_property
+    def hashes(self) -> Numbers:
+        """The hash of each of its documents."""
+        return self.handle.numbers(IDS, "uint64")
+
+    @cached_property
+    def _tokens(self) -> Numbers:
+        return self.handle.tokens(TOKENS)
+
+    @cached_property
     def rows(self) -> DocumentRows:
         """Which rows its documents were."""
         listed = any(record.path == ROWS for record in self.handle.receipt.files)
@@ -88,7 +97,7 @@ class IndexedShard:
 
     def with_hash(self, wanted: int) -> Iterator[int]:
         """Its documents with a hash."""
-        hashes = self.handle.numbers(IDS, "uint64")
+        hashes = self.hashes
         step = len(hashes) or 1 if isinstance(hashes, np.ndarray) else _BLOCK
         for start in range(0, len(hashes), step):
             found = np.flatnonzero(hashes[start : start + step] == np.uint64(wanted))
@@ -96,7 +105,7 @@ class IndexedShard:
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Its token ids `[start, stop)`."""
-        return np.asarray(self.handle.tokens(TOKENS)[start:stop])
+        return np.asarray(self._tokens[start:stop])
 
 
 class StreamIndex:

@@ -86,7 +86,8 @@ class StreamTracer(Tracer):
         if number is not None:
             return [index.by_document(split, partition, number)]
         if question.file is not None and question.row is not None:
-            return list(index.by_row(question.file, question.row))
+            within = index.shards(split, partition)
+            return [found for found in index.by_row(question.file, question.row) if found[0] in within]
         if question.mds_sample is not None:
             return self._of_sample(index.one_split(split), question.mds_sample)
         if question.id is not None or question.text is not None:
