@@ -14,6 +14,7 @@ Each message says what broke, the value, where (file, row, byte), and what to do
     ├── IntegrityError       an artifact and its receipt disagree, or a ledger does not balance
     │   ├── DriftError            a dataset is not as its lock says
     │   └── MissingArtifactError  an input artifact is not there (or not complete)
+    ├── NotFoundError        a document, row or token that was asked for does not exist
     └── WorkerDiedError      a worker process ended without an answer
 """
 
@@ -27,6 +28,7 @@ __all__ = [
     "FormatError",
     "IntegrityError",
     "MissingArtifactError",
+    "NotFoundError",
     "SourceError",
     "TokenizerError",
     "TransferError",
@@ -80,6 +82,10 @@ class DriftError(IntegrityError):
 
 class MissingArtifactError(IntegrityError):
     """An input artifact that is not there, or has no receipt."""
+
+
+class NotFoundError(DataprepError):
+    """A document, row, token or sample that was asked for and does not exist; names what there is."""
 
 
 class WorkerDiedError(DataprepError):

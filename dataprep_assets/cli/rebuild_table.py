@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dataprep_assets.graph.rebuild import Rebuild, Work
+from dataprep_assets.graph.rebuild import Rebuild, ToBuild
 from dataprep_assets.planning.cost import shown_bytes, shown_time
 
 __all__ = ["MOST_ROWS", "rebuild_lines"]
@@ -15,7 +15,7 @@ MOST_ROWS = 20
 class _Row:
     """Artifacts of one asset that are stale for the same kind of reason."""
 
-    works: list[Work]
+    works: list[ToBuild]
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ class _Row:
         )
 
 
-def _amounts(works: Sequence[Work]) -> tuple[str, str, str]:
+def _amounts(works: Sequence[ToBuild]) -> tuple[str, str, str]:
     """Source, tokens and time; `-` for what is not known of any."""
     sizes = [work.reading.source_bytes for work in works if work.reading is not None]
     tokens = [work.tokens for work in works if work.tokens is not None]
@@ -47,7 +47,7 @@ def _amounts(works: Sequence[Work]) -> tuple[str, str, str]:
 
 def rebuild_lines(rebuild: Rebuild) -> Iterable[str]:
     """The table, then its sums. Plain text, a line each, whatever it is piped into."""
-    groups: dict[tuple[object, str], list[Work]] = {}
+    groups: dict[tuple[object, str], list[ToBuild]] = {}
     for work in rebuild.works:
         groups.setdefault((work.stale.spec or work.stale.name, work.stale.kind), []).append(work)
     rows = [_Row(works).cells for works in groups.values()]
@@ -70,7 +70,7 @@ def _zip(row: Sequence[str], widths: Sequence[int]) -> Iterable[tuple[str, int]]
 
 
 def _sums(rebuild: Rebuild) -> Iterable[str]:
-    by_name: dict[str, list[Work]] = {}
+    by_name: dict[str, list[ToBuild]] = {}
     for work in rebuild.works:
         if work.stale.spec is not None:
             by_name.setdefault(work.stale.spec.name, []).append(work)

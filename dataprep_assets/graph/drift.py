@@ -106,7 +106,7 @@ def _difference(recipe: Recipe, lock: Lock, spec: ArtifactSpec) -> str | None:
     one = lock.artifacts[name]
     if recipe.key == one.key:
         return None
-    sources = {source: digest for source, digest in recipe.sources.items() if source not in (spec.places or ())}
+    sources = {source: digest for source, digest in recipe.sources.items() if source not in (spec.names_places or ())}
     if lock.is_hidden:
         sources = {hidden_name(source): digest for source, digest in sources.items()}
     compared = replace(recipe, sources=sources)

@@ -64,7 +64,7 @@ class Locked:
     """One artifact of a lock.
 
     Attributes:
-        key: Digest of its recipe; None where the recipe names a place (`ArtifactSpec.places`).
+        key: Digest of its recipe; None where the recipe names a place (`ArtifactSpec.names_places`).
         content: Digest of its files; None as `key`.
         bytes: Size of its files.
         version: Version of the step that made it.
@@ -272,8 +272,8 @@ def lock_dataset(
             if receipt is None:
                 raise MissingArtifactError(f"{artifact}: gone while the dataset was locked. Build it, then lock it")
             receipts.append(receipt)
-            if spec.places is not None:
-                places[lock_name(artifact)] = spec.places
+            if spec.names_places is not None:
+                places[lock_name(artifact)] = spec.names_places
     lock = Lock.of_receipts(declaration.dataset, receipts)
     artifacts_of = {
         name: one.at_any_place(places[name]) if name in places else one for name, one in lock.artifacts.items()

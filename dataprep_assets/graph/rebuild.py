@@ -14,11 +14,11 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.planning.cost import Machine, Rates
 
-__all__ = ["Published", "Rebuild", "Work", "rebuild_of"]
+__all__ = ["Published", "Rebuild", "ToBuild", "rebuild_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class ToBuild:
     """What is to be built of one artifact. None: not known, or nothing of the kind.
 
     Attributes:
@@ -62,14 +62,14 @@ class Published:
 class Rebuild:
     """All of it, in build order. `measured` counts the finished shards that the rates were measured on."""
 
-    works: tuple[Work, ...]
+    works: tuple[ToBuild, ...]
     published: tuple[Published, ...]
     machine: Machine
     rates: Rates
     measured: int
 
     @property
-    def tokenized(self) -> list[Work]:
+    def tokenized(self) -> list[ToBuild]:
         """What is tokenized: its source and its tokens count once, wherever they go from there."""
         return [work for work in self.works if work.reading is not None and work.reading.tokenized]
 
@@ -128,7 +128,7 @@ def rebuild_of(
         readings = _readings(found, view)
         expected = _Expected(found, readings, view, store, rates)
         works = tuple(
-            Work(
+            ToBuild(
                 stale=one,
                 reading=(reading := readings.get((one.spec, one.partition))),
                 tokens=expected.tokens_of(one),
@@ -199,10 +199,10 @@ def _seconds(reading: Reading | None, machine: Machine, rates: Rates) -> float |
 def _published(found: Iterable[Stale], store: ArtifactStore) -> Iterable[Published]:
     for one in found:
         spec = one.spec
-        if spec is not None and spec.place is not None and spec.kept and one.kind != "check failed":
+        if spec is not None and spec.published_to is not None and spec.kept and one.kind != "check failed":
             receipt = _receipt(store, spec, one.partition)
             if receipt is not None:
-                yield Published(artifact=one.name, place=spec.place(receipt))
+                yield Published(artifact=one.name, place=spec.published_to(receipt))
 
 
 class _Expected:

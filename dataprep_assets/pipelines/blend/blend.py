@@ -59,7 +59,7 @@ def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec, step: RunStep) 
         inputs=(shards,),
         step=step,
         artifact=partial(blend_run, blend),
-        places=frozenset(),  # it names the files where the trainer finds them
+        names_places=frozenset(),  # it names the files where the trainer finds them
         recipes=partial(_recipes, blend),
         build=partial(_build, blend),
         metadata=partial(_metadata, blend),

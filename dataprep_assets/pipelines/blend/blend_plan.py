@@ -76,7 +76,7 @@ def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions, step: RunStep
         step=step,
         pool="network",
         verification="full",
-        places=frozenset(),  # `plan.json` holds the paths of the datasets
+        names_places=frozenset(),  # `plan.json` holds the paths of the datasets
         recipes=partial(_recipes, blend),
         build=lambda request: [Outcome.of(*build_blend_plan(blend, request.store))],
         metadata=partial(_metadata, blend),

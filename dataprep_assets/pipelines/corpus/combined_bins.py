@@ -15,6 +15,7 @@ from dataprep_assets.formats import document_ends, flat_bins, meta
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, judged
+from dataprep_assets.graph.place import Locate, Place, Span
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs, RunStep
@@ -40,6 +41,7 @@ from dataprep_assets.pipelines.corpus.stream_plan import meta_of
 from dataprep_assets.pipelines.corpus.token_shard import ENDS, IDS, TOKENS, TokenBinsFacts
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.corpus.training_proofs import alignment, sampler_dry_run
+from dataprep_assets.planning.shard_plan import split_of
 
 VERSION = 1
 COMBINED_BINS = "combined_bins"
@@ -199,8 +201,39 @@ def combined_bins_spec(
         recipes=recipes,
         build=build,
         metadata=_metadata,
+        places=partial(_places, corpus, split),
         proofs=Proofs(proofs=COMBINED_BINS_PROOFS, examine=partial(_examine, corpus, split)),
     )
+
+
+def current_combined(
+    corpus: CorpusDeclaration, store: ArtifactStore, split: str, shards: Mapping[str, Receipt]
+) -> Receipt:
+    """The receipt of a split's combined bins; IntegrityError when they were made of other shards.
+
+    Args:
+        corpus: The dataset.
+        store: Where its artifacts are.
+        split: One of its splits.
+        shards: The receipts of the shards of every split, by partition.
+    """
+    artifact = corpus.artifact(COMBINED_BINS, split)
+    receipt = store.require(artifact)
+    if dict(receipt.inputs) != {key: shard.content for key, shard in shards.items() if split_of(key) == split}:
+        raise IntegrityError(f"{artifact} was made of other shards than are there now. Run the dataset first")
+    return receipt
+
+
+def _places(corpus: CorpusDeclaration, split: str, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
+    receipt = current_combined(corpus, store, split, shards)
+    itemsize = flat_bins.token_dtype(CombinedBinsFacts.of(receipt).dtype).itemsize
+
+    def locate(span: Span) -> Iterator[Place]:
+        if span.split == split:
+            artifact = str(corpus.artifact(COMBINED_BINS, split))
+            yield Place(artifact=artifact, file=f"{split}.bin", start=span.start, stop=span.stop, itemsize=itemsize)
+
+    return locate
 
 
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:

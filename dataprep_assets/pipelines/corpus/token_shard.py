@@ -85,9 +85,13 @@ def required_separator(receipt: Receipt, facts: TokenBinsFacts) -> int:
 
 
 def document_rows(directory: Path, receipt: Receipt) -> DocumentRows:
-    """Which row of which of the receipt's `sources` each document of the shard in `directory` was."""
+    """Which row of which of the receipt's `sources` each document of the shard was.
+
+    `directory` holds the shard's `document_rows.bin`, if the receipt lists one.
+    """
     files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in receipt.sources]
-    return DocumentRows(files, document_index.open_runs(directory / ROWS))
+    listed = any(record.path == ROWS for record in receipt.files)
+    return DocumentRows(files, document_index.open_runs(directory / ROWS) if listed else document_index.no_runs())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,7 +61,7 @@ def combined_directory_spec(replay: ReplayDeclaration, *, step: RunStep) -> Arti
         kinds={"tensorflow", "file"},
         inputs=tuple(OtherDataset(dataset=source.dataset, name=name) for source in replay.sources),
         step=step,
-        places=frozenset({"locations of the sources"}) if replay.mode == "virtual" else None,
+        names_places=frozenset({"locations of the sources"}) if replay.mode == "virtual" else None,
         recipes=lambda store, _: [_recipe(replay, store, _sources(replay, store))],
         build=lambda request: [Outcome.of(*build_replay(replay, request.store))],
         metadata=lambda _, receipt: split_counts(receipt),

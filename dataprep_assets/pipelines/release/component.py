@@ -9,6 +9,7 @@ from dagster.components.scaffold.scaffold import scaffold_with
 
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.scaffold import scaffolder
@@ -20,6 +21,7 @@ from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import partition_key, release_layout
 from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, shard_artifact
 from dataprep_assets.pipelines.release.npy_shards import npy_shards_spec, shard_partitions
+from dataprep_assets.pipelines.release.npy_trace import release_tracer
 from dataprep_assets.pipelines.release.published import consumer_code
 from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS, published_shards_spec
 from dataprep_assets.pipelines.release.release_plan import release_plan_spec
@@ -55,6 +57,9 @@ class ShardRelease(TokenizedCorpus):
 
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         return release_cost(self.declaration, store, machine)
+
+    def tracer(self, store: ArtifactStore) -> Tracer:
+        return release_tracer(self.declaration, store, self.specs)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         release, lines = self.declaration, super().summary(store)
