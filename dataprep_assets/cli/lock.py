@@ -71,8 +71,9 @@ class LockedRuns:
 
     def before(self) -> None:
         """Refuse what would be built otherwise, as far as it is known before anything runs."""
-        from dataprep_assets.graph.drift import drift_of_recipes
+        from dataprep_assets.graph.drift import adopt_plan, drift_of_recipes
 
+        adopt_plan(self._specs, self._store, self._lock)
         refuse(self._lock, drift_of_recipes(self._specs, self._store, self._lock), "nothing was built")
 
     def each(self, runs: "Iterable[PlannedRun]") -> "Iterator[PlannedRun]":

@@ -21,7 +21,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.verify import Verified
 
-__all__ = ["Drift", "drift_of_contents", "drift_of_copy", "drift_of_recipes", "selected", "undeclared"]
+__all__ = ["Drift", "adopt_plan", "drift_of_contents", "drift_of_copy", "drift_of_recipes", "selected", "undeclared"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,31 @@ class Drift:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
+
+
+def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> None:
+    """Commit the plan of the lock where there is none and it depends on plans that were never here.
+
+    Nothing is committed when the sources are not those of the lock: what differs is then told by `drift_of_recipes`.
+
+    Args:
+        specs: Those of the dataset.
+        store: Where its artifacts are.
+        lock: Of the same dataset.
+    """
+    for spec in specs:
+        if spec.adopt is None or spec.listed is None or store.intact(spec.located(store)) is not None:
+            continue
+        wanted = lock.artifacts.get(lock_name(spec.located(store)))
+        if wanted is None or wanted.key is None:
+            continue
+        paths = {hidden_name(path) if lock.is_hidden else path: path for path in spec.listed()}
+        shards = {
+            name.partition("/")[2]: [paths[line.file] for line in one.files if line.file in paths]
+            for name, one in lock.artifacts.items()
+            if one.files
+        }
+        spec.adopt(store, shards, wanted.key)
 
 
 def drift_of_recipes(

@@ -175,6 +175,8 @@ class ArtifactSpec:
         published_to: Where a finished one was published to, for trainers; for those that are.
         names_places: For an artifact whose bytes or key name a place, such as the folder that a trainer reads: the
             sources of its recipe that are digests of places. A lock compares the rest of its recipe, not its bytes.
+        adopt: Commits the plan in which the given partitions have the given source files, if that has the given key; of
+            a plan that depends on those before it, which a fresh machine does not have.
         listed: Names of the source files as they are now, of an artifact whose recipe has but a digest of them.
         places: Opens it to say where documents lie in it; None where it holds none.
     """
@@ -200,6 +202,7 @@ class ArtifactSpec:
     reads: Callable[[ArtifactStore, Sequence[str]], Iterable[Reading]] | None = None
     published_to: Callable[[Receipt], str] | None = None
     names_places: frozenset[str] | None = None
+    adopt: Callable[[ArtifactStore, Mapping[str, Sequence[str]], str], None] | None = None
     listed: Callable[[], Iterable[str]] | None = None
     places: OpenPlaces | None = None
 

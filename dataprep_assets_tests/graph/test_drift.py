@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.graph.drift import Drift, drift_of_contents, drift_of_copy, drift_of_recipes, undeclared
+from dataprep_assets.graph.drift import (
+    Drift,
+    adopt_plan,
+    drift_of_contents,
+    drift_of_copy,
+    drift_of_recipes,
+    undeclared,
+)
 from dataprep_assets.graph.lock import Lock, lock_dataset
 from dataprep_assets.graph.lock_file import lock_bytes, parse_lock
 from dataprep_assets.graph.runs import apart, planned_runs
@@ -149,6 +156,30 @@ def test_on_a_fresh_machine_what_would_differ_is_known_before_it_is_built(corpus
     assert built == ["manifest", "engine_certificate", *(f"snapshot/train-0000{i}" for i in range(3))]
     assert [one.name for one in found] == [f"token_bins/train-0000{i}" for i in range(3)]
     assert {one.reason for one in found} == {"bad_records.budget was 0.001, is 0.5 now"}
+
+
+@pytest.mark.parametrize("sensitive", [False, True])
+def test_a_fresh_machine_makes_the_shards_of_a_corpus_that_was_appended_to(
+    corpus: ChangedCorpus, sensitive: bool
+) -> None:
+    """Which shards there are follows from when files came, which the lock alone knows."""
+    chunk = corpus.data / "train" / "chunk1"
+    corpus.run(sensitive=sensitive)
+    shutil.copy(chunk / "example_train_0.jsonl.zst", chunk / "example_train_11.jsonl.zst")
+    corpus.run(sensitive=sensitive)
+    specs = corpus.specs(sensitive=sensitive)
+    lock = lock_dataset(specs, corpus.store)
+    assert "token_bins/train-00003" in lock.artifacts
+    shutil.rmtree(corpus.root)
+    adopt_plan(specs, corpus.store, lock)
+    assert before(corpus, lock, sensitive=sensitive) == {}
+    build_all(specs, corpus.store)
+    assert list(drift_of_contents(specs, corpus.store, lock)) == []
+    shutil.rmtree(corpus.root)
+    (chunk / "example_train_11.jsonl.zst").unlink()
+    adopt_plan(specs, corpus.store, lock)
+    assert not corpus.root.exists(), "another source: no plan of it is committed"
+    assert before(corpus, lock, sensitive=sensitive).keys() == {"manifest"}
 
 
 def test_a_fresh_machine_makes_what_the_lock_says(corpus: ChangedCorpus, lock: Lock) -> None:

@@ -106,13 +106,20 @@ class PlannedManifest:
     changes: ManifestChanges | None
 
 
-def plan_manifest(corpus: CorpusDeclaration, store: ArtifactStore, *, patient: bool = True) -> PlannedManifest:
+def plan_manifest(
+    corpus: CorpusDeclaration,
+    store: ArtifactStore,
+    *,
+    patient: bool = True,
+    kept: Mapping[str, Collection[str]] | None = None,
+) -> PlannedManifest:
     """List the source and plan its shards, writing nothing.
 
     Args:
         corpus: The dataset.
         store: Where the manifest before this one is.
         patient: Wait for a hub that is out of reach.
+        kept: The shards to keep, with the paths of their files; None: those of the manifest that is there.
 
     With `shards.on_change: append` the shards of the manifest that is there keep their files, unless the declared size
     of shards has changed since.
@@ -126,7 +133,8 @@ def plan_manifest(corpus: CorpusDeclaration, store: ArtifactStore, *, patient: b
         url_prefix=listing.url_prefix,
     )
     before = load_manifest(corpus, store) if has_manifest(corpus, store) else None
-    entries, plan = shard_plan.plan_shards(found, corpus.shards.sizing, _kept_shards(corpus, store, before))
+    shards = _kept_shards(corpus, store, before) if kept is None else kept
+    entries, plan = shard_plan.plan_shards(found, corpus.shards.sizing, shards)
     listed = digest_value([[e.split, e.path, e.size_bytes, e.sha256, e.etag] for e in entries])
     key = digest_value(["manifest", VERSION, listed, {k: [o[0], o[-1]] for k, o in plan.items()}])
     changes = changes_between(before.entries, before.plan, entries, plan) if before is not None else None
@@ -184,7 +192,30 @@ def build_manifest_artifact(
     Returns:
         The receipt, and whether the manifest was reused because it says the same.
     """
-    planned = plan_manifest(corpus, store)
+    return _commit(corpus, store, plan_manifest(corpus, store), warn)
+
+
+def adopt_manifest(
+    corpus: CorpusDeclaration, store: ArtifactStore, shards: Mapping[str, Sequence[str]], key: str
+) -> None:
+    """Commit the manifest in which shards have these files, if the source as it is now makes one with this key.
+
+    A plan to which files were appended follows from those before it; where these never were, a lock knows its shards.
+
+    Args:
+        corpus: The dataset.
+        store: Where its artifacts go.
+        shards: Partition key → paths of the shard's files.
+        key: That of the manifest that is wanted.
+    """
+    planned = plan_manifest(corpus, store, kept=shards)
+    if planned.key == key:
+        _commit(corpus, store, planned, lambda _: None)
+
+
+def _commit(
+    corpus: CorpusDeclaration, store: ArtifactStore, planned: PlannedManifest, warn: Callable[[str], None]
+) -> tuple[Receipt, bool]:
     if told := str(planned.changes or ""):
         warn(f"the source changed: {told}")
 
@@ -280,6 +311,7 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], s
         description="Every source file, in natural order, and the shard plan.",
         kinds={"json", corpus.source.kind},
         plans=plans,
+        adopt=partial(adopt_manifest, corpus),
         listed=partial(_listed, corpus),
         step=step,
         verification="full",
