@@ -60,10 +60,12 @@ class Question:
             raise ConfigError(
                 f"trace: give exactly one of {', '.join(ways)}" + (f", not {' and '.join(given)}" if given else "")
             )
-        if (self.file is None) != (self.row is None) and self.shard is None:
+        if (self.row is None and self.file is not None) or (self.row is not None and self.file is self.shard is None):
             raise ConfigError("trace: a source row is `file` and `row` together")
         if (self.npy_shard is None) != (self.sample is None):
             raise ConfigError("trace: a sample is `npy_shard` and `sample` together")
+        if self.npy_shard is not None and (self.split, self.shard) != (None, None):
+            raise ConfigError("trace: `npy_shard` names its split itself: leave `split` and `shard` out")
 
     @property
     def way(self) -> str:
@@ -131,7 +133,9 @@ def _place_json(place: Place) -> dict[str, Any]:
 def _number(value: int | list[int]) -> str:
     if isinstance(value, int):
         return str(value)
-    return str(value[0]) if len(value) == 1 else ", ".join(map(str, value))
+    if len(value) > 1 and value == list(range(value[0], value[-1] + 1)):
+        return f"{value[0]} to {value[-1]}"
+    return ", ".join(map(str, value[:4])) + (f" and {len(value) - 4} more" if len(value) > 4 else "")
 
 
 class Tracer(ABC):

@@ -230,6 +230,8 @@ def test_what_does_not_exist_is_one_clear_line(built: Built, question: dict[str,
         ({"token": 1, "document": 1}, "not token and document"),
         ({"file": "f"}, "give exactly one"),
         ({"row": 1}, "a source row is `file` and `row` together"),
+        ({"token": 1, "shard": "train-00000", "file": "f"}, "a source row is `file` and `row` together"),
+        ({"npy_shard": "val_000000", "sample": 0, "split": "val"}, "leave `split` and `shard` out"),
         ({"npy_shard": "train_000000"}, "a sample is `npy_shard` and `sample` together"),
         ({"text": "a"}, "documents are indexed by the field 'id': give the `id`"),
         ({"npy_shard": "train_000000", "sample": 0}, "has no npy_shard"),
@@ -307,6 +309,8 @@ def test_lines_for_a_person_begin_with_the_source(built: Built) -> None:
     assert told[0] == "train/c1/b.jsonl.zst:2"
     assert any(line.startswith("  sample_corpus/megatron_bins: train.bin: tokens [") for line in told)
     assert told[-1].startswith("  text: '")
+    long = replace(found.places[0], at={"samples": [3, 4, 5], "sample_ids": [9, 2, 7, 1, 8]})
+    assert list(replace(found, places=(long,)).lines())[2].endswith("samples 3 to 5, sample ids 9, 2, 7, 1 and 1 more")
     assert list(replace(found, text="x" * 500).lines())[-1].endswith("and 100 characters more")
     value = json.loads(json.dumps(found.to_json()))
     assert value["source"] == told[0]
