@@ -12,7 +12,9 @@ Each message says what broke, the value, where (file, row, byte), and what to do
     │   └── CertificateError     a fast engine disagrees with the reference
     ├── FormatError          an artifact's bytes do not follow their format
     ├── IntegrityError       an artifact and its receipt disagree, or a ledger does not balance
+    │   ├── DriftError            a dataset is not as its lock says
     │   └── MissingArtifactError  an input artifact is not there (or not complete)
+    ├── NotFoundError        a document, row or token that was asked for does not exist
     └── WorkerDiedError      a worker process ended without an answer
 """
 
@@ -22,9 +24,11 @@ __all__ = [
     "ConfigError",
     "CorruptSourceError",
     "DataprepError",
+    "DriftError",
     "FormatError",
     "IntegrityError",
     "MissingArtifactError",
+    "NotFoundError",
     "SourceError",
     "TokenizerError",
     "TransferError",
@@ -72,8 +76,16 @@ class IntegrityError(DataprepError):
     """An artifact that its receipt does not describe, or a ledger that does not balance."""
 
 
+class DriftError(IntegrityError):
+    """A dataset that is not, or would not be, as its lock says."""
+
+
 class MissingArtifactError(IntegrityError):
     """An input artifact that is not there, or has no receipt."""
+
+
+class NotFoundError(DataprepError):
+    """A document, row, token or sample that was asked for and does not exist; names what there is."""
 
 
 class WorkerDiedError(DataprepError):

@@ -109,8 +109,7 @@ class Project:
         for split in self.corpus.splits:
             assert self.tokenize(split).success
         assert self.run([key("combined_bins", s) for s in self.corpus.splits]).success
-        if self.corpus.views:
-            assert self.run([key(f"{view}_bins") for view in self.corpus.views]).success
+        assert self.run([*(key(f"{view}_bins") for view in self.corpus.views), key("data_card")]).success
 
     def directory(self, artifact: str, partition: str | None = None) -> Path:
         """Where an artifact lies."""

@@ -10,6 +10,7 @@ import os
 import re
 import warnings
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,11 +27,13 @@ __all__ = [
     "PROJECT_ROOT",
     "Commands",
     "component",
+    "folder",
     "instance",
     "instance_home",
     "instance_there",
     "naming",
     "place",
+    "place_of_dataset",
     "storage",
 ]
 
@@ -56,6 +59,24 @@ def place(url: str | None, profile: str | None = None) -> "Place":
     from dataprep_assets.stores.connect import place_of
 
     return storage().place() if url is None else place_of(url, os.environ, profile=profile)
+
+
+def place_of_dataset(place: "Place", dataset: str) -> "Place":
+    """The folder of a dataset below a place, where there is one, so that nothing else of it is read; else the place."""
+    from dataprep_assets.stores.connect import GcsPlace, LocalPlace, S3Place
+
+    if isinstance(place, LocalPlace):
+        below = place.root / dataset
+        return replace(place, root=below) if below.is_dir() else place
+    if not isinstance(place, S3Place | GcsPlace):
+        return place
+    narrow = replace(place, prefix=f"{place.prefix}/{dataset}".lstrip("/"))
+    return place if next(narrow().list(), None) is None else narrow
+
+
+def folder(name: str) -> Path:
+    """The folder of a dataset's defs.yaml, whether or not it is there."""
+    return PROJECT_ROOT / "dataprep_assets" / "defs" / name
 
 
 def component(name: str) -> "DatasetComponent":

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dataprep_assets.graph.rebuild import Due, Rebuild
+from dataprep_assets.graph.rebuild import Rebuild, ToBuild
 from dataprep_assets.planning.cost import shown_bytes, shown_time
 
 __all__ = ["MOST_ROWS", "rebuild_lines"]
@@ -15,29 +15,29 @@ MOST_ROWS = 20
 class _Row:
     """Artifacts of one asset that are stale for the same kind of reason."""
 
-    due: list[Due]
+    works: list[ToBuild]
 
     @property
     def cells(self) -> tuple[str, ...]:
-        first = self.due[0].stale
+        first = self.works[0].stale
         asset = "/".join(first.spec.path[1:]) if first.spec is not None else first.name
-        partitions = [each.stale.partition for each in self.due if each.stale.partition is not None]
-        reasons = list(dict.fromkeys(each.stale.reason for each in self.due))
+        partitions = [work.stale.partition for work in self.works if work.stale.partition is not None]
+        reasons = list(dict.fromkeys(work.stale.reason for work in self.works))
         more = f" (and {len(reasons) - 1} more like this)" if len(reasons) > 1 else ""
         return (
             asset,
             str(len(partitions)) if partitions else "-",
             partitions[0] + (f"...{partitions[-1]}" if len(partitions) > 1 else "") if partitions else "-",
-            *_amounts(self.due),
+            *_amounts(self.works),
             reasons[0] + more,
         )
 
 
-def _amounts(due: Sequence[Due]) -> tuple[str, str, str]:
+def _amounts(works: Sequence[ToBuild]) -> tuple[str, str, str]:
     """Source, tokens and time; `-` for what is not known of any."""
-    sizes = [each.reading.source_bytes for each in due if each.reading is not None]
-    tokens = [each.tokens for each in due if each.tokens is not None]
-    seconds = [each.seconds for each in due if each.seconds is not None]
+    sizes = [work.reading.source_bytes for work in works if work.reading is not None]
+    tokens = [work.tokens for work in works if work.tokens is not None]
+    seconds = [work.seconds for work in works if work.seconds is not None]
     return (
         shown_bytes(sum(sizes)) if sizes else "-",
         f"{sum(tokens):,}" if tokens else "-",
@@ -47,10 +47,10 @@ def _amounts(due: Sequence[Due]) -> tuple[str, str, str]:
 
 def rebuild_lines(rebuild: Rebuild) -> Iterable[str]:
     """The table, then its sums. Plain text, a line each, whatever it is piped into."""
-    groups: dict[tuple[object, str], list[Due]] = {}
-    for each in rebuild.due:
-        groups.setdefault((each.stale.spec or each.stale.name, each.stale.kind), []).append(each)
-    rows = [_Row(due).cells for due in groups.values()]
+    groups: dict[tuple[object, str], list[ToBuild]] = {}
+    for work in rebuild.works:
+        groups.setdefault((work.stale.spec or work.stale.name, work.stale.kind), []).append(work)
+    rows = [_Row(works).cells for works in groups.values()]
     shown = [("artifact", "count", "partitions", "source", "tokens", "time", "why"), *rows[:MOST_ROWS]]
     widths = [max(len(row[at]) for row in shown) for at in range(6)]
     for row in shown:
@@ -70,19 +70,19 @@ def _zip(row: Sequence[str], widths: Sequence[int]) -> Iterable[tuple[str, int]]
 
 
 def _sums(rebuild: Rebuild) -> Iterable[str]:
-    by_name: dict[str, list[Due]] = {}
-    for each in rebuild.due:
-        if each.stale.spec is not None:
-            by_name.setdefault(each.stale.spec.name, []).append(each)
-    for name, due in by_name.items():
-        if len(due) > 1:
-            source, tokens, seconds = _amounts(due)
+    by_name: dict[str, list[ToBuild]] = {}
+    for work in rebuild.works:
+        if work.stale.spec is not None:
+            by_name.setdefault(work.stale.spec.name, []).append(work)
+    for name, works in by_name.items():
+        if len(works) > 1:
+            source, tokens, seconds = _amounts(works)
             parts = {f"{source} of source": source, f"{tokens} tokens": tokens, seconds: seconds}
-            known = [f"{len(due)} artifacts", *(text for text, value in parts.items() if value != "-")]
+            known = [f"{len(works)} artifacts", *(text for text, value in parts.items() if value != "-")]
             yield f"{name}: {', '.join(known)}"
-    if provisional := sum(each.stale.provisional for each in rebuild.due):
+    if provisional := sum(work.stale.provisional for work in rebuild.works):
         yield (
-            f"{provisional} of {len(rebuild.due)} are built only where an input comes out other than it was; "
+            f"{provisional} of {len(rebuild.works)} are built only where an input comes out other than it was; "
             "that is not known before it is built"
         )
     cores = rebuild.machine.cores

@@ -4,6 +4,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.status import tell
@@ -30,6 +31,13 @@ def declare(commands: project.Commands) -> None:
         "--dry-run", action="store_true", help="only say what would be built, why, and what it costs; writes nothing"
     )
     parser.add_argument("--json", action="store_true", help="with --dry-run: one JSON object a dataset, each on a line")
+    parser.add_argument(
+        "--locked",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="build what the lock says and nothing else (default: dataset.lock beside the defs.yaml)",
+    )
     parser.set_defaults(execute=_execute)
 
 
@@ -41,12 +49,17 @@ def _execute(options: argparse.Namespace) -> int:
     if options.json:
         raise ConfigError("--json: only with --dry-run")
     if options.split:
+        if options.locked is not None:
+            raise ConfigError("--locked: goes with the run of a whole dataset, not with --split")
         (name,) = options.dataset
         return _run_shards(name, options)
-    return max(_run(name) for name in options.dataset)
+    if options.locked and len(options.dataset) > 1:
+        raise ConfigError(f"--locked {options.locked}: is of one dataset; name one")
+    return max(_run(name, options.locked) for name in options.dataset)
 
 
-def _run(name: str) -> int:
+def _run(name: str, lock: str | None) -> int:
+    from dataprep_assets.cli.lock import LockedRuns, lock_of
     from dataprep_assets.definitions import datasets
     from dataprep_assets.graph.runs import planned_runs
     from dataprep_assets.graph.status import stale, sweep
@@ -57,17 +70,25 @@ def _run(name: str) -> int:
     component = project.component(name)
     specs, store = component.specs, component.store(project.storage())
     started = time.monotonic()
+    locked = None if lock is None else LockedRuns(lock_of(name, Path(lock) if lock else None), specs, store)
+    if locked is not None:
+        locked.before()
     with project.instance() as instance, watched(sys.stderr.isatty()):
         known = instance.get_latest_materialization_event(asset_key(specs[0])) is not None
         if known and next(stale(specs, store), None) is None and not failed_checks(specs, instance, never_ran=True):
             sweep(specs, store)
             product = component.product(store)
             print(f"{name}: all is up to date, nothing to do. {product}: {store.location(product)}")
+            if locked is not None:
+                locked.after()
             return 0
         print(f"{name}:")
-        ok = materialize(datasets(), planned_runs(specs, store), instance)
+        runs = planned_runs(specs, store)
+        ok = materialize(datasets(), runs if locked is None else locked.each(runs), instance)
         if ok:
             print(summary(component, instance, store, time.monotonic() - started))
+            if locked is not None:
+                locked.after()
     return 0 if ok else 1
 
 

@@ -49,7 +49,7 @@ def tell(name: str, *, as_json: bool) -> int:
         print(json.dumps(_as_json(component, store, rebuild, left)))
     else:
         _print(component, store, rebuild, left)
-    return 1 if rebuild.due else 0
+    return 1 if rebuild.works else 0
 
 
 def _print(
@@ -58,10 +58,10 @@ def _print(
     from dataprep_assets.cli.rebuild_table import rebuild_lines
 
     name = component.declaration.dataset
-    if not rebuild.due:
+    if not rebuild.works:
         print(f"{name}: all is up to date")
     else:
-        print(f"{name}: {len(rebuild.due)} to build")
+        print(f"{name}: {len(rebuild.works)} to build")
         print()
         for line in rebuild_lines(rebuild):
             print(line)
@@ -86,7 +86,7 @@ def _reached(component: "DatasetComponent", rebuild: "Rebuild") -> list[dict[str
     """What of other declared datasets is made of what a run would build."""
     from dataprep_assets.graph.downstream import reached
 
-    names = {work.stale.spec.name for work in rebuild.due if work.stale.spec is not None}
+    names = {work.stale.spec.name for work in rebuild.works if work.stale.spec is not None}
     if not names:
         return []
     dataset = component.declaration.dataset

@@ -5,6 +5,10 @@ hang for ever. They are started with `-c`, not through `multiprocessing`, which 
 (Dagster's command line) into each of them. A worker that dies is noticed at once, because its end of the socket
 closes, and is named with the task it held. Workers die with their parent (the kernel sees to it), so a killed run
 leaves nothing that still writes.
+
+A worker that is idle when its pool is left is kept for the next pool of the same thread: a run of small data has a
+dozen pools, and a worker that has its libraries and its tokenizer loaded begins at once. Before its next task it is
+told the environment of now.
 """
 
 import contextlib
@@ -14,8 +18,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
@@ -54,11 +60,13 @@ def serve(handle: int, parent: int) -> None:
     channel: Channel = Connection(handle)
     while True:
         try:
-            task: Task | None = channel.recv()
+            task: Task | dict[str, str] = channel.recv()
         except EOFError:
             return
-        if task is None:
-            return
+        if isinstance(task, dict):
+            os.environ.clear()
+            os.environ.update(task)
+            continue
         connect(partial(_send_counts, channel, task.id))
         try:
             answer: tuple[str, Any] = ("result", task.function(*task.arguments))
@@ -82,8 +90,62 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
         return process.wait()
 
 
+@dataclass(frozen=True)
+class _Worker:
+    """A worker process, the parent's end of its socket, and what it has of its parent that cannot be changed."""
+
+    process: subprocess.Popen[bytes]
+    channel: Channel
+    kind: "_Kind"
+
+    def end(self) -> None:
+        self.channel.close()
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What a worker was started with: only a pool that would start it in the same way may have it.
+
+    `thread`: the kernel ends a worker with the thread that started it, not with the process.
+    """
+
+    settings: tuple[tuple[str, str], ...]
+    silent: bool
+    path: str
+    folder: str = field(default_factory=os.getcwd)
+    thread: int = field(default_factory=threading.get_ident)
+    process: int = field(default_factory=os.getpid)
+
+
+_kept: list[_Worker] = []
+"""Idle workers of pools that were left, the last one last."""
+
+
+def _keep(workers: Sequence[_Worker]) -> None:
+    """Keep idle workers for the next pool of their thread, no more than one pool had; others end."""
+    for old in [*_kept]:
+        if old.kind.thread == threading.get_ident() or old.process.poll() is not None:
+            _kept.remove(old)
+            old.end()
+    _kept.extend(workers)
+
+
+def _take(kind: _Kind) -> _Worker | None:
+    """A kept worker of this kind that is alive."""
+    for worker in [*_kept]:
+        if worker.kind == kind:
+            _kept.remove(worker)
+            # an idle worker says nothing: what can be read is that it has died
+            if worker.process.poll() is None and not worker.channel.poll():
+                return worker
+            worker.end()
+    return None
+
+
 class WorkerPool:
-    """Runs tasks on `count` processes. Use as a context manager; leaving it ends the workers at once.
+    """Runs tasks on `count` processes. Use as a context manager; leaving it ends the workers that are still at work.
 
     `silent` workers have no standard error: a native library that panics prints its message there before Python hears
     of it, and the message may quote what it was given.
@@ -91,22 +153,22 @@ class WorkerPool:
 
     def __init__(self, count: int, environment: dict[str, str] | None = None, *, silent: bool = False) -> None:
         self.count = max(1, count)
-        self._silent = silent
         self._environment = environment or {}
-        self._idle: list[tuple[subprocess.Popen[bytes], Channel]] = []
-        self._busy: dict[Channel, tuple[subprocess.Popen[bytes], Task]] = {}
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        self._kind = _Kind(tuple(sorted(self._environment.items())), silent, path)
+        self._idle: list[_Worker] = []
+        self._busy: dict[Channel, tuple[_Worker, Task]] = {}
         self._queue: deque[Task] = deque()
 
     def __enter__(self) -> "WorkerPool":
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        workers = [*self._idle, *((worker, end) for end, (worker, _) in self._busy.items())]
-        for process, channel in workers:
-            channel.close()
-            process.kill()
-        for process, _ in workers:
-            process.wait()
+        for worker, _ in self._busy.values():
+            worker.process.kill()
+        for worker, _ in self._busy.values():
+            worker.end()
+        _keep(self._idle)
 
     @property
     def outstanding(self) -> int:
@@ -116,7 +178,7 @@ class WorkerPool:
     @property
     def pids(self) -> list[int]:
         """Process ids of the live workers."""
-        return [process.pid for process, _ in [*self._idle, *((p, c) for c, (p, _) in self._busy.items())]]
+        return [worker.process.pid for worker in [*self._idle, *(worker for worker, _ in self._busy.values())]]
 
     def submit(self, task: Task, *, first: bool = False) -> None:
         """Queue a task; `first` puts it before the others."""
@@ -129,27 +191,32 @@ class WorkerPool:
         self._queue = deque(task for task in self._queue if not doomed(task.id))
         return forgotten
 
-    def _spawn(self) -> tuple[subprocess.Popen[bytes], Channel]:
+    def _worker(self) -> _Worker:
+        """A kept worker that is told the environment of now, or a new one."""
+        environment = {**os.environ, **self._environment, "PYTHONPATH": self._kind.path}
+        if (kept := _take(self._kind)) is not None:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # reported by `events`
+                kept.channel.send(environment)
+            return kept
         ours, theirs = socket.socketpair()
         with theirs:
             code = f"from dataprep_assets.execution.processes import serve; serve({theirs.fileno()}, {os.getpid()})"
-            path = os.pathsep.join(entry for entry in sys.path if entry)
             process = subprocess.Popen(
                 [sys.executable, "-c", code],
                 stdin=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL if self._silent else None,
+                stderr=subprocess.DEVNULL if self._kind.silent else None,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, **self._environment, "PYTHONPATH": path},
+                env=environment,
             )
-        return process, Connection(ours.detach())
+        return _Worker(process, Connection(ours.detach()), self._kind)
 
     def _dispatch(self) -> None:
         while self._queue and (self._idle or len(self._busy) < self.count):
-            process, channel = self._idle.pop() if self._idle else self._spawn()
+            worker = self._idle.pop() if self._idle else self._worker()
             task = self._queue.popleft()
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a dead worker is reported by `events`
-                channel.send(task)
-            self._busy[channel] = (process, task)
+                worker.channel.send(task)
+            self._busy[worker.channel] = (worker, task)
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[Counts | Finished | None]:
         """Counts and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.
@@ -164,11 +231,11 @@ class WorkerPool:
                 yield from self._receive(channel)  # type: ignore[arg-type]
 
     def _receive(self, channel: Channel) -> Iterator[Counts | Finished]:
-        process, task = self._busy[channel]
+        worker, task = self._busy[channel]
         try:
             kind, value = channel.recv()
         except (EOFError, OSError):
-            code = _ended(process)
+            code = _ended(worker.process)
             how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
             raise WorkerDiedError(
                 f"{task.id}: its worker process died ({how}; 9 is often the kernel running out of memory). "
@@ -178,6 +245,6 @@ class WorkerPool:
             yield value
             return
         del self._busy[channel]
-        self._idle.append((process, channel))
+        self._idle.append(worker)
         self._dispatch()
         yield Finished(task, value if kind == "result" else None, value if kind == "error" else None)

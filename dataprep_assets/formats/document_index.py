@@ -22,7 +22,17 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import FormatError
 from dataprep_assets.stores.files import create
 
-__all__ = ["IDS", "ROWS", "DocumentRows", "FileRows", "RunWriter", "concatenate_runs", "open_ids", "open_runs"]
+__all__ = [
+    "IDS",
+    "ROWS",
+    "DocumentRows",
+    "FileRows",
+    "RunWriter",
+    "concatenate_runs",
+    "no_runs",
+    "open_ids",
+    "open_runs",
+]
 
 IDS = "document_ids.bin"
 ROWS = "document_rows.bin"
@@ -45,9 +55,14 @@ def open_ids(path: Path, documents: int) -> NDArray[np.uint64]:
 def open_runs(path: Path) -> NDArray[np.uint64]:
     """The runs of the file ``path``: shape ``(runs, 2)``, columns document and row, uint64, memory-mapped.
 
-    A missing file holds none. FormatError when it was cut.
+    FormatError when the file was cut.
     """
-    return _open(path, 2) if path.exists() else np.empty((0, 2), _DTYPE)
+    return _open(path, 2)
+
+
+def no_runs() -> NDArray[np.uint64]:
+    """The runs of a stream in which no row was left out."""
+    return np.empty((0, 2), _DTYPE)
 
 
 def _open(path: Path, columns: int) -> NDArray[np.uint64]:

@@ -30,7 +30,7 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.stores.files import create_durably
 
-__all__ = ["COLUMN", "INDEX", "MdsWritten", "read_blocks", "validate", "write_mds"]
+__all__ = ["COLUMN", "INDEX", "MdsWritten", "read_blocks", "shard_samples", "validate", "write_mds"]
 
 INDEX = "index.json"
 COLUMN = "tokens"
@@ -171,11 +171,23 @@ def read_blocks(directory: Path) -> Iterator[npt.NDArray[np.int32]]:
         yield samples.reshape(count, size // _IDS.itemsize)
 
 
-def _index(directory: Path) -> list[dict[str, Any]]:
+def shard_samples(index: bytes, where: str) -> list[tuple[str, int]]:
+    """Name and samples of each shard that an ``index`` file lists; FormatError, naming ``where``, when it is none."""
     try:
-        shards: list[dict[str, Any]] = json.loads((directory / INDEX).read_bytes())["shards"]
+        return [(shard["raw_data"]["basename"], int(shard["samples"])) for shard in _shards(index, where)]
     except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"{directory / INDEX}: not an MDS index: {error}") from error
+        raise FormatError(f"{where}: not an MDS index: {error}") from error
+
+
+def _index(directory: Path) -> list[dict[str, Any]]:
+    return _shards((directory / INDEX).read_bytes(), str(directory / INDEX))
+
+
+def _shards(index: bytes, where: str) -> list[dict[str, Any]]:
+    try:
+        shards: list[dict[str, Any]] = json.loads(index)["shards"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(f"{where}: not an MDS index: {error}") from error
     return shards
 
 

@@ -1,7 +1,8 @@
 """What every declared dataset has in common, whatever its pipeline: its name, its owners, where its artifacts go."""
 
+from datetime import date
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -13,6 +14,46 @@ class Declared(BaseModel):
     """A part of the YAML: unknown keys are errors, values do not change after validation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Attributed(Declared):
+    """What a data card says of a source that only a person knows. None of it decides a byte of the data."""
+
+    license: str | None = Field(
+        None, min_length=1, description="Licence of the source, for the data card: an SPDX expression, or words."
+    )
+    citation: str | None = Field(None, min_length=1, description="How to cite the source, for the data card: BibTeX.")
+    homepage: str | None = Field(
+        None, pattern=r"^https?://", description="Where the source is described, for the data card: a URL."
+    )
+
+    @property
+    def unattributed(self) -> Self:
+        """The same without these: two declarations that read the same data are then equal."""
+        return self.model_copy(update=dict.fromkeys(Attributed.model_fields))
+
+
+ATTRIBUTION = frozenset(Attributed.model_fields)
+"""The keys of `Attributed`, which stay out of every artifact key."""
+
+
+class Creator(Declared):
+    """Who made a dataset."""
+
+    name: str = Field(min_length=1, description="Name of the person or organization.")
+    kind: Literal["organization", "person"] = Field("organization", description="`organization` or `person`.")
+    url: str | None = Field(None, pattern=r"^https?://", description="Their page.")
+
+
+class CardDeclaration(Attributed):
+    """What the data card says of the dataset that is made; Croissant asks for each of these."""
+
+    license: str | None = Field(
+        None, min_length=1, description="Licence of the dataset as it is made; default: those of its sources."
+    )
+    creators: tuple[Creator, ...] = Field((), description="Who made it.")
+    published: date | None = Field(None, description="Date of its publication.")
+    version: str | None = Field(None, pattern=r"^\d+\.\d+\.\d+$", description="Its version, MAJOR.MINOR.PATCH.")
 
 
 class DatasetDeclaration(Declared):
@@ -29,6 +70,7 @@ class DatasetDeclaration(Declared):
     )
     workers: int | None = Field(None, ge=1, description="Worker processes; default: one a core.")
     sensitive: bool = Field(False, description="No text and no identifier in any log, event, metadata or plot.")
+    card: CardDeclaration = Field(CardDeclaration(), description="What the data card says that no receipt knows.")
     accept: dict[str, str] = Field(
         default_factory=dict,
         description="Checks that only warn and whose failure is accepted: name → why. They pass, and show the reason.",

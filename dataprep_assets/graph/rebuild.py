@@ -14,11 +14,11 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.planning.cost import Machine, Rates
 
-__all__ = ["Due", "Published", "Rebuild", "rebuild_of"]
+__all__ = ["Published", "Rebuild", "ToBuild", "rebuild_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Due:
+class ToBuild:
     """What is to be built of one artifact. None: not known, or nothing of the kind.
 
     Attributes:
@@ -62,43 +62,43 @@ class Published:
 class Rebuild:
     """All of it, in build order. `measured` counts the finished shards that the rates were measured on."""
 
-    due: tuple[Due, ...]
+    works: tuple[ToBuild, ...]
     published: tuple[Published, ...]
     machine: Machine
     rates: Rates
     measured: int
 
     @property
-    def tokenized(self) -> list[Due]:
+    def tokenized(self) -> list[ToBuild]:
         """What is tokenized: its source and its tokens count once, wherever they go from there."""
-        return [each for each in self.due if each.reading is not None and each.reading.tokenized]
+        return [work for work in self.works if work.reading is not None and work.reading.tokenized]
 
     @property
     def fetching(self) -> float:
         """Seconds of fetching."""
-        return sum((w.seconds or 0.0 for w in self.due if w.reading is not None and not w.reading.tokenized), 0.0)
+        return sum((w.seconds or 0.0 for w in self.works if w.reading is not None and not w.reading.tokenized), 0.0)
 
     @property
     def tokenizing(self) -> float:
         """Seconds of tokenizing."""
-        return sum((each.seconds or 0.0 for each in self.tokenized), 0.0)
+        return sum((work.seconds or 0.0 for work in self.tokenized), 0.0)
 
     @property
     def orchestration(self) -> float:
         """Seconds of Dagster: its runs, and a record of each partition."""
-        runs = {each.stale.spec.step for each in self.due if each.stale.spec is not None}
-        return len(runs) * self.rates.run_seconds + len(self.due) * self.rates.partition_seconds
+        runs = {work.stale.spec.step for work in self.works if work.stale.spec is not None}
+        return len(runs) * self.rates.run_seconds + len(self.works) * self.rates.partition_seconds
 
     def to_json(self) -> dict[str, Any]:
         """With the keys that `--json` promises; sizes in bytes, times in seconds."""
         return {
-            "up_to_date": not self.due,
-            "rebuild": [each.to_json() for each in self.due],
+            "up_to_date": not self.works,
+            "rebuild": [work.to_json() for work in self.works],
             "totals": {
-                "artifacts": len(self.due),
-                "provisional": sum(each.stale.provisional for each in self.due),
+                "artifacts": len(self.works),
+                "provisional": sum(work.stale.provisional for work in self.works),
                 "source_bytes": sum(w.reading.source_bytes for w in self.tokenized if w.reading is not None),
-                "tokens": sum(each.tokens or 0 for each in self.tokenized),
+                "tokens": sum(work.tokens or 0 for work in self.tokenized),
                 "fetching_seconds": round(self.fetching, 1),
                 "tokenizing_seconds": round(self.tokenizing, 1),
                 "orchestration_seconds": round(self.orchestration, 1),
@@ -127,8 +127,8 @@ def rebuild_of(
         rates, measured = _rates(specs, store)
         readings = _readings(found, view)
         expected = _Expected(found, readings, view, store, rates)
-        due = tuple(
-            Due(
+        works = tuple(
+            ToBuild(
                 stale=one,
                 reading=(reading := readings.get((one.spec, one.partition))),
                 tokens=expected.tokens_of(one),
@@ -137,7 +137,7 @@ def rebuild_of(
             for one in found
         )
         return Rebuild(
-            due=due,
+            works=works,
             published=tuple(_published(found, store)),
             machine=machine,
             rates=rates,
@@ -199,10 +199,10 @@ def _seconds(reading: Reading | None, machine: Machine, rates: Rates) -> float |
 def _published(found: Iterable[Stale], store: ArtifactStore) -> Iterable[Published]:
     for one in found:
         spec = one.spec
-        if spec is not None and spec.place is not None and spec.kept and one.kind != "check failed":
+        if spec is not None and spec.published_to is not None and spec.kept and one.kind != "check failed":
             receipt = _receipt(store, spec, one.partition)
             if receipt is not None:
-                yield Published(artifact=one.name, place=spec.place(receipt))
+                yield Published(artifact=one.name, place=spec.published_to(receipt))
 
 
 class _Expected:

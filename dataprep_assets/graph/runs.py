@@ -1,13 +1,13 @@
 """The runs that make a dataset, in order, from the list of its specs."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 
-__all__ = ["PlannedRun", "planned_runs"]
+__all__ = ["PlannedRun", "apart", "planned_runs"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,3 +30,16 @@ def planned_runs(specs: Iterable[ArtifactSpec], store: ArtifactStore) -> Iterato
         every = partitions.keys(store)
         for chosen in partitions.cut(store):
             yield PlannedRun(title=step.title(store, every, chosen), specs=members, partitions=chosen)
+
+
+def apart(runs: Iterable[PlannedRun]) -> Iterator[PlannedRun]:
+    """Yield the same runs cut so that nothing is made of another artifact of its own run."""
+    for run in runs:
+        layers: list[list[ArtifactSpec]] = [[]]
+        for spec in run.specs:
+            if any(source in layers[-1] for source in spec.inputs):
+                layers.append([])
+            layers[-1].append(spec)
+        for layer in layers:
+            names = ", ".join(dict.fromkeys(spec.name for spec in layer))
+            yield run if len(layers) == 1 else replace(run, title=f"{run.title}: {names}", specs=layer)

@@ -13,6 +13,7 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.place import OpenPlaces
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.integrity.artifact import Artifact
@@ -171,7 +172,11 @@ class ArtifactSpec:
             downstream to be compared with. For artifacts that are cheap to make; fetches nothing. It may also let
             stand what is there, and yield that.
         reads: What building each of these partitions reads of the source; for those that read it.
-        place: Where a finished one was published to, for trainers; for those that are.
+        published_to: Where a finished one was published to, for trainers; for those that are.
+        names_places: For an artifact whose bytes or key name a place, such as the folder that a trainer reads: the
+            sources of its recipe that are digests of places. A lock compares the rest of its recipe, not its bytes.
+        listed: Names of the source files as they are now, of an artifact whose recipe has but a digest of them.
+        places: Opens it to say where documents lie in it; None where it holds none.
     """
 
     declaration: DatasetDeclaration
@@ -193,7 +198,10 @@ class ArtifactSpec:
     kept: bool = True
     foresee: Callable[[BuildRequest], Iterable[Outcome]] | None = None
     reads: Callable[[ArtifactStore, Sequence[str]], Iterable[Reading]] | None = None
-    place: Callable[[Receipt], str] | None = None
+    published_to: Callable[[Receipt], str] | None = None
+    names_places: frozenset[str] | None = None
+    listed: Callable[[], Iterable[str]] | None = None
+    places: OpenPlaces | None = None
 
     @property
     def path(self) -> tuple[str, ...]:

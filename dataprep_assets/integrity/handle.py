@@ -87,10 +87,17 @@ class ArtifactHandle:
 
     def tokens(self, name: str) -> "npt.NDArray[Any] | RemoteTokens":
         """The token ids of a flat file, 1-D, of the dtype in the receipt: a memory map, or ranges of the bucket."""
-        record, dtype = self.receipt.file(name), self.receipt.facts.get("dtype")
+        dtype = self.receipt.facts.get("dtype")
         if dtype not in _DTYPES:
             raise ConfigError(f"{self.location}: its receipt names no token dtype; open {name} as a file")
-        element = np.dtype(dtype).newbyteorder("<")
+        return self.numbers(name, dtype)
+
+    def numbers(self, name: str, dtype: str) -> "npt.NDArray[Any] | RemoteTokens":
+        """The little-endian numbers of a headerless file, 1-D, of a NumPy dtype: a memory map, or ranges of the bucket.
+
+        ConfigError when the file is not a whole number of them.
+        """
+        record, element = self.receipt.file(name), np.dtype(dtype).newbyteorder("<")
         if record.bytes % element.itemsize:
             raise ConfigError(f"{self.location}/{name}: its {record.bytes} bytes are no {dtype} ids; open it as a file")
         remote = self._remote(name)

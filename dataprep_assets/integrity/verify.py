@@ -31,12 +31,16 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """One artifact's verdict: where it is (path or URL), what it holds, and its defects, one sentence each."""
+    """One artifact's verdict: where it is (path or URL), what it holds, and its defects, one sentence each.
+
+    `receipt` is None where it is not one, or its ledger does not balance; `name` then is the folder's alone.
+    """
 
     location: str
     name: str
     bytes: int
     defects: tuple[str, ...]
+    receipt: Receipt | None = None
 
 
 def verify(path: Path, verification: Verification = "full") -> Iterator[Verified]:
@@ -47,6 +51,16 @@ def verify(path: Path, verification: Verification = "full") -> Iterator[Verified
 def verify_store(store: Store, verification: Verification = "full") -> Iterator[Verified]:
     """As `verify`, for a bucket or a prefix of one."""
     return _verify(_Bucket(store), verification)
+
+
+def receipts_below(path: Path) -> Iterator[Receipt]:
+    """The receipts of all artifacts below a path; IntegrityError for one that is damaged. No other file is read."""
+    return _receipts(_Folder(path.absolute()))
+
+
+def receipts_in(store: Store) -> Iterator[Receipt]:
+    """As `receipts_below`, for a bucket or a prefix of one."""
+    return _receipts(_Bucket(store))
 
 
 class _Tree(ABC):
@@ -89,7 +103,20 @@ def _verify(tree: _Tree, verification: Verification) -> Iterator[Verified]:
             yield Verified(location=tree.location(path), name=path.name, bytes=0, defects=(str(error),))
             continue
         name = "/".join(filter(None, (receipt.dataset, receipt.artifact, receipt.partition)))
-        yield Verified(location=tree.location(path), name=name, bytes=receipt.total_bytes, defects=tuple(defects))
+        yield Verified(
+            location=tree.location(path),
+            name=name,
+            bytes=receipt.total_bytes,
+            defects=tuple(defects),
+            receipt=receipt,
+        )
+
+
+def _receipts(tree: _Tree) -> Iterator[Receipt]:
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        for receipt in threads.map(tree.receipt, tree.artifacts()):
+            if receipt is not None:
+                yield receipt
 
 
 def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> Iterator[str]:

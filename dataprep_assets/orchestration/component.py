@@ -12,6 +12,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.assets import asset_of, store_of
@@ -96,6 +97,13 @@ class DatasetComponent(dg.Component):
         raise ConfigError(
             f"plan: {self.declaration.dataset}: only corpora, releases and pretraining blends have a plan of token "
             "shards, from which a cost can be told; this dataset's work is known when its source has been read"
+        )
+
+    def tracer(self, store: ArtifactStore) -> Tracer:
+        """Finds documents in its artifacts; ConfigError for a kind whose artifacts do not say where documents lie."""
+        raise ConfigError(
+            f"trace: {self.declaration.dataset}: only corpora, releases and blends for pretraining or chat can be "
+            "traced: artifacts of other kinds do not record which row is where"
         )
 
     def store(self, storage: StorageResource) -> ArtifactStore:

@@ -34,7 +34,7 @@ def test_run_prints_the_table_the_checks_and_where_things_are(ran: tuple[Path, s
     _, out = ran
     for column in ("shards", "documents", "tokens", "tokens/s/core"):
         assert column in out
-    assert "checks: 78 of 78 passed" in out
+    assert "checks: 80 of 80 passed" in out
     for name in ("train.bin", "val.bin", "test.bin", "meta.pkl"):
         assert name in out
     assert "make ui" in out

@@ -6,22 +6,22 @@ from pathlib import Path
 
 from dataprep_assets.cli.project import PROJECT_ROOT
 from dataprep_assets.cli.rebuild_table import MOST_ROWS, rebuild_lines
-from dataprep_assets.graph.rebuild import Due, Published, Rebuild
+from dataprep_assets.graph.rebuild import Published, Rebuild, ToBuild
 from dataprep_assets.graph.spec import Reading
 from dataprep_assets.graph.status import Stale
 from dataprep_assets.planning.cost import Machine, Rates
 from dataprep_assets_tests.cli.commands import environment
 
 
-def rebuild(*due: Due, published: tuple[Published, ...] = ()) -> Rebuild:
+def rebuild(*due: ToBuild, published: tuple[Published, ...] = ()) -> Rebuild:
     machine = Machine(cores=2, bandwidth=1e6)
-    return Rebuild(due=due, published=published, machine=machine, rates=Rates(), measured=0)
+    return Rebuild(works=due, published=published, machine=machine, rates=Rates(), measured=0)
 
 
-def due(name: str, partition: str | None = None, reason: str = "absent", provisional: bool = False) -> Due:
+def due(name: str, partition: str | None = None, reason: str = "absent", provisional: bool = False) -> ToBuild:
     stale = Stale(name=name, kind="absent", reason=reason, partition=partition, provisional=provisional)
     reading = Reading(source_bytes=1_500_000, tokenized=True) if partition else None
-    return Due(stale=stale, reading=reading, tokens=1200 if partition else None, seconds=3.0 if partition else None)
+    return ToBuild(stale=stale, reading=reading, tokens=1200 if partition else None, seconds=3.0 if partition else None)
 
 
 def test_columns_are_aligned_and_partitions_of_one_asset_are_one_row() -> None:

@@ -105,3 +105,9 @@ class PlacedJob(TaskJob):
     def __init__(self, piece: Piece, folder: Path) -> None:
         super().__init__(piece, work)
         self.directory = folder / piece.partition
+
+
+def told_environment(name: str, seconds: float) -> tuple[int, str]:
+    """The process that does this task, and what an environment variable is there."""
+    time.sleep(seconds)
+    return os.getpid(), os.environ.get(name, "")

@@ -25,14 +25,14 @@ def tokens(corpus: ChangedCorpus, name: str, partition: str) -> int:
 
 def test_nothing_to_build_has_no_row(corpus: ChangedCorpus) -> None:
     found = rebuilt(corpus)
-    assert found.due == ()
+    assert found.works == ()
     assert found.to_json()["up_to_date"]
     assert found.measured == 5
 
 
 def test_a_damaged_shard_has_the_tokens_that_it_had(corpus: ChangedCorpus) -> None:
     flip_byte(corpus.root / "sample_corpus/token_bins/train-00001/tokens.bin")
-    (work,) = rebuilt(corpus).due
+    (work,) = rebuilt(corpus).works
     shard = corpus.store.require(corpus.declared().artifact("token_bins", "train-00001"))
     assert work.tokens == tokens(corpus, "token_bins", "train-00001")
     assert work.reading is not None
@@ -47,7 +47,7 @@ def test_a_new_file_adds_its_tokens_to_what_is_joined(corpus: ChangedCorpus) -> 
     lines = zstandard.compress(json.dumps({"text": text}).encode() + b"\n")
     (corpus.data / "validation" / "chunk1" / "example_holdout_99.jsonl.zst").write_bytes(lines)
     before = tokens(corpus, "combined_bins", "val")
-    works = {work.stale.name.removeprefix("sample_corpus/"): work for work in rebuilt(corpus).due}
+    works = {work.stale.name.removeprefix("sample_corpus/"): work for work in rebuilt(corpus).works}
     new = works["token_bins/val-00001"]
     assert new.reading is not None
     assert new.reading.source_bytes == len(lines)
@@ -77,5 +77,5 @@ def test_the_promised_keys_are_there_and_sums_count_tokens_once(corpus: ChangedC
 
 def test_a_failed_check_is_a_row_without_amounts(corpus: ChangedCorpus) -> None:
     failed = {("sample_corpus", "train", "token_bins"): ["round_trip"]}
-    (work,) = rebuild_of(corpus.specs(), corpus.store, MACHINE, failed).due
+    (work,) = rebuild_of(corpus.specs(), corpus.store, MACHINE, failed).works
     assert (work.stale.kind, work.tokens, work.reading, work.seconds) == ("check failed", None, None, None)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import MissingArtifactError
-from dataprep_assets.graph.runs import planned_runs
+from dataprep_assets.graph.runs import apart, planned_runs
 from dataprep_assets.graph.spec import Partitions
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.component import corpus_specs
@@ -54,3 +54,22 @@ def test_partitions_are_cut_into_runs_with_a_title_each(tmp_path: Path) -> None:
         ("the board", []),
     ]
     assert [spec.name for spec in runs[-1].specs] == ["board", "report"]
+
+
+def test_runs_taken_apart_make_nothing_of_an_artifact_of_their_own_run(tmp_path: Path) -> None:
+    corpus, store = (
+        sample_declaration(splits={"val": ["validation/**"]}, views=["olmo", "mds"]),
+        LocalArtifacts(tmp_path),
+    )
+    build_manifest_artifact(corpus, store)
+    assert [
+        (run.title, [spec.name for spec in run.specs], list(run.partitions))
+        for run in apart(planned_runs(corpus_specs(corpus), store))
+    ] == [
+        ("manifest and engine certificate: manifest", ["manifest"], []),
+        ("manifest and engine certificate: engine_certificate", ["engine_certificate"], []),
+        ("val: 1 shards mirrored and tokenized: snapshot", ["snapshot"], ["val-00000"]),
+        ("val: 1 shards mirrored and tokenized: token_bins", ["token_bins"], ["val-00000"]),
+        ("combined bins", ["combined_bins"], []),
+        ("views", ["olmo_bins", "mds_bins"], []),
+    ]

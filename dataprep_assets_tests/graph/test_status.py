@@ -196,10 +196,10 @@ def test_another_tokenizer_is_a_changed_source(corpus: ChangedCorpus) -> None:
 def test_a_raised_version_of_a_step_is_told(
     corpus: ChangedCorpus, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
 ) -> None:
-    monkeypatch.setattr(module, "VERSION", module.VERSION + 1)
+    made = module.VERSION
+    monkeypatch.setattr(module, "VERSION", made + 1)
     found = told(corpus.statuses())
-    now = module.VERSION
-    assert found[name] == ("older version", f"made by version {now - 1} of this step, which is {now} now")
+    assert found[name] == ("older version", f"made by version {made} of this step, which is {made + 1} now")
 
 
 def resigned(corpus: ChangedCorpus, name: str, change: Callable[[dict[str, Any]], None]) -> None:

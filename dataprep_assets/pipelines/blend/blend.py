@@ -26,6 +26,7 @@ from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requeste
 from dataprep_assets.pipelines.blend.run_proofs import rows_read_once, run_intact, shards_complete, splits_disjoint
 from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts, build_blend_run, run_recipe
 from dataprep_assets.pipelines.blend.share_plot import plotted
+from dataprep_assets.pipelines.blend.source_shares_proofs import blend_sources_unchanged
 from dataprep_assets.pipelines.blend.stage_shards import stage_shards
 from dataprep_assets.pipelines.blend.stage_tables import progress_rows, stage_rows
 from dataprep_assets.pipelines.blend.trainer_entry import trainer_lines
@@ -58,6 +59,7 @@ def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec, step: RunStep) 
         inputs=(shards,),
         step=step,
         artifact=partial(blend_run, blend),
+        names_places=frozenset(),  # it names the files where the trainer finds them
         recipes=partial(_recipes, blend),
         build=partial(_build, blend),
         metadata=partial(_metadata, blend),
@@ -130,6 +132,11 @@ _PROOFS = (
     Proof("entry_lists_every_shard", "What the trainer reads first lists every used shard once, and nothing else."),
     Proof("splits_disjoint", "No shard, and no row of a source file, is in two splits."),
     Proof("realised_as_requested", "Each dataset's share is as its weight asks, within the tolerance."),
+    Proof(
+        "blend_sources_unchanged",
+        "The sources are those that the blend was planned on; else by how much its shares moved.",
+        blocking=False,
+    ),
 )
 
 
@@ -144,3 +151,4 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) ->
     yield "entry_lists_every_shard", entry_lists_every_shard(blend, directory, receipt)
     yield "splits_disjoint", splits_disjoint(receipt, plan)
     yield "realised_as_requested", realised_as_requested(blend, directory, receipt, plan)
+    yield "blend_sources_unchanged", blend_sources_unchanged(blend, RunFacts.of(receipt), plan)

@@ -12,6 +12,7 @@ from typing import Any
 
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.declaration import ATTRIBUTION
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
@@ -75,6 +76,7 @@ def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions, step: RunStep
         step=step,
         pool="network",
         verification="full",
+        names_places=frozenset(),  # `plan.json` holds the paths of the datasets
         recipes=partial(_recipes, blend),
         build=lambda request: [Outcome.of(*build_blend_plan(blend, request.store))],
         metadata=partial(_metadata, blend),
@@ -93,7 +95,7 @@ def _recipe(blend: BlendDeclaration, plan: BlendPlan) -> Recipe:
         "held_out": blend.held_out.model_dump() if blend.held_out else None,
         "sample": blend.sample.model_dump() if blend.sample else None,
         "num_shards": blend.num_shards,
-        "blend": {unit.name: unit.dataset.model_dump(exclude={"name", "path"}) for unit in plan.units},
+        "blend": {unit.name: unit.dataset.model_dump(exclude={"name", "path", *ATTRIBUTION}) for unit in plan.units},
     }
     return Recipe(
         artifact=blend.artifact(BLEND_PLAN),

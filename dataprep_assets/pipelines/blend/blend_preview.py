@@ -55,6 +55,7 @@ def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec, step: Run
         inputs=(plan,),
         step=step,
         verification="full",
+        names_places=frozenset(),  # it names the paths of the datasets
         recipes=lambda store, _: [_recipe(blend, store, load_blend_plan(blend, store))],
         build=partial(_build, blend),
         metadata=_metadata,

@@ -9,6 +9,7 @@ from dagster.components.scaffold.scaffold import scaffold_with
 
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
+from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import DatasetComponent
@@ -18,6 +19,8 @@ from dataprep_assets.pipelines.blend.blend_plan import blend_plan_spec
 from dataprep_assets.pipelines.blend.blend_preview import blend_preview_spec
 from dataprep_assets.pipelines.blend.blend_sample import blend_engine
 from dataprep_assets.pipelines.blend.blend_snapshot import blend_snapshot_spec
+from dataprep_assets.pipelines.blend.blend_tracer import blend_tracer
+from dataprep_assets.pipelines.blend.card import blend_card
 from dataprep_assets.pipelines.blend.cost import blend_cost
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.launches import launches, streamed_shards
@@ -37,7 +40,8 @@ class TrainingBlend(DatasetComponent):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        return blend_specs(self.declaration)
+        specs = blend_specs(self.declaration)
+        return [*specs, blend_card(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return blend_run(self.declaration, store)
@@ -46,6 +50,9 @@ class TrainingBlend(DatasetComponent):
         if self.declaration.stage != "pretrain":
             return super().cost(store, machine)
         return blend_cost(self.declaration, store, machine)
+
+    def tracer(self, store: ArtifactStore) -> Tracer:
+        return blend_tracer(self.declaration, store, self.specs)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         blend = self.declaration

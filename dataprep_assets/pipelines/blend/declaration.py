@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declaration import DatasetDeclaration, Declared, resolved
+from dataprep_assets.graph.declaration import Attributed, DatasetDeclaration, Declared, resolved
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.pipelines.corpus.declaration import BadRecordPolicy, TokenizerDeclaration
 from dataprep_assets.planning.blend import SPLITS
@@ -27,7 +27,7 @@ RESOLVE = "resolve_hf_placeholders"
 """The transform of RL records that reads other datasets."""
 
 
-class BlendDataset(Declared):
+class BlendDataset(Attributed):
     """One dataset of a blend."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", description="Its name in partitions, tables and files.")

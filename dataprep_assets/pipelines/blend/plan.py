@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dataprep_assets.errors import FormatError, IntegrityError
+from dataprep_assets.graph.declaration import ATTRIBUTION
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.blend.declaration import BlendDataset, BlendDeclaration
@@ -113,7 +114,7 @@ def partition_key(unit: str, index: int) -> str:
 def _unit_json(unit: PlannedUnit) -> dict[str, Any]:
     return {
         "name": unit.name,
-        "dataset": unit.dataset.model_dump(),
+        "dataset": unit.dataset.model_dump(exclude=set(ATTRIBUTION)),
         "split": unit.split,
         "plan_hash": unit.plan_hash,
         "commit": unit.commit,

@@ -23,7 +23,7 @@ from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.rows import RowRange, count_rows, split_rows
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 
-__all__ = ["plan_blend", "source_digest", "stage_identity"]
+__all__ = ["plan_blend", "refound", "relisted", "source_digest", "stage_identity"]
 
 TARGET_BYTES = 256 << 20
 MAX_SHARDS = 4000
@@ -69,14 +69,38 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
     return BlendPlan(run_hash=_run_hash(blend, units), units=tuple(units))
 
 
+def relisted(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
+    """A planned dataset with its files as they are now, digested where they are local; None where it has none now.
+
+    A mirrored one that is pinned to its commit is what it was, and is not asked again. Nothing is fetched. Raises
+    SourceError where it cannot be listed.
+
+    Args:
+        blend: The declaration.
+        unit: One of the datasets of its plan.
+    """
+    if unit.commit is not None and unit.dataset.path.rstrip("/").endswith(f"@{unit.commit}"):
+        return refound(unit)
+    declared = next((u for u in blend.data_blend().units() if u.dataset == unit.dataset), None)
+    if declared is None:  # it is no longer declared so, which the plan's own proofs tell
+        return refound(unit)
+    if blend.stage == "rl" and declared.split is None and unit.dataset.split is None:
+        return discover_splits(declared, blend.sources).get(unit.name.rpartition("__")[2])
+    return discover(Unit(name=unit.name, dataset=unit.dataset, split=unit.split), blend.sources)
+
+
 def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list[Discovered]:
     found: list[Discovered] = []
     data: DataBlend = blend.data_blend()
     for unit in data.units():
         by_rl_split = blend.stage == "rl" and unit.split is None
-        kept = [b for b in before.values() if b.dataset == unit.dataset and (b.name == unit.name or by_rl_split)]
+        kept = [
+            b
+            for b in before.values()
+            if b.dataset.unattributed == unit.dataset.unattributed and (b.name == unit.name or by_rl_split)
+        ]
         if kept and open_place(unit.dataset, blend.sources).access.mirrored:
-            found += [_refound(b) for b in kept]
+            found += [refound(b) for b in kept]
         elif by_rl_split and unit.dataset.split is None:
             found += discover_splits(unit, blend.sources).values()
         elif by_rl_split:
@@ -87,7 +111,8 @@ def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list
     return found
 
 
-def _refound(unit: PlannedUnit) -> Discovered:
+def refound(unit: PlannedUnit) -> Discovered:
+    """A planned dataset with the files that the plan froze."""
     return Discovered(
         unit=Unit(name=unit.name, dataset=unit.dataset, split=unit.split), entries=unit.entries, commit=unit.commit
     )
@@ -182,4 +207,4 @@ def _run_hash(blend: BlendDeclaration, units: Sequence[PlannedUnit]) -> str:
 
 def source_digest(unit: PlannedUnit) -> str:
     """Digest of what the files of a dataset are: paths, sizes, and contents or what the source calls them."""
-    return digest_value(_refound(unit).identities)
+    return digest_value(refound(unit).identities)

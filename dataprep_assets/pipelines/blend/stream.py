@@ -7,7 +7,7 @@ from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.tokenization.certificate import Certificate
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
-__all__ = ["blend_dtype", "blend_stream"]
+__all__ = ["blend_dtype", "blend_ids", "blend_stream"]
 
 UINT16_VOCABULARY = 65_500
 """Megatron's own bound (`DType.optimal_dtype`): a vocabulary below it is stored as uint16, any other as int32."""
@@ -30,6 +30,11 @@ def blend_dtype(blend: BlendDeclaration) -> str:
     return "uint16" if declared == "uint16" else "uint32"
 
 
+def blend_ids(blend: BlendDeclaration) -> DocumentIds | None:
+    """How documents are identified: by their text, and not at all in a sensitive blend."""
+    return None if blend.sensitive else DocumentIds()
+
+
 def blend_stream(blend: BlendDeclaration, certificate: Certificate, text_field: str) -> StreamPlan:
     """Everything that decides the bytes of the token stream of one dataset.
 
@@ -50,5 +55,5 @@ def blend_stream(blend: BlendDeclaration, certificate: Certificate, text_field: 
         sample_rate=options.sample_rate,
         min_characters=options.min_doc_chars,
         max_tokens=options.max_doc_tokens,
-        ids=None if blend.sensitive else DocumentIds(),
+        ids=blend_ids(blend),
     )

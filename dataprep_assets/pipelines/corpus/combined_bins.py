@@ -15,6 +15,7 @@ from dataprep_assets.formats import document_ends, flat_bins, meta
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, judged
+from dataprep_assets.graph.place import Locate, Place, Span
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs, RunStep
@@ -33,11 +34,14 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.eye_test import eye_test
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.order_proofs import shuffle_quality, source_run_length
+from dataprep_assets.pipelines.corpus.retraction_proofs import made_without
+from dataprep_assets.pipelines.corpus.retractions import hex_ids, retracted_ids
 from dataprep_assets.pipelines.corpus.snapshot_proofs import disk_headroom
 from dataprep_assets.pipelines.corpus.stream_plan import meta_of
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBinsFacts
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, IDS, TOKENS, TokenBinsFacts
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.corpus.training_proofs import alignment, sampler_dry_run
+from dataprep_assets.planning.shard_plan import split_of
 
 VERSION = 1
 COMBINED_BINS = "combined_bins"
@@ -197,8 +201,39 @@ def combined_bins_spec(
         recipes=recipes,
         build=build,
         metadata=_metadata,
+        places=partial(_places, corpus, split),
         proofs=Proofs(proofs=COMBINED_BINS_PROOFS, examine=partial(_examine, corpus, split)),
     )
+
+
+def current_combined(
+    corpus: CorpusDeclaration, store: ArtifactStore, split: str, shards: Mapping[str, Receipt]
+) -> Receipt:
+    """The receipt of a split's combined bins; IntegrityError when they were made of other shards.
+
+    Args:
+        corpus: The dataset.
+        store: Where its artifacts are.
+        split: One of its splits.
+        shards: The receipts of the shards of every split, by partition.
+    """
+    artifact = corpus.artifact(COMBINED_BINS, split)
+    receipt = store.require(artifact)
+    if dict(receipt.inputs) != {key: shard.content for key, shard in shards.items() if split_of(key) == split}:
+        raise IntegrityError(f"{artifact} was made of other shards than are there now. Run the dataset first")
+    return receipt
+
+
+def _places(corpus: CorpusDeclaration, split: str, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
+    receipt = current_combined(corpus, store, split, shards)
+    itemsize = flat_bins.token_dtype(CombinedBinsFacts.of(receipt).dtype).itemsize
+
+    def locate(span: Span) -> Iterator[Place]:
+        if span.split == split:
+            artifact = str(corpus.artifact(COMBINED_BINS, split))
+            yield Place(artifact=artifact, file=f"{split}.bin", start=span.start, stop=span.stop, itemsize=itemsize)
+
+    return locate
 
 
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
@@ -222,6 +257,7 @@ COMBINED_BINS_PROOFS = (
         "sampler_dry_run", "Random batches load; a uniform model's loss is ln(vocab) and a unigram model's is below it."
     ),
     Proof("eye_test", "Decoded windows near the start and deep in look like text.", blocking=False, version=2),
+    Proof("no_retracted_document", "No document of its shards is on the retraction list, and they are as they were."),
     Proof("shuffle_quality", "How long runs of one source file are, in documents and tokens.", blocking=False),
     Proof("source_boundaries", "Each source file's documents end where the ledger says they do."),
     Proof("disk_headroom", "Twenty percent of the file's size is free on its disk.", blocking=False),
@@ -259,6 +295,13 @@ def _examine(
             document_ends.open_ends(directory / ENDS), [line for r in receipts for line in r.sources]
         )
 
+    @judged
+    def retracted() -> Finding:
+        listed = hex_ids(retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive)))
+        names = [IDS] if listed else []
+        folders = [store.local(a, names) for a, _ in shard_receipts(corpus, store, manifest, split)]
+        return made_without(list(zip(folders, receipts, strict=True)), listed, receipt)
+
     yield "equals_shards", equals_shards(directory, receipt, shards, split=split)
     yield "totals_match", wrong_totals(receipt, shards)
     yield "sources_complete", sources_complete(receipts, manifest.entries, split)
@@ -266,6 +309,7 @@ def _examine(
     yield "alignment", aligned()
     yield "sampler_dry_run", sampler_dry_run(tokens, dtype, bundle.vocab_size, seed=seed)
     yield "eye_test", eye_test(tokens, directory / ENDS, dtype, bundle, seed=seed, sensitive=corpus.sensitive)
+    yield "no_retracted_document", retracted()
     yield "shuffle_quality", shuffle_quality(receipts)
     yield "source_boundaries", boundaries()
     yield "disk_headroom", disk_headroom(directory, receipt.total_bytes // 5, 0.0)

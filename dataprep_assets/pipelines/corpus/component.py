@@ -9,11 +9,13 @@ from dagster.components.scaffold.scaffold import scaffold_with
 
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
+from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.scaffold import scaffolder
+from dataprep_assets.pipelines.corpus.card import corpus_card
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, combined_bins_spec
 from dataprep_assets.pipelines.corpus.corpus_sample import corpus_engine
 from dataprep_assets.pipelines.corpus.cost import corpus_cost
@@ -21,6 +23,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
 from dataprep_assets.pipelines.corpus.manifest import load_manifest, manifest_spec
 from dataprep_assets.pipelines.corpus.snapshot import snapshot_spec
+from dataprep_assets.pipelines.corpus.stream_tracer import corpus_tracer
 from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS, token_bins_spec
 from dataprep_assets.pipelines.corpus.token_shard import TOKENS
 from dataprep_assets.pipelines.corpus.view import artifact_name, view_spec
@@ -36,7 +39,8 @@ class TokenizedCorpus(DatasetComponent):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        return corpus_specs(self.declaration)
+        specs = corpus_specs(self.declaration)
+        return [*specs, corpus_card(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         corpus = self.declaration
@@ -46,6 +50,9 @@ class TokenizedCorpus(DatasetComponent):
 
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         return corpus_cost(self.declaration, store, machine)
+
+    def tracer(self, store: ArtifactStore) -> Tracer:
+        return corpus_tracer(self.declaration, store, self.specs)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         corpus, manifest = self.declaration, load_manifest(self.declaration, store)

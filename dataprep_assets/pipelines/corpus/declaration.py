@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dataprep_assets.graph.declaration import DatasetDeclaration, Declared, resolved
+from dataprep_assets.graph.declaration import Attributed, DatasetDeclaration, Declared, resolved
 from dataprep_assets.graph.secret_key import key_from_environment
 from dataprep_assets.pipelines.corpus import views
 from dataprep_assets.planning.shard_plan import ShardSizing
@@ -18,20 +18,21 @@ from dataprep_assets.tokenization.document_ids import DocumentIds
 
 VIEWS = tuple(sorted(module.name for module in pkgutil.iter_modules(views.__path__)))
 """The views that there are: one module each in `views/`."""
+RETRACTIONS = "retracted.jsonl"
 if TYPE_CHECKING:
     View = str
 else:
     View = Literal[VIEWS]
 
 
-class LocalSource(Declared):
+class LocalSource(Attributed):
     """A local folder. Files are verified in place, never copied."""
 
     kind: Literal["local"]
     path: Path = Field(description="Folder that holds the files; relative paths are relative to this YAML.")
 
 
-class HubSource(Declared):
+class HubSource(Attributed):
     """A dataset repository on a Hugging Face hub, mirrored into the standard cache."""
 
     kind: Literal["hub"]
@@ -43,7 +44,7 @@ class HubSource(Declared):
     cache_dir: Path | None = Field(None, description="Cache folder; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.")
 
 
-class HubCacheSource(Declared):
+class HubCacheSource(Attributed):
     """An already mirrored Hugging Face cache folder, used offline."""
 
     kind: Literal["hf_cache"]
@@ -51,7 +52,7 @@ class HubCacheSource(Declared):
     revision: str = Field("main", description="Branch (read from refs/) or commit.")
 
 
-class ObjectStoreSource(Declared):
+class ObjectStoreSource(Attributed):
     """A prefix of a bucket on S3, R2, MinIO or GCS, mirrored. Credentials come from the environment alone."""
 
     kind: Literal["object_store"]
@@ -187,6 +188,11 @@ class CorpusDeclaration(DatasetDeclaration):
     dtype: Literal["auto", "uint16", "uint32"] = Field("auto", description="`auto`: uint16 when every id fits.")
     shards: ShardPlanDeclaration = ShardPlanDeclaration()
     bad_records: BadRecordPolicy = BadRecordPolicy()
+    retractions: Path | None = Field(
+        None,
+        description="List of the documents that are not to be in it, which `dataprep retract` writes; default: "
+        "`retracted.jsonl` beside this YAML.",
+    )
     views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats over the same token bytes.")
     olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
     mds_sequence_length: int = Field(2048, ge=1, description="Tokens a sample of the mds view.")
@@ -226,5 +232,9 @@ class CorpusDeclaration(DatasetDeclaration):
             source = source.model_copy(update={"path": resolved(source.path, folder)})
         elif isinstance(source, ObjectStoreSource):
             source = source.model_copy(update={"cache_dir": resolved(source.cache_dir, folder)})
-        tokenizer = self.tokenizer.located(folder)
-        return super().located(folder).model_copy(update={"source": source, "tokenizer": tokenizer})
+        changed = {
+            "source": source,
+            "tokenizer": self.tokenizer.located(folder),
+            "retractions": resolved(self.retractions or Path(RETRACTIONS), folder),
+        }
+        return super().located(folder).model_copy(update=changed)

@@ -260,6 +260,12 @@ def _pinned(corpus: CorpusDeclaration, receipt: Receipt) -> bool:
     return not receipt.recipe or receipt.recipe["settings"] == _settings(corpus)
 
 
+def _listed(corpus: CorpusDeclaration) -> list[str]:
+    """The paths of the source's files as they are now."""
+    found = build_manifest(open_source(corpus.source).list().files, include=corpus.include, splits=corpus.splits)
+    return [entry.relpath for entry in found]
+
+
 def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], step: RunStep) -> ArtifactSpec:
     """The manifest.
 
@@ -274,6 +280,7 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], s
         description="Every source file, in natural order, and the shard plan.",
         kinds={"json", corpus.source.kind},
         plans=plans,
+        listed=partial(_listed, corpus),
         step=step,
         verification="full",
         recipes=partial(_recipes, corpus),

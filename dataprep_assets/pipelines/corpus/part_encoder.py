@@ -20,7 +20,7 @@ from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import RunWriter
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.pipelines.corpus.stream_documents import Documents, sampled
+from dataprep_assets.pipelines.corpus.stream_documents import RETRACTED, Documents, sampled, without
 from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan, load_encoder
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.records import Block
@@ -93,6 +93,7 @@ def encode_part(
         cpu_seconds=time.process_time() - cpu_started,
         wall_seconds=time.monotonic() - started,
         truncated=counting.truncated,
+        retracted=tuple(sorted(counting.retracted)),
     )
 
 
@@ -124,6 +125,8 @@ class _Counting:
         self._ends: list[NDArray[np.uint64]] = []
         self._dropped: Counter[str] = Counter()
         self.quarantine: list[tuple[int, int, str]] = []
+        self._retracted = plan.retracted_ids
+        self.retracted: set[str] = set()
         self.tokens = self.truncated = self._documents = self._rows = self._blank = self._empty = 0
         self._special_literals = self._literal_separators = self._characters = 0
         self._low, self._high = self._limit, 0
@@ -159,7 +162,12 @@ class _Counting:
         self._blank += block.blank_lines
 
     def _wanted(self, documents: Documents) -> Documents:
-        """The documents that the plan keeps; the others are counted as dropped. Their ids and rows are known here."""
+        """The documents that the plan keeps; the others are counted as dropped."""
+        if len(self._retracted):
+            kept, ids = without(documents, self._retracted)
+            self.retracted.update(ids)
+            self._drop(RETRACTED, documents, kept)
+            documents = kept
         if (least := self._plan.min_characters) is not None:
             kept = documents.only([i for i, text in enumerate(documents.texts) if len(text) >= least])
             self._drop("below_min_doc_chars", documents, kept)

@@ -18,7 +18,7 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.index_check import IndexCheck
-from dataprep_assets.pipelines.corpus.stream_documents import Documents
+from dataprep_assets.pipelines.corpus.stream_documents import NONE_RETRACTED, Documents, without
 from dataprep_assets.pipelines.corpus.token_shard import (
     ENDS,
     IDS,
@@ -134,13 +134,15 @@ def round_trip(
     samples: int = 16,
     text_field: str = "text",
     ids: DocumentIds | None = None,
+    retracted: NDArray[np.uint64] = NONE_RETRACTED,
 ) -> Finding:
     """Sampled documents, read again from their source files and encoded by the reference, are the stored ids.
 
     `sources` maps a source line's label to where that file lies now. At most two files are read, once each and to
     their end, so their digests and document counts are proven too, and the index of all their documents: its rows and,
-    where `ids` says how they were made, its ids. The choice is seeded by the receipt's key, so a failure repeats.
-    Messages name file, row and token offset, and show neither text nor ids.
+    where `ids` says how they were made, its ids. Documents whose id is among `retracted` are not in the shard. The
+    choice is seeded by the receipt's key, so a failure repeats. Messages name file, row and token offset, and show
+    neither text nor ids.
     """
     facts = TokenBinsFacts.of(receipt)
     ends = document_ends.open_ends(directory / ENDS)
@@ -163,7 +165,7 @@ def round_trip(
             continue
         compared += len(wanted)
         reading = _Reading(part, line, position, firsts[position])
-        defects += _differences(reading, wanted, layout, fields, index)
+        defects += _differences(reading, wanted, layout, fields, index, retracted)
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in defects),
         f"{compared} documents of {len(chosen)} source files, encoded again by the reference, are the stored ids.",
@@ -227,19 +229,27 @@ class _Reading:
 
 
 def _differences(
-    reading: _Reading, wanted: list[int], layout: _Layout, fields: RecordFields, index: IndexCheck
+    reading: _Reading,
+    wanted: list[int],
+    layout: _Layout,
+    fields: RecordFields,
+    index: IndexCheck,
+    retracted: NDArray[np.uint64],
 ) -> Iterator[str]:
     """Read one source file to its end, compare the wanted documents on the way, then its count and digest."""
     part, first = reading.part, reading.first
     reader = part.read_records(fields)
     done, left = 0, list(wanted)
     for block in reader:
-        while left and left[0] < done + len(block.texts):
+        documents = Documents.of(block, index.ids)
+        if len(retracted):
+            documents, _ = without(documents, retracted)
+        while left and left[0] < done + len(documents.texts):
             at = left.pop(0) - done
-            if why := layout.difference(first + done + at, block.texts[at]):
-                yield f"{part.label}: row {block.row(at)}: {why}"
-        yield from index.differences(Documents.of(block, index.ids), reading.file, first + done, part.label)
-        done += len(block.texts)
+            if why := layout.difference(first + done + at, documents.texts[at]):
+                yield f"{part.label}: row {documents.rows[at]}: {why}"
+        yield from index.differences(documents, reading.file, first + done, part.label)
+        done += len(documents.texts)
     if done != reading.line["documents"]:
         yield f"{part.label}: holds {done} documents now, the receipt says {reading.line['documents']}"
     if reader.sha256 != reading.line["sha256"]:

@@ -96,7 +96,7 @@ class ShardJob:
         """Take the shard's lock and submit what is to be encoded; its receipt if a rival made it in the meantime."""
         shard = self._shard
         with ExitStack() as stack:
-            self._staged = stack.enter_context(staging(shard.directory, shard.key))
+            self._staged = stack.enter_context(staging(shard.directory, shard.staging_key))
             if (receipt := shard.store.current(shard.artifact, shard.key, self._verification)) is not None:
                 shutil.rmtree(self._staged)
                 return receipt
@@ -137,7 +137,7 @@ def ensure_shard(
         return receipt, True
     if fetch is not None and not all(part.path.exists() for part in shard.files):
         fetch()
-    with staging(shard.directory, shard.key) as staged:
+    with staging(shard.directory, shard.staging_key) as staged:
         # a rival may have made it while this one waited for the lock
         if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
             shutil.rmtree(staged)

@@ -8,7 +8,12 @@ from numpy.typing import NDArray
 from dataprep_assets.sources.records import Block
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
-__all__ = ["Documents", "sampled"]
+__all__ = ["NONE_RETRACTED", "RETRACTED", "Documents", "sampled", "without"]
+
+RETRACTED = "retracted"
+"""The reason in a ledger for documents that are on the dataset's retraction list."""
+NONE_RETRACTED = np.empty(0, np.uint64)
+"""An empty retraction list."""
 
 
 class Documents:
@@ -68,6 +73,15 @@ class Documents:
         chosen = Documents([self.texts[i] for i in kept], self.rows[at], self._scheme, declared)
         chosen._ids = None if self._ids is None else self._ids[at]
         return chosen
+
+
+def without(documents: Documents, retracted: NDArray[np.uint64]) -> tuple[Documents, set[str]]:
+    """The documents whose ids are not among `retracted` (sorted), and the ids (16 hex digits) of the others."""
+    assert documents.ids is not None, "documents without ids cannot be retracted"
+    listed = np.isin(documents.ids, retracted)
+    if not listed.any():
+        return documents, set()
+    return documents.only(np.flatnonzero(~listed).tolist()), {f"{one:016x}" for one in documents.ids[listed].tolist()}
 
 
 def sampled(rows: NDArray[np.uint64], seed: str, rate: float) -> NDArray[np.intp]:

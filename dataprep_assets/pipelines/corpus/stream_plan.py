@@ -5,6 +5,7 @@ from typing import Any
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.flat_bins import dtype_for_vocab
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.retractions import retracted_ids
 from dataprep_assets.pipelines.corpus.token_stream import StreamPlan
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -30,6 +31,7 @@ def stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPl
     """Everything that decides the bytes of the dataset's token stream."""
     bundle = load_bundle(corpus.tokenizer)
     bos = bundle.bos(corpus.document.bos)
+    ids = corpus.document.ids(sensitive=corpus.sensitive)
     return StreamPlan(
         tokenizer=bundle.directory,
         tokenizer_digest=bundle.digest,
@@ -41,7 +43,8 @@ def stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPl
         text_field=corpus.text_field,
         bad_records=corpus.bad_records.policy,
         sample_rate=corpus.sample_rate,
-        ids=corpus.document.ids(sensitive=corpus.sensitive),
+        ids=ids,
+        retracted=retracted_ids(corpus.retractions, ids).astype("<u8").tobytes(),
     )
 
 

@@ -23,6 +23,7 @@ from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
+from dataprep_assets.pipelines.corpus.retractions import retracted_here
 from dataprep_assets.pipelines.corpus.shard_job import ShardJob, ensure_shard
 from dataprep_assets.pipelines.corpus.snapshot import readings, snapshot_digests
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
@@ -130,6 +131,7 @@ def token_shards(
             budget=corpus.bad_records.budget,
             files=source_parts(corpus, store, manifest, partition),
             sizes=tuple(entry.size_bytes for entry in manifest.shard(partition)),
+            retracted=retracted_here(store, corpus.artifact(TOKEN_BINS, partition), plan.retracted_ids),
         )
         for partition in partitions
     ]

@@ -21,8 +21,10 @@ from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.eye_test import eye_test
+from dataprep_assets.pipelines.corpus.retraction_proofs import no_retracted_document
 from dataprep_assets.pipelines.corpus.round_trip_proofs import certificate_valid, round_trip
 from dataprep_assets.pipelines.corpus.separator_proofs import separators_match_documents
+from dataprep_assets.pipelines.corpus.stream_documents import RETRACTED
 from dataprep_assets.pipelines.corpus.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, TokenShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
@@ -48,6 +50,7 @@ TOKEN_BINS_PROOFS = (
         "documents has their rows and hashes.",
         version=2,
     ),
+    Proof("no_retracted_document", "No document is on the retraction list, by the index and by a sample's tokens."),
     Proof(
         "eye_test",
         "Decoded windows look like text: entropy, printable share, no runs of one id.",
@@ -71,8 +74,17 @@ def prove_shard(shard: TokenShard, *, sensitive: bool) -> dict[str, Finding]:
             "ids_in_vocabulary": ids_in_vocabulary(directory, receipt, bundle.vocab_size),
             "separators_match_documents": separators_match_documents(directory, receipt),
             "certificate_valid": certificate_valid(receipt, bundle, plan.special_tokens),
-            "round_trip": round_trip(directory, receipt, files, bundle, text_field=plan.text_field, ids=plan.ids),
+            "round_trip": round_trip(
+                directory,
+                receipt,
+                files,
+                bundle,
+                text_field=plan.text_field,
+                ids=plan.ids,
+                retracted=plan.retracted_ids,
+            ),
             "eye_test": eye_test(tokens, ends, plan.dtype, bundle, seed=seed, sensitive=sensitive),
+            "no_retracted_document": no_retracted_document(directory, receipt, plan, files, bundle),
         }
 
     return proven(shard.artifact, shard.store, TOKEN_BINS_PROOFS, prove)
@@ -107,6 +119,7 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
     for line in receipt.sources:
         dropped = Counter(line["dropped"])
         held = quarantined.pop(line["file"], Counter())
+        dropped.pop(RETRACTED, None)  # not bad, and nothing of it is kept
         if +dropped != held:
             yield f"{name}: source file {line['file']}: dropped {dict(dropped)}, {QUARANTINE} holds {dict(held)}"
     for file, held in quarantined.items():

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,7 +60,7 @@ class TokenBinsFacts(Facts):
 
     `truncated` counts documents cut to the plan's longest; only where there is such a limit. `document_ids` says what
     `document_ids.bin` holds hashes of (None: there is no such file), `id_field` the field's name, `id_key` the digest
-    of the key of a keyed hash.
+    of the key of a keyed hash. `retracted` are the ids (16 hex digits) that dropped documents of the shard.
     """
 
     dtype: str
@@ -72,6 +72,7 @@ class TokenBinsFacts(Facts):
     document_ids: Literal["text", "field"] | None = None
     id_field: str | None = None
     id_key: str | None = None
+    retracted: tuple[str, ...] = ()
 
 
 def required_separator(receipt: Receipt, facts: TokenBinsFacts) -> int:
@@ -84,9 +85,13 @@ def required_separator(receipt: Receipt, facts: TokenBinsFacts) -> int:
 
 
 def document_rows(directory: Path, receipt: Receipt) -> DocumentRows:
-    """Which row of which of the receipt's `sources` each document of the shard in `directory` was."""
+    """Which row of which of the receipt's `sources` each document of the shard was.
+
+    `directory` holds the shard's `document_rows.bin`, if the receipt lists one.
+    """
     files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in receipt.sources]
-    return DocumentRows(files, document_index.open_runs(directory / ROWS))
+    listed = any(record.path == ROWS for record in receipt.files)
+    return DocumentRows(files, document_index.open_runs(directory / ROWS) if listed else document_index.no_runs())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +107,8 @@ class TokenShard:
         sizes: Bytes of each file as stored.
         megatron: Adds Megatron's index of the stream (`tokens.idx`, beside `tokens.bin`).
         salt: Any text; another one is another key.
+        retracted: Which ids of the plan's retraction list drop documents here, as far as is known before it is made;
+            with them the key is that of the finished shard.
     """
 
     artifact: Artifact
@@ -112,6 +119,7 @@ class TokenShard:
     sizes: tuple[int, ...]
     megatron: bool = False
     salt: str = ""
+    retracted: tuple[str, ...] = ()
 
     @property
     def directory(self) -> Path:
@@ -133,10 +141,19 @@ class TokenShard:
         """Digest of all that decides the shard's bytes."""
         files = [_identity(f) for f in self.files]
         parts = ["token_bins", VERSION, self.plan.key_parts(), self.budget, files]
-        added = {"megatron": self.megatron, "salt": self.salt}
-        if set_ones := {name: value for name, value in added.items() if value}:
-            parts.append(set_ones)
+        if added := self._added(list(self.retracted)):
+            parts.append(added)
         return digest_value(parts)
+
+    @property
+    def staging_key(self) -> str:
+        """Under which its parts are staged: parts that were made under another retraction list are of no use."""
+        listed = self.plan.retracted.hex()
+        return digest_value([self.key, listed]) if listed else self.key
+
+    def _added(self, retracted: Any) -> dict[str, Any]:
+        added = {"megatron": self.megatron, "salt": self.salt, "retracted": retracted}
+        return {name: value for name, value in added.items() if value}
 
     @property
     def recipe(self) -> Recipe:
@@ -146,7 +163,6 @@ class TokenShard:
         version = stream.pop("stream")
         policy = stream.pop("bad_records")
         files = {_name(file): file.sha256 for file in self.files}
-        added = {"megatron": self.megatron, "salt": self.salt}
         return Recipe(
             artifact=self.artifact,
             key=self.key,
@@ -156,10 +172,14 @@ class TokenShard:
                 "stream_version": version,
                 "bad_records.policy": policy,
                 "bad_records.budget": self.budget,
-                **{name: value for name, value in added.items() if value},
+                **self._added(_counted(self.retracted)),
             },
             sources={"tokenizer": tokenizer, **files},
         )
+
+
+def _counted(ids: Sequence[str]) -> str:
+    return f"{len(ids)} documents' ids ({digest_value(list(ids))[:12]})" if ids else ""
 
 
 def _name(file: SourcePart) -> str:
@@ -203,6 +223,7 @@ def finished_part(staged: Path, piece: int) -> EncodedPart | None:
         cpu_seconds=value["cpu_seconds"],
         wall_seconds=value["wall_seconds"],
         truncated=value["truncated"],
+        retracted=tuple(value["retracted"]),
     )
 
 
@@ -241,6 +262,8 @@ def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> R
     Raises BadRecordError when more rows were dropped than the budget allows.
     """
     in_order = [parts[piece] for piece in range(len(shard.files))]
+    # now it is known which of the listed documents it had
+    shard = replace(shard, retracted=tuple(sorted({one for part in in_order for one in part.retracted})))
     ledger = Ledger.total(p.ledger for p in in_order)
     ledger.balance(str(shard.artifact))
     _check_budget(shard, ledger, in_order)
@@ -276,7 +299,7 @@ def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> R
         key=shard.key,
         inputs={f.label: f.sha256 for f in shard.files} | {"tokenizer": shard.plan.tokenizer_digest},
         files=record_files(final),
-        facts=_facts(shard.plan, in_order).to_json(),
+        facts=_facts(shard, in_order).to_json(),
         ledger=ledger,
         sources=tuple(_source_line(f, p) for f, p in zip(shard.files, in_order, strict=True)),
         measured={
@@ -294,8 +317,11 @@ def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> R
     return receipt
 
 
-def _facts(plan: StreamPlan, parts: Sequence[EncodedPart]) -> TokenBinsFacts:
+def _facts(shard: TokenShard, parts: Sequence[EncodedPart]) -> TokenBinsFacts:
+    plan = shard.plan
     some: dict[str, Any] = {}
+    if shard.retracted:
+        some["retracted"] = shard.retracted
     if plan.max_tokens is not None:
         some["truncated"] = sum(part.truncated for part in parts)
     if plan.ids is not None:

@@ -11,6 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
@@ -33,7 +36,8 @@ class StreamPlan:
 
     Documents of fewer than `min_characters` are dropped; of longer ones than `max_tokens` the first ids are kept, BOS
     and separator counted in, so that a cut document still ends as every other does. `ids` says how documents are
-    identified in the stream's index; None leaves the ids out.
+    identified in the stream's index; None leaves the ids out. Documents whose id is among `retracted` (uint64 little
+    endian, sorted; `retracted_ids` as an array) are dropped; the list enters a shard's key as far as it applies there.
     """
 
     tokenizer: Path
@@ -49,6 +53,12 @@ class StreamPlan:
     min_characters: int | None = None
     max_tokens: int | None = None
     ids: DocumentIds | None = field(default_factory=DocumentIds)
+    retracted: bytes = b""
+
+    @property
+    def retracted_ids(self) -> NDArray[np.uint64]:
+        """Ids of the documents that are not to be in the stream: shape ``(ids,)``, uint64, sorted."""
+        return np.frombuffer(self.retracted, "<u8").astype(np.uint64, copy=False)
 
     @property
     def fields(self) -> RecordFields:
@@ -152,7 +162,8 @@ class PartFiles:
 class EncodedPart:
     """What `encode_part` found: the ledger, and `(row, byte, reason)` of every record that cannot be a document.
 
-    `truncated` counts documents cut to the plan's `max_tokens`.
+    `truncated` counts documents cut to the plan's `max_tokens`, `retracted` holds the ids (16 hex digits) that dropped
+    a document.
     """
 
     ledger: Ledger
@@ -160,6 +171,7 @@ class EncodedPart:
     cpu_seconds: float
     wall_seconds: float
     truncated: int = 0
+    retracted: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=1)

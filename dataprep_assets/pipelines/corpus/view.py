@@ -6,7 +6,7 @@ nanoGPT reads uint16 or uint32 ids, Megatron the same bytes as uint16 or int32, 
 the stream in blocks, by as many threads as there are workers; files that a killed run finished are kept.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -23,14 +23,16 @@ from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, judged, name_of, verdict
+from dataprep_assets.graph.place import Locate, Place, Span
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, Proof, Proofs, RunStep
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
 from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, damage
-from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, CombinedBinsFacts
+from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, CombinedBinsFacts, current_combined
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.token_shard import ENDS
 
@@ -131,6 +133,8 @@ class CorpusView:
         linked: Where a linked split's tokens lie, relative to the view, given the split's name;
             None for a copying view.
         copied: Reads a copied split's ids back, given the view's directory and the split's name.
+        places: Opens a copying view to say where documents lie in it.
+        calls: What the reader of a linked view calls a document's place, given the view's receipt.
         keeps_documents: Whether a copy holds every token and every document; else the tail may be left out.
         kinds: Dagster's kinds.
         settings: The declaration's keys that decide the view's bytes beside the stream.
@@ -143,6 +147,8 @@ class CorpusView:
     defects: Callable[[Path, Receipt, Sequence[CombinedSplit]], Iterator[str]]
     linked: Callable[[str], str] | None = None
     copied: Callable[[Path, str], Copied] | None = None
+    places: Callable[[ArtifactHandle], Locate] | None = None
+    calls: Callable[[Span, Receipt], Mapping[str, int | list[int]]] = lambda _span, _receipt: {}
     keeps_documents: bool = False
     kinds: frozenset[str] = frozenset({"numpy"})
     settings: tuple[str, ...] = ()
@@ -196,8 +202,28 @@ def view_spec(
         step=step,
         recipes=lambda store, _: [_recipe(corpus, view, combined_splits(corpus, store))],
         build=lambda request: [Outcome.of(*build_view(corpus, request.store, name, threads=request.workers))],
+        places=partial(_places, corpus, view),
         proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus, view)),
     )
+
+
+def _places(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
+    """Opens a view to say where documents lie in it; IntegrityError when it is not of these shards."""
+    handle = ArtifactHandle.of(store, corpus.artifact(artifact_name(view.name)))
+    combined = {split: current_combined(corpus, store, split, shards).content for split in corpus.splits}
+    if dict(handle.receipt.inputs) != combined:
+        raise IntegrityError(f"{handle.artifact} was made of other combined bins than there are. Run the dataset first")
+    if view.places is not None:
+        return view.places(handle)
+    linked, itemsize = view.linked, flat_bins.token_dtype(ViewFacts.of(handle.receipt).dtype).itemsize
+
+    def locate(span: Span) -> Iterator[Place]:
+        if linked is not None:
+            file, at = linked(span.split), view.calls(span, handle.receipt)
+            artifact = str(handle.artifact)
+            yield Place(artifact=artifact, file=file, start=span.start, stop=span.stop, itemsize=itemsize, at=at)
+
+    return locate
 
 
 def _recipe(corpus: CorpusDeclaration, view: CorpusView, splits: Sequence[CombinedSplit]) -> Recipe:

@@ -15,6 +15,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.scaffold import scaffolder
 from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
+from dataprep_assets.pipelines.notes.card import notes_card, replay_card
 from dataprep_assets.pipelines.notes.cohort_shards import cohort_shards_spec
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
 from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES
@@ -43,7 +44,8 @@ class PackedCohorts(DatasetComponent):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        return notes_specs(self.declaration)
+        specs = notes_specs(self.declaration)
+        return [*specs, notes_card(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(DIRECTORIES[self.declaration.formats[0]])
@@ -90,7 +92,8 @@ class CombinedCohorts(DatasetComponent):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        return [combined_directory_spec(self.declaration, step=RunStep.called("combined directory"))]
+        specs = [combined_directory_spec(self.declaration, step=RunStep.called("combined directory"))]
+        return [*specs, replay_card(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(DIRECTORIES[self.declaration.format])

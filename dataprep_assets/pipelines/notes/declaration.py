@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.tfrecord import ROWS_PER_SHARD
-from dataprep_assets.graph.declaration import DatasetDeclaration, Declared, resolved
+from dataprep_assets.graph.declaration import Attributed, DatasetDeclaration, Declared, resolved
 from dataprep_assets.graph.secret_key import checked_key, key_from_environment
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.packing.bins import LARGEST_CAPACITY
@@ -335,7 +335,7 @@ class NotesDeclaration(DatasetDeclaration):
         return super().located(folder).model_copy(update=update)
 
 
-class ReplaySource(Declared):
+class ReplaySource(Attributed):
     """One dataset of the same storage that goes into a combination."""
 
     dataset: str = Field(description="Name of a dataset of packed notes, or of a combination.")

@@ -20,6 +20,7 @@ from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactE
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.example import Column
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.declaration import ATTRIBUTION
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset, Proofs, RunStep
@@ -60,6 +61,7 @@ def combined_directory_spec(replay: ReplayDeclaration, *, step: RunStep) -> Arti
         kinds={"tensorflow", "file"},
         inputs=tuple(OtherDataset(dataset=source.dataset, name=name) for source in replay.sources),
         step=step,
+        names_places=frozenset({"locations of the sources"}) if replay.mode == "virtual" else None,
         recipes=lambda store, _: [_recipe(replay, store, _sources(replay, store))],
         build=lambda request: [Outcome.of(*build_replay(replay, request.store))],
         metadata=lambda _, receipt: split_counts(receipt),
@@ -122,7 +124,8 @@ def _value(source: _Source, name: str) -> str:
 
 
 def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_Source]) -> Recipe:
-    declared = replay.model_dump(mode="json", exclude={"owners", "storage", "verify", "workers", "sensitive"})
+    undecisive = dict.fromkeys(("owners", "storage", "verify", "workers", "sensitive", "card"), True)
+    declared = replay.model_dump(mode="json", exclude={**undecisive, "sources": {"__all__": set(ATTRIBUTION)}})
     # A virtual combination is made of locations, so these decide its bytes.
     locations = [store.location(source.artifact) for source in sources] if replay.mode == "virtual" else []
     made = [[source.receipt.key, source.receipt.content] for source in sources]

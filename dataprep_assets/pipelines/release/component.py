@@ -9,16 +9,19 @@ from dagster.components.scaffold.scaffold import scaffold_with
 
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.scaffold import scaffolder
+from dataprep_assets.pipelines.corpus.card import corpus_card
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus, corpus_specs
 from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS
 from dataprep_assets.pipelines.release.cost import release_cost
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import partition_key, release_layout
-from dataprep_assets.pipelines.release.npy_shard import shard_artifact
+from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, shard_artifact
 from dataprep_assets.pipelines.release.npy_shards import npy_shards_spec, shard_partitions
+from dataprep_assets.pipelines.release.npy_trace import release_tracer
 from dataprep_assets.pipelines.release.published import consumer_code
 from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS, published_shards_spec
 from dataprep_assets.pipelines.release.release_plan import release_plan_spec
@@ -44,7 +47,7 @@ class ShardRelease(TokenizedCorpus):
         specs = [*corpus, plan, shards]
         if target := release.release.publish:
             specs.append(published_shards_spec(release, target, shards=shards))
-        return specs
+        return [*specs, corpus_card(release, specs, stream=NPY_SHARDS)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         release = self.declaration
@@ -54,6 +57,9 @@ class ShardRelease(TokenizedCorpus):
 
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         return release_cost(self.declaration, store, machine)
+
+    def tracer(self, store: ArtifactStore) -> Tracer:
+        return release_tracer(self.declaration, store, self.specs)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         release, lines = self.declaration, super().summary(store)

@@ -37,6 +37,7 @@ from dataprep_assets.pipelines.release.npy_shards_proofs import (
     sample_ids_repeat,
     tokens_accounted,
 )
+from dataprep_assets.pipelines.release.npy_trace import npy_places
 
 __all__ = ["build_npy_shards", "npy_shards_spec", "planned_shards", "shard_partitions"]
 
@@ -68,6 +69,7 @@ def npy_shards_spec(release: ReleaseDeclaration, *, partitions: Partitions, plan
         pool="cpu",
         recipes=partial(_recipes, release),
         build=partial(_build, release),
+        places=partial(npy_places, release),
         proofs=Proofs(proofs=SHARD_PROOFS + SPLIT_PROOFS, examine=partial(_examine, release)),
     )
 

@@ -93,10 +93,11 @@ def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: A
         inputs=(shards,),
         step=RunStep.called("publication"),
         pool="network",
+        names_places=frozenset({"release.publish"}),
         recipes=partial(_recipes, release, target),
         build=partial(_build, release, target),
         metadata=partial(_metadata, target),
-        place=lambda receipt: PublishedShardsFacts.of(receipt).place,
+        published_to=lambda receipt: PublishedShardsFacts.of(receipt).place,
         proofs=Proofs(proofs=PUBLISHED_SHARDS_PROOFS, examine=partial(_examine, release, target)),
     )
 

@@ -12,6 +12,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.scaffold import scaffolder
+from dataprep_assets.pipelines.tasks.card import tasks_card
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts
 from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line
@@ -27,7 +28,8 @@ class TaskMigration(DatasetComponent):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        return [task_folder_spec(self.declaration)]
+        specs = [task_folder_spec(self.declaration)]
+        return [*specs, tasks_card(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(TASK_FOLDER, partitions(self.declaration)[0])

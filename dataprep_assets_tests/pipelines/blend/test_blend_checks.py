@@ -224,6 +224,10 @@ def _one_row_less(value: dict[str, Any]) -> None:
     value["ledger"]["rows_in"] -= 1
 
 
+def card_changed(change: Callable[[Any], object]) -> Fault:
+    return lambda m: edit_json(m.directory("data_card") / "croissant.json", change)
+
+
 FAULTS: dict[str, tuple[str, Fault]] = {
     "blend_plan.plan_covers_sources": ("pretrain", replan(forget_part)),
     "blend_plan.plan_is_current": ("pretrain", grown),
@@ -270,6 +274,9 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     "blend.entry_lists_every_shard": ("sft", lambda m: next((m.run_directory / "splits" / "train").iterdir()).unlink()),
     "blend.splits_disjoint": ("sft", same_rows_in_two_splits),
     "blend.realised_as_requested": ("pretrain", other_weights),
+    "blend.blend_sources_unchanged": ("pretrain", grown),
+    "data_card.card_matches_receipts": ("rl", card_changed(lambda card: card.update(description="others"))),
+    "data_card.croissant_valid": ("sft", card_changed(lambda card: card["distribution"][0].pop("sha256"))),
 }
 
 
@@ -308,6 +315,7 @@ def test_checks_that_report_do_not_stop_what_is_downstream(finished: Mapping[str
             specs = [s for c in made.definitions.asset_checks or () for s in c.check_specs]
             reports |= {f"{s.asset_key.path[-1]}.{s.name}" for s in specs if not s.blocking}
     assert reports == {
+        "blend.blend_sources_unchanged",
         "blend_preview.disk_headroom",
         "engine_certificate.fast_engine_accepted",
         "engine_certificate.separator_ends_documents",

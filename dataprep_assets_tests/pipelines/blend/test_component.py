@@ -151,7 +151,7 @@ def test_the_shipped_blends_load_as_assets_with_their_checks(family: str) -> Non
     for stage, shards in STAGES.items():
         name = f"{family}_{stage}"
         keys = {k for k in graph.get_all_asset_keys() if k.path[0] == name}
-        expected = {"blend_plan", "blend_preview", "blend_snapshot", shards, "blend"}
+        expected = {"blend_plan", "blend_preview", "blend_snapshot", shards, "blend", "data_card"}
         assert {k.path[-1] for k in keys} == expected | ({"engine_certificate"} if stage != "rl" else set())
         for key in keys:
             assert graph.get(key).group_name == name
@@ -177,7 +177,13 @@ def test_before_anything_was_made_the_plan_is_stale_and_has_no_run(tmp_path: Pat
     made, store = TrainingBlend(shipped("sample_blend_rl")), LocalArtifacts(tmp_path)
     first, *others = stale(made.specs, store)
     assert (first.name, first.kind) == ("sample_blend_rl/blend_plan", "absent")
-    assert [one.name.split("/")[1] for one in others] == ["blend_preview", "blend_snapshot", "rl_jsonl", "blend"]
+    assert [one.name.split("/")[1] for one in others] == [
+        "blend_preview",
+        "blend_snapshot",
+        "rl_jsonl",
+        "blend",
+        "data_card",
+    ]
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(MissingArtifactError, match="blend_plan"):
         made.product(store)

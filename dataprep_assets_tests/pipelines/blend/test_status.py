@@ -89,11 +89,11 @@ def test_what_a_blend_will_build_is_told_before_and_after_its_plan(tmp_path: Pat
     blend, store = pretraining(small_sources(tmp_path / "s")), LocalArtifacts(tmp_path / "out")
     machine = Machine(cores=1, bandwidth=1e6)
     before = rebuild_of(blend_specs(blend), store, machine)
-    assert {work.stale.kind for work in before.due} == {"absent"}
+    assert {work.stale.kind for work in before.works} == {"absent"}
     assert before.tokenized == []
     run(blend, tmp_path / "out")
     absent(tmp_path)
-    (shard, _) = rebuild_of(blend_specs(blend), store, machine).due
+    (shard, _) = rebuild_of(blend_specs(blend), store, machine).works
     assert shard.stale.partition == "web-00001"
     assert shard.reading is not None
     assert shard.reading.tokenized

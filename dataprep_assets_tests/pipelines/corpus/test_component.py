@@ -94,6 +94,8 @@ def test_the_graph_runs_from_manifest_to_views() -> None:
     }
     assert names["sample_corpus/train/combined_bins"] == {"sample_corpus/train/token_bins"}
     assert names["sample_corpus/nanogpt_bins"] == {f"sample_corpus/{s}/combined_bins" for s in ("train", "val", "test")}
+    views = ("nanogpt", "megatron", "datatrove", "olmo", "mds", "hf_parquet")
+    assert names["sample_corpus/data_card"] == {f"sample_corpus/{view}_bins" for view in views}
 
 
 def test_workspace_and_dg_name_the_same_code_location() -> None:

@@ -122,6 +122,7 @@ def test_deleting_one_output_rebuilds_that_one_alone(copied: Project) -> None:
         f"corpus/token_bins/{victim}",
         "corpus/combined_bins/train",
         *(f"corpus/{view}_bins" for view in copied.corpus.views),
+        "corpus/data_card",
     ]
     assert copied.tokenize("train").success
     after = inodes(copied, "train")
@@ -205,7 +206,12 @@ def test_a_changed_byte_of_the_source_rebuilds_exactly_its_shard(source: Path, t
         if behind[0] != "corpus/manifest":
             shard = behind[0].removeprefix("corpus/snapshot/")
             views = [f"corpus/{view}_bins" for view in made.corpus.views]
-            assert behind[1:] == [f"corpus/token_bins/{shard}", "corpus/combined_bins/train", *views]
+            assert behind[1:] == [
+                f"corpus/token_bins/{shard}",
+                "corpus/combined_bins/train",
+                *views,
+                "corpus/data_card",
+            ]
         else:
             assert made.run([made.key("manifest"), made.key("engine_certificate")]).success
         assert made.tokenize("train").success

@@ -68,6 +68,12 @@ def lose_source_file(made: Project, _: pytest.MonkeyPatch) -> None:
     source_file(made).unlink()
 
 
+def retract_first_document(made: Project, _: pytest.MonkeyPatch) -> None:
+    first = int(np.fromfile(shard(made, "document_ids.bin"), "<u8")[0])
+    assert made.corpus.retractions is not None
+    made.corpus.retractions.write_text(f'{{"hash": "{first:016x}", "of": "text"}}\n')
+
+
 def shift_plan(made: Project, _: pytest.MonkeyPatch) -> None:
     edit_json(made.directory("manifest") / "shard_plan.json", lambda plan: plan.update({"test-00000": [0, 2]}))
 
@@ -194,10 +200,16 @@ def cut_sidecar(view: str, name: str) -> Fault:
     return cut
 
 
+def other_card(change: Callable[[dict[str, Any]], Any]) -> Fault:
+    return lambda made, _: edit_json(made.directory("data_card") / "croissant.json", change)
+
+
 FAULTS: dict[tuple[str, str], Fault] = {
     ("manifest", "count_matches_source"): add_source_file,
     ("manifest", "entries_resolve"): lose_source_file,
     ("manifest", "plan_covers_manifest"): shift_plan,
+    ("token_bins", "no_retracted_document"): retract_first_document,
+    ("combined_bins", "no_retracted_document"): retract_first_document,
     ("engine_certificate", "certificate_holds"): other_engine_version,
     ("engine_certificate", "fast_engine_accepted"): refused_class,
     ("engine_certificate", "separator_ends_documents"): chat_turn_separator,
@@ -229,6 +241,8 @@ FAULTS: dict[tuple[str, str], Fault] = {
     ("datatrove_bins", "layout_valid"): cut_sidecar("datatrove", "val/val.ds.index"),
     ("olmo_bins", "same_stream"): flip_view("olmo", "val.npy"),
     ("olmo_bins", "layout_valid"): cut_sidecar("olmo", "val_index.json"),
+    ("data_card", "card_matches_receipts"): other_card(lambda card: card["distribution"][0].update(contentSize="1 B")),
+    ("data_card", "croissant_valid"): other_card(lambda card: card["distribution"][0].pop("sha256")),
 }
 
 
@@ -272,7 +286,7 @@ def run_checks(made: Project, artifact: str) -> dict[str, dg.AssetCheckEvaluatio
 def test_a_damaged_receipt_fails_every_check_of_its_artifact(copied: Project) -> None:
     edit_json(combined(copied, "receipt.json"), lambda receipt: receipt.update(key="0" * 64))
     evaluations = run_checks(copied, "combined_bins")
-    assert len(evaluations) == 10
+    assert len(evaluations) == 11
     assert not any(e.passed for e in evaluations.values())
     assert all("the receipt was altered" in str(e.description) for e in evaluations.values())
 

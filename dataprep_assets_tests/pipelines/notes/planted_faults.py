@@ -324,7 +324,23 @@ def another_token(row: dict[str, Any]) -> None:
 
 
 PACKED = "notes/packed_cohorts"
+
+
+def of_card(dataset: str) -> dict[tuple[str, str], Fault]:
+    """Faults of a dataset's data card."""
+
+    def edited(change: Callable[[Any], None]) -> Fault:
+        return lambda made, _: edit_json(made.root / dataset / "data_card" / "croissant.json", change)
+
+    return {
+        (f"{dataset}/data_card", "card_matches_receipts"): edited(lambda card: card.update(description="others")),
+        (f"{dataset}/data_card", "croissant_valid"): edited(lambda card: card["distribution"].clear()),
+    }
+
+
 FAULTS: dict[tuple[str, str], Fault] = {
+    **of_card("notes"),
+    **of_card("combined"),
     ("notes/engine_certificate", "certificate_holds"): other_engine_version,
     ("notes/engine_certificate", "fast_engine_accepted"): refused_class,
     ("notes/engine_certificate", "separator_ends_documents"): chat_turn_separator,

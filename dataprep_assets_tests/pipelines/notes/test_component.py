@@ -92,6 +92,7 @@ def test_the_graph_is_certificate_rows_shards_directory_in_each_format() -> None
         "tfds_directory": ["tfrecord_shards"],
         "array_record_shards": ["packed_cohorts"],
         "array_record_directory": ["array_record_shards"],
+        "data_card": ["array_record_directory", "tfds_directory"],
     }
     key = dg.AssetKey(["notes", "packed_cohorts"])
     assert list(graph.get(key).partitions_def.get_partition_keys()) == notes.months.expected

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dataprep_assets.graph.card import DATA_CARD
 from dataprep_assets.graph.status import stale
 from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.release.component import ShardRelease
@@ -73,8 +74,9 @@ class ReleaseProject(Project):
         return list(self.instance.get_dynamic_partitions(f"{self.corpus.dataset}_npy_shards"))
 
     def stale(self) -> list[str]:
-        """What is missing, damaged or out of date."""
-        return [one.name for one in stale(self.component.specs, self.store)]
+        """What is missing, damaged or out of date, but for the data card, which follows from the rest."""
+        specs = [spec for spec in self.component.specs if spec.name != DATA_CARD]
+        return [one.name for one in stale(specs, self.store)]
 
     def plan(self) -> dg.ExecuteInProcessResult:
         """Materialize the plan of the release."""
@@ -103,6 +105,7 @@ class ReleaseProject(Project):
         assert self.cut().success
         if self.corpus.release.publish:
             assert self.publish().success
+        assert self.run([self.key("data_card")]).success
 
     def npy(self, partition: str) -> Path:
         """The token file of a shard in the storage."""

@@ -289,13 +289,13 @@ def test_a_release_joins_its_bins_for_views_alone(tmp_path: Path, finished: Rele
         return {key.path[-1] for key in made.definitions.resolve_asset_graph().get_all_asset_keys()}
 
     plain = {"manifest", "engine_certificate", "snapshot", "token_bins"}
-    plain |= {"release_plan", "npy_shards", "published_shards"}
+    plain |= {"release_plan", "npy_shards", "published_shards", "data_card"}
     assert names(finished) == plain
     assert not (finished.root / "shared" / "combined_bins").exists()
     with release_project(release_attributes() | {"views": ["nanogpt"]}, tmp_path) as made:
         assert names(made) == plain - {"published_shards"} | {"combined_bins", "nanogpt_bins"}
         titles = [run.title for run in planned_runs(made.component.specs, finished.store)]
-        assert titles[-4:] == ["combined bins", "views", "release plan", "5 npy shards"]
+        assert titles[-5:] == ["combined bins", "views", "release plan", "5 npy shards", "data card"]
 
 
 # --- on the training machine

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dataprep_assets.graph.card import DATA_CARD
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import Stale, stale
 from dataprep_assets.pipelines.release import npy_shards
@@ -49,7 +50,8 @@ class Published:
 
     def stale(self, **options: Any) -> dict[str, Stale]:
         """What of its own artifacts is stale, by name without the dataset's."""
-        found = {one.name.partition("/")[2]: one for one in stale(self.declare(**options).specs, self.bins.store)}
+        specs = [spec for spec in self.declare(**options).specs if spec.name != DATA_CARD]
+        found = {one.name.partition("/")[2]: one for one in stale(specs, self.bins.store)}
         assert {name.partition("/")[0] for name in found} <= {NPY_SHARDS, PUBLISHED_SHARDS}
         return found
 

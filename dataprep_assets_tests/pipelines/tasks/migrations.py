@@ -52,7 +52,7 @@ class Migration:
 
     def stale(self) -> dict[str, str]:
         """Why each stale task folder is stale, by its name."""
-        return {one.name: one.reason for one in stale(self.component.specs, self.store)}
+        return {one.name: one.reason for one in stale([self.component.spec(TASK_FOLDER)], self.store)}
 
     @property
     def definitions(self) -> dg.Definitions:

@@ -89,8 +89,9 @@ def shipped(name: str) -> TaskMigrationDeclaration:
 def test_the_shipped_migrations_load_as_assets_with_their_checks() -> None:
     graph = defs().resolve_asset_graph()
     for dataset in ("mezo_tasks", "sample_tasks"):
-        (key,) = (k for k in graph.get_all_asset_keys() if k.path[0] == dataset)
-        assert key.path[-1] == TASK_FOLDER
+        keys = {k.path[-1]: k for k in graph.get_all_asset_keys() if k.path[0] == dataset}
+        assert set(keys) == {TASK_FOLDER, "data_card"}
+        key = keys[TASK_FOLDER]
         assert graph.get(key).group_name == dataset
         assert graph.get(key).description
         assert {c.name for c in graph.asset_check_keys if c.asset_key == key} == {proof.name for proof in TASK_PROOFS}
@@ -106,7 +107,7 @@ def test_the_mezo_tasks_are_the_six_of_the_guide_and_load_without_the_projects(
     for task in mezo.tasks:
         assert task_line(route_of(mezo, task)) == f"TASK={cloned_project}/Data/rejection_sampling/0_data/{task}"
     store = LocalArtifacts(tmp_path / "artifacts")
-    assert len(list(stale(TaskMigration(mezo).specs, store))) == 6
+    assert len(list(stale(TaskMigration(mezo).specs, store))) == 7, "six tasks and the card"
     assert len(TaskMigration(mezo).summary(store)) == 7
 
 
@@ -240,11 +241,12 @@ def test_scaffolded_then_declared_then_run_from_the_command_line(cloned: Path) -
     assert [(row["name"], row["reason"]) for row in told["rebuild"]] == [
         ("my_tasks/task_folder/Sentiment", "absent"),
         ("my_tasks/task_folder/CopaEasy", "absent"),
+        ("my_tasks/data_card", "absent"),
     ]
     ran = command(cloned, "dataprep", "run", "my_tasks")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"TASK={path.parent}/new/{LAYOUT}/Sentiment" in ran.stdout
-    assert "checks: 20 of 20 passed" in ran.stdout
+    assert "checks: 22 of 22 passed" in ran.stdout
     assert sum(COUNTS.values()) == 23
     assert [line.split()[1:4] for line in ran.stdout.splitlines() if line.startswith("CopaEasy")] == [
         ["base", "3", "23"]
@@ -254,7 +256,7 @@ def test_scaffolded_then_declared_then_run_from_the_command_line(cloned: Path) -
     assert command(cloned, "dataprep", "status", "my_tasks").returncode == 0
     verified = command(cloned, "dataprep", "verify")
     assert verified.returncode == 0
-    assert "2 artifacts" in verified.stdout
+    assert "3 artifacts" in verified.stdout
 
 
 @pytest.mark.slow

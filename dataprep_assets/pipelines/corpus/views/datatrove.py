@@ -38,6 +38,7 @@ VIEW = CorpusView(
     description="`<split>/<split>.ds` with index and metadata for datatrove and nanotron.",
     kinds=frozenset({"numpy", "datatrove"}),
     linked=_linked,
+    calls=lambda span, _: {"document": span.document},
     write=_write,
     defects=_defects,
 )

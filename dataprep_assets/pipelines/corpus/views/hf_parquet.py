@@ -1,9 +1,14 @@
 """Hugging Face `datasets`: `data/<split>-*.parquet`, a document a row, and the dataset card."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
 from dataprep_assets.formats import hf_parquet
+from dataprep_assets.graph.place import Locate, Place, Span
+from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, UnderConstruction
 
@@ -26,12 +31,36 @@ def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> It
         yield f"{directory}: {rows} rows for {wanted} documents"
 
 
+def _places(handle: ArtifactHandle) -> Locate:
+    @cache
+    def files(split: str) -> tuple[list[str], list[int]]:
+        """A split's files in order, and the document that each begins with, then the number of documents."""
+        names = sorted(f.path for f in handle.files if f.path.startswith(f"data/{split}-"))
+        return names, list(accumulate((_rows(handle, name) for name in names), initial=0))
+
+    def locate(span: Span) -> Iterator[Place]:
+        names, firsts = files(span.split)
+        number = bisect_right(firsts, span.document) - 1
+        row = span.document - firsts[number]
+        yield Place(artifact=str(handle.artifact), file=names[number], start=0, stop=span.tokens, at={"row": row})
+
+    return locate
+
+
+def _rows(handle: ArtifactHandle, name: str) -> int:
+    import pyarrow.parquet as pq
+
+    with handle.open(name) as file:
+        return int(pq.read_metadata(file).num_rows)
+
+
 VIEW = CorpusView(
     name="hf_parquet",
     description="`data/<split>-*.parquet`, a document a row, and the dataset card, for Hugging Face `datasets`.",
     kinds=frozenset({"parquet", "huggingface"}),
     version=2,
     copied=hf_parquet.read_blocks,
+    places=_places,
     keeps_documents=True,
     write=_write,
     defects=_defects,

@@ -1,12 +1,17 @@
 """mosaicml-streaming: shards of fixed-length samples, with `index.json`, a folder a split."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import mds
+from dataprep_assets.graph.place import Locate, Place, Span
+from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.view import CombinedSplit, Copied, CorpusView, UnderConstruction, ViewFacts
 
@@ -52,6 +57,33 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
             )
 
 
+def _places(handle: ArtifactHandle) -> Locate:
+    length = MdsFacts.of(handle.receipt).sequence_length
+
+    @cache
+    def shards(split: str) -> tuple[list[str], list[int]]:
+        """Names of a split's shards, and the first sample of each, then the number of samples."""
+        held = mds.shard_samples(handle.read(f"{split}/{mds.INDEX}"), f"{handle.location}/{split}/{mds.INDEX}")
+        return [name for name, _ in held], list(accumulate((count for _, count in held), initial=0))
+
+    def locate(span: Span) -> Iterator[Place]:
+        names, firsts = shards(span.split)
+        for number in range(max(bisect_right(firsts, span.start // length) - 1, 0), len(names)):
+            begin, end = firsts[number] * length, firsts[number + 1] * length
+            start, stop = max(span.start, begin), min(span.stop, end)
+            if start >= stop:
+                return
+            yield Place(
+                artifact=str(handle.artifact),
+                file=f"{span.split}/{names[number]}",
+                start=start - begin,
+                stop=stop - begin,
+                at={"samples": list(range(start // length, (stop - 1) // length + 1))},
+            )
+
+    return locate
+
+
 VIEW = CorpusView(
     name="mds",
     description="`<split>/index.json` and shards of fixed-length samples for mosaicml-streaming's StreamingDataset.",
@@ -59,6 +91,7 @@ VIEW = CorpusView(
     settings=("mds_sequence_length",),
     version=2,  # 1 left torn files in its staging directories, which 2 would have taken for finished
     copied=_copied,
+    places=_places,
     write=_write,
     defects=_defects,
 )

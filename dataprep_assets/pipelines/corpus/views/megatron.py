@@ -29,6 +29,7 @@ VIEW = CorpusView(
     description="`<split>.bin` and `<split>.idx` for Megatron-Core's IndexedDataset.",
     kinds=frozenset({"numpy", "megatron"}),
     linked=lambda split: f"{split}.bin",
+    calls=lambda span, _: {"sequence": span.document},
     write=_write,
     defects=_defects,
 )

@@ -1,9 +1,10 @@
 """OLMo-core and MaxText's olmo_grain: `<split>.npy`, headerless, with an index."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dataprep_assets.formats import olmo
+from dataprep_assets.graph.place import Span
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, UnderConstruction
 
@@ -27,12 +28,19 @@ def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> It
     yield from ()
 
 
+def _instances(span: Span, receipt: Receipt) -> Mapping[str, int | list[int]]:
+    """OLMo-core's instances are windows of the declared length that do not overlap."""
+    length = receipt.recipe.get("settings", {}).get("olmo_sequence_length")
+    return {"instances": list(range(span.start // length, (span.stop - 1) // length + 1))} if length else {}
+
+
 VIEW = CorpusView(
     name="olmo",
     description="`<split>.npy` (headerless) with an index for OLMo-core and MaxText's olmo_grain.",
     kinds=frozenset({"numpy", "olmo"}),
     settings=("olmo_sequence_length",),
     linked=lambda split: f"{split}.npy",
+    calls=_instances,
     write=_write,
     defects=_defects,
 )

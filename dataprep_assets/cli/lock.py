@@ -1,0 +1,124 @@
+"""`dataprep lock`: write what a dataset is made of and what came of it; and what `run --locked` does with that."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dataprep_assets.cli import project
+from dataprep_assets.errors import ConfigError, DriftError
+
+if TYPE_CHECKING:
+    from dataprep_assets.graph.drift import Drift
+    from dataprep_assets.graph.lock import Lock
+    from dataprep_assets.graph.runs import PlannedRun
+    from dataprep_assets.graph.spec import ArtifactSpec
+    from dataprep_assets.integrity.artifacts import ArtifactStore
+
+__all__ = ["LockedRuns", "declare", "lock_of", "refuse"]
+
+_SHOWN = 20
+"""Reasons that a person is shown."""
+
+
+def declare(commands: project.Commands) -> None:
+    """Add the command's arguments."""
+    parser = commands.add_parser(
+        "lock", help="write dataset.lock: all that decides a dataset's bytes, and their digests"
+    )
+    parser.add_argument("dataset")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="default: dataset.lock beside the defs.yaml")
+    parser.set_defaults(execute=lambda options: _lock(options.dataset, options.output))
+
+
+def _lock(name: str, output: Path | None) -> int:
+    from dataprep_assets.graph.lock import lock_dataset
+    from dataprep_assets.graph.lock_file import LOCK, lock_bytes
+    from dataprep_assets.integrity.commit import write_atomically
+
+    component = project.component(name)
+    path = output or project.folder(name) / LOCK
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise ConfigError(f"--output {path}: not a file in a folder that is there")
+    lock = lock_dataset(component.specs, component.store(project.storage()))
+    write_atomically(path, lock_bytes(lock))
+    print(f"{name}: {len(lock.artifacts):,} artifacts, {lock.files:,} source files: {path}")
+    return 0
+
+
+def lock_of(name: str, file: Path | None) -> "Lock":
+    """The lock of a dataset, from a file or beside its defs.yaml; ConfigError for one of another dataset.
+
+    Args:
+        name: As in defs/<name>/defs.yaml.
+        file: The file; None: where `dataprep lock` writes it.
+    """
+    from dataprep_assets.graph.lock_file import LOCK, read_lock
+
+    path = file or project.folder(name) / LOCK
+    if file is None and not path.exists():
+        raise ConfigError(f"{name}: has no {LOCK} beside its defs.yaml; `dataprep lock {name}` writes it")
+    return read_lock(path)
+
+
+class LockedRuns:
+    """Runs of a dataset that may make what its lock says and nothing else."""
+
+    def __init__(self, lock: "Lock", specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> None:
+        dataset = specs[0].declaration.dataset
+        if lock.dataset != dataset:
+            raise ConfigError(f"--locked: the lock is of {lock.dataset}, not of {dataset}")
+        self._lock, self._specs, self._store = lock, specs, store
+
+    def before(self) -> None:
+        """Refuse what would be built otherwise, as far as it is known before anything runs."""
+        from dataprep_assets.graph.drift import drift_of_recipes
+
+        refuse(self._lock, drift_of_recipes(self._specs, self._store, self._lock), "nothing was built")
+
+    def each(self, runs: "Iterable[PlannedRun]") -> "Iterator[PlannedRun]":
+        """The runs, each compared with the lock before it begins and after it is done.
+
+        What is made of another artifact of the same run gets a run of its own: when that one is there, its recipe is
+        known, and is compared before it is built.
+        """
+        from dataprep_assets.graph.drift import drift_of_contents, drift_of_recipes
+        from dataprep_assets.graph.runs import apart
+
+        for index, run in enumerate(apart(runs)):
+            if index:
+                told = f"“{run.title}” and what follows it were not built"
+                refuse(self._lock, drift_of_recipes(self._specs, self._store, self._lock, run.specs), told)
+            yield run
+            found = drift_of_contents(run.specs, self._store, self._lock, run.partitions)
+            refuse(self._lock, found, f"it was built in “{run.title}”; nothing that follows was")
+
+    def after(self) -> None:
+        """Refuse a finished dataset of which anything is not as the lock says; say that it is, otherwise."""
+        from dataprep_assets.graph.drift import drift_of_contents, undeclared
+
+        for found in (
+            drift_of_contents(self._specs, self._store, self._lock),
+            undeclared(self._specs, self._store, self._lock),
+        ):
+            refuse(self._lock, found, "all runs are done")
+        print(f"equals its lock: {len(self._lock.artifacts):,} artifacts")
+
+
+def refuse(lock: "Lock", found: "Iterable[Drift]", told: str) -> None:
+    """Tell each reason once, with the artifacts that it holds for; DriftError when there is any.
+
+    Args:
+        lock: Whose dataset the error names.
+        found: What is not as the lock says.
+        told: Of what has been done.
+    """
+    by_reason: dict[str, list[str]] = {}
+    for drift in found:
+        by_reason.setdefault(drift.reason, []).append(drift.name)
+    for reason, names in list(by_reason.items())[:_SHOWN]:
+        print(f"drift: {names[0]}{f' and {len(names) - 1:,} more' if len(names) > 1 else ''}: {reason}")
+    if len(by_reason) > _SHOWN:
+        print(f"drift: … and {len(by_reason) - _SHOWN:,} more reasons")
+    if by_reason:
+        count = len({name for names in by_reason.values() for name in names})
+        raise DriftError(f"{lock.dataset}: {count:,} artifacts are not as the lock says; {told}")

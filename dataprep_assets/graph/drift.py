@@ -1,0 +1,302 @@
+"""What of a dataset is not as its lock says, and why: what `dataprep run --locked` and `dataprep verify --lock` refuse.
+
+A recipe can be compared before anything is built, as soon as what it is made of is there as the lock says; so drift of
+a setting or of a source is told before the artifact that would differ is made. The content is compared when the
+artifact is there.
+
+Entry points: `drift_of_recipes` (before a run), `drift_of_contents` (after it), `drift_of_copy` (somebody's copy).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.graph.finding import first_of
+from dataprep_assets.graph.lock import Lock, Locked, hidden_name, lock_name, name_of
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.verify import Verified
+
+__all__ = ["Drift", "drift_of_contents", "drift_of_copy", "drift_of_recipes", "selected", "undeclared"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """One artifact that is not as its lock says: its name without the dataset's, and one sentence."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+def drift_of_recipes(
+    specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock, only: Sequence[ArtifactSpec] | None = None
+) -> Iterator[Drift]:
+    """Yield what would not be built as the lock says, as far as it can be known now, in build order.
+
+    Args:
+        specs: Those of the dataset.
+        store: Where its artifacts are; local sources are read whole.
+        lock: Of the same dataset.
+        only: Compare the recipes of these alone; None: of all.
+    """
+    present = _Present(specs, store, lock)
+    if only is None:
+        yield from undeclared(specs, store, lock)
+    for spec in specs if only is None else only:
+        if not spec.kept or not present.is_planned(spec):
+            continue
+        slots = spec.slots(store)
+        ready = []
+        for slot in slots:
+            if lock_name(spec.located(store, slot)) not in lock.artifacts:
+                yield Drift(name=lock_name(spec.located(store, slot)), reason="declared, and not in the lock")
+            elif present.has_inputs(spec, slot):
+                ready.append(slot)
+        yield from _compared(spec, store, lock, ready)
+
+
+def _compared(spec: ArtifactSpec, store: ArtifactStore, lock: Lock, slots: Sequence[str | None]) -> Iterator[Drift]:
+    """What drifts among slots whose inputs are as the lock says."""
+    if not slots:
+        return
+    try:
+        recipes = list(spec.recipes(store, slots))
+    except DataprepError:  # of what is not fetched yet, nothing is known; the build tells what is wrong
+        return
+    receipts = _receipts(store, [recipe.artifact for recipe in recipes])
+    for recipe, receipt in zip(recipes, receipts, strict=True):
+        if not recipe.key:  # nor of a plan that is not made yet
+            continue
+        name = lock_name(recipe.artifact)
+        reason = _difference(_in_full(recipe, receipt), lock, spec)
+        if reason is None and receipt is not None and receipt.key == recipe.key:
+            reason = _other_bytes(receipt, lock.artifacts[name])
+        if reason is not None:
+            yield Drift(name=name, reason=reason + _came_and_went(spec, lock))
+
+
+def _came_and_went(spec: ArtifactSpec, lock: Lock) -> str:
+    """Which source files the lock does not have, and which are there no more, where the artifact lists them."""
+    known = {line.file for one in lock.artifacts.values() for line in one.files}
+    if spec.listed is None or not known:
+        return ""
+    listed = {hidden_name(name) if lock.is_hidden else name for name in spec.listed()}
+    changes = {"added": sorted(listed - known), "removed": sorted(known - listed)}
+    told = [f"{len(names):,} {what}: {first_of(names)}" for what, names in changes.items() if names]
+    return f" (files {'; '.join(told)})" if told else ""
+
+
+def _in_full(recipe: Recipe, receipt: Receipt | None) -> Recipe:
+    """The recipe with its names, where it is believed to be that of the receipt and says no more than its key."""
+    if receipt is None or receipt.key != recipe.key or not receipt.recipe:
+        return recipe
+    return Recipe(artifact=recipe.artifact, key=recipe.key, **receipt.recipe)
+
+
+def _difference(recipe: Recipe, lock: Lock, spec: ArtifactSpec) -> str | None:
+    """What of a recipe is not as the lock says."""
+    name = lock_name(recipe.artifact)
+    one = lock.artifacts[name]
+    if recipe.key == one.key:
+        return None
+    sources = {source: digest for source, digest in recipe.sources.items() if source not in (spec.names_places or ())}
+    if lock.is_hidden:
+        sources = {hidden_name(source): digest for source, digest in sources.items()}
+    compared = replace(recipe, sources=sources)
+    change = Recipe.difference(compared, lock.made(compared, name))
+    if change is None or (one.is_placed and change.kind == "recipe changed"):
+        return None  # its key names a place, and nothing else of it has changed
+    return change.reason
+
+
+def drift_of_contents(
+    specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock, partitions: Sequence[str] = ()
+) -> Iterator[Drift]:
+    """Yield the finished artifacts that are not as the lock says.
+
+    Args:
+        specs: Those to look at.
+        store: Where their artifacts are.
+        lock: Of the same dataset.
+        partitions: Of partitioned ones, these alone; none: all that are planned.
+    """
+    for spec in specs:
+        if not spec.kept:
+            continue
+        slots = partitions if partitions and spec.partitions is not None else spec.slots(store)
+        artifacts = [spec.located(store, slot) for slot in slots]
+        for artifact, receipt in zip(artifacts, _receipts(store, artifacts), strict=True):
+            name = lock_name(artifact)
+            if receipt is None:
+                yield Drift(name=name, reason="absent, or its receipt is damaged")
+            elif name not in lock.artifacts:
+                yield Drift(name=name, reason="not in the lock")
+            elif (reason := _unlike(receipt, lock, spec)) is not None:
+                yield Drift(name=name, reason=reason)
+
+
+def _unlike(receipt: Receipt, lock: Lock, spec: ArtifactSpec) -> str | None:
+    one = lock.artifacts[name_of(receipt.artifact, receipt.partition)]
+    if receipt.recipe and (receipt.content != one.content or one.is_placed):
+        artifact = Artifact(dataset=receipt.dataset, name=receipt.artifact, partition=receipt.partition)
+        recipe = Recipe(artifact=artifact, key=receipt.key, **receipt.recipe)
+        if (reason := _difference(recipe, lock, spec)) is not None:
+            return reason
+    return _other_bytes(receipt, one)
+
+
+def _other_bytes(receipt: Receipt, one: Locked) -> str | None:
+    """That an artifact has other content than the lock says; with what may be why."""
+    if one.is_placed or receipt.content == one.content:
+        return None
+    installed = Locked.of(receipt).libraries
+    others = [
+        f"{name} was {one.libraries.get(name, 'not there')}, is {installed.get(name, 'not there')}"
+        for name in sorted({*one.libraries, *installed})
+        if one.libraries.get(name) != installed.get(name)
+    ]
+    why = f"; it was made with other libraries: {', '.join(others)}" if others else ""
+    return f"its content is {receipt.content[:12]}…, the lock says {(one.content or '')[:12]}…{why}"
+
+
+class _Present:
+    """Which artifacts are there as the lock says."""
+
+    def __init__(self, specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> None:
+        self._store, self._lock = store, lock
+        self._planners = {partitions: spec for spec in specs for partitions in spec.plans}
+        self._known: dict[ArtifactSpec, frozenset[str | None] | None] = {}
+
+    def is_planned(self, spec: ArtifactSpec) -> bool:
+        """Whether its artifacts are known: what plans them is as the lock says."""
+        if spec.partitions is not None and (planner := self._planner(spec.partitions)) is not None:
+            return self._is_whole(planner)
+        try:
+            spec.artifacts(self._store)
+        except DataprepError:
+            return False
+        return True
+
+    def has_inputs(self, spec: ArtifactSpec, slot: str | None) -> bool:
+        """Whether all that it is made of is there as the lock says."""
+        for source in spec.inputs:
+            if not isinstance(source, ArtifactSpec):
+                continue
+            if source.partitions is not None and source.partitions is spec.partitions:
+                if slot not in (self._there(source) or ()):
+                    return False
+            elif not self._is_whole(source):
+                return False
+        return True
+
+    def _planner(self, partitions: Partitions) -> ArtifactSpec | None:
+        return self._planners.get(partitions)
+
+    def _is_whole(self, spec: ArtifactSpec) -> bool:
+        if not spec.kept:  # it reports of what it is made of
+            return self.has_inputs(spec, None)
+        there = self._there(spec)
+        return there is not None and len(there) == len(spec.slots(self._store))
+
+    def _there(self, spec: ArtifactSpec) -> frozenset[str | None] | None:
+        """The slots that are there as the lock says; None where they are not planned."""
+        if spec not in self._known:
+            self._known[spec] = self._compare(spec) if self.is_planned(spec) else None
+        return self._known[spec]
+
+    def _compare(self, spec: ArtifactSpec) -> frozenset[str | None]:
+        slots = spec.slots(self._store)
+        artifacts = [spec.located(self._store, slot) for slot in slots]
+        found = zip(slots, artifacts, _receipts(self._store, artifacts), strict=True)
+        return frozenset(
+            slot
+            for slot, artifact, receipt in found
+            if receipt is not None
+            and lock_name(artifact) in self._lock.artifacts
+            and _unlike(receipt, self._lock, spec) is None
+        )
+
+
+def _receipts(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
+    """Those of all artifacts; a damaged one is none: the artifact is built again."""
+    try:
+        return store.receipts(artifacts)
+    except IntegrityError:
+        return [_receipt(store, artifact) for artifact in artifacts]
+
+
+def _receipt(store: ArtifactStore, artifact: Artifact) -> Receipt | None:
+    try:
+        return store.receipt(artifact)
+    except IntegrityError:
+        return None
+
+
+def undeclared(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> Iterator[Drift]:
+    """Artifacts of the lock that no spec makes, by the names before their partitions."""
+    makes = set()
+    for spec in specs:
+        if spec.kept:
+            try:
+                makes.add(spec.name if spec.artifact is None else spec.located(store).name)
+            except DataprepError:  # named after a plan that is not made yet
+                return
+    for name in lock.artifacts:
+        if name.partition("/")[0] not in makes:
+            yield Drift(name=name, reason="in the lock, and not declared")
+
+
+def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str] = ()) -> Iterator[Drift]:
+    """Yield what of a copy is not what the lock says: damaged, other, missing and extra artifacts.
+
+    Args:
+        lock: What the copy should be.
+        verdicts: Of the copy's artifacts; those of other datasets are passed over.
+        select: Globs of the artifacts that the copy should have; none: all.
+    """
+    found: set[str] = set()
+    for verdict in verdicts:
+        dataset, _, name = verdict.name.partition("/")
+        if verdict.receipt is None:
+            yield Drift(name=verdict.location, reason="; ".join(verdict.defects))
+            continue
+        if dataset != lock.dataset:
+            continue
+        found.add(name)
+        if name in lock.artifacts:
+            defects = list(verdict.defects)
+            if (reason := _other_copy(verdict.receipt, lock)) is not None:
+                defects.insert(0, reason)
+            if defects:
+                yield Drift(name=name, reason="; ".join(defects))
+        else:
+            yield Drift(name=name, reason="extra: not in the lock")
+    for name in selected(lock, select):
+        if name not in found:
+            yield Drift(name=name, reason="missing: in the lock, and not there")
+
+
+def selected(lock: Lock, select: Sequence[str]) -> list[str]:
+    """The artifacts of a lock that match one of these globs; all without any."""
+    return [name for name in lock.artifacts if not select or any(fnmatchcase(name, glob) for glob in select)]
+
+
+def _other_copy(receipt: Receipt, lock: Lock) -> str | None:
+    name = name_of(receipt.artifact, receipt.partition)
+    one = lock.artifacts[name]
+    if not one.is_placed:
+        return _other_bytes(receipt, one)
+    recipe = Locked.of(receipt)
+    if lock.is_hidden:
+        recipe = recipe.hidden()
+    if (recipe.version, recipe.settings) != (one.version, one.settings):
+        return "made with other settings than the lock says"
+    changed = [source for source, digest in one.sources.items() if recipe.sources.get(source) != digest]
+    return f"made of another source than the lock says: {changed[0]}" if changed else None

@@ -1,0 +1,282 @@
+"""The lock of a dataset: everything that decides its bytes, and the digest of every artifact that came of it.
+
+A lock is made of receipts alone, so that one can be read from a folder or a bucket as well as from its file, and two of
+them are compared without the data. It names no path of a machine, no host and no time: the same dataset built on two
+machines has the same lock, byte for byte, as long as the same libraries built it.
+
+Source files of a sensitive dataset are named by digests. `lock_file.py` has the file.
+
+Entry points: `Lock.of_receipts`, `lock_dataset`.
+"""
+
+import hashlib
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from dataprep_assets.errors import IntegrityError, MissingArtifactError
+from dataprep_assets.graph.recipe import Recipe, flat
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.status import stale
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+
+__all__ = ["Counts", "Lock", "Locked", "SourceLine", "hidden_name", "lock_dataset", "lock_name", "name_of"]
+
+_FILE_NAME = re.compile(r"[./]")
+_UNRELATED = ("dataprep-assets", "python")
+"""Versions in a receipt that decide no bytes: what does of this project is a step's version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Rows of a source, documents that came of them, tokens of these."""
+
+    rows: int = 0
+    documents: int = 0
+    tokens: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            rows=self.rows + other.rows, documents=self.documents + other.documents, tokens=self.tokens + other.tokens
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceLine:
+    """One source file of a shard, or some of its rows: `file[first:stop]`."""
+
+    name: str
+    sha256: str
+    counts: Counts
+
+    @property
+    def file(self) -> str:
+        """The file's name without the rows."""
+        return re.sub(r"\[\d+:(\d+|None)\]$", "", self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Locked:
+    """One artifact of a lock.
+
+    Attributes:
+        key: Digest of its recipe; None where the recipe names a place (`ArtifactSpec.names_places`).
+        content: Digest of its files; None as `key`.
+        bytes: Size of its files.
+        version: Version of the step that made it.
+        settings: As the recipe has them.
+        sources: As the recipe has them, without places.
+        upstream: The artifacts of other datasets that it is made of; those of its own are in the lock themselves.
+        is_derived: Whether artifacts of its own dataset went into it, not sources alone.
+        libraries: Versions of what made it; told where bytes differ, not compared.
+        counts: Its ledger's; None without one.
+        files: Its source files, where its receipt counts them.
+    """
+
+    key: str | None
+    content: str | None
+    bytes: int
+    version: int = 1
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    upstream: Mapping[str, str] = field(default_factory=dict)
+    is_derived: bool = False
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    counts: Counts | None = None
+    files: tuple[SourceLine, ...] = ()
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether its bytes name a place, so that they are others elsewhere and its recipe alone is compared."""
+        return self.content is None
+
+    @classmethod
+    def of(cls, receipt: Receipt) -> "Locked":
+        """What a lock holds of a finished artifact."""
+        recipe, ledger = receipt.recipe, receipt.ledger
+        upstream = recipe.get("upstream", {})
+        return cls(
+            key=receipt.key,
+            content=receipt.content,
+            bytes=receipt.total_bytes,
+            version=recipe.get("version", 1),
+            settings=recipe.get("settings", {}),
+            sources=recipe.get("sources", {}),
+            upstream={name: content for name, content in upstream.items() if ":" in name},
+            is_derived=any(":" not in name for name in upstream),
+            libraries={
+                name: version
+                for name, version in receipt.measured.get("versions", {}).items()
+                if name not in _UNRELATED and version != "not installed"
+            },
+            counts=None
+            if ledger is None
+            else Counts(rows=ledger.rows_in, documents=ledger.documents, tokens=ledger.tokens),
+            files=tuple(_source_lines(receipt)),
+        )
+
+    def at_any_place(self, places: Container[str]) -> "Locked":
+        """The same without what depends on where it lies: key, content, and the sources with these names.
+
+        Its size depends on it too: it holds paths.
+        """
+        sources = {name: digest for name, digest in self.sources.items() if name not in places}
+        return replace(self, key=None, content=None, bytes=0, sources=sources)
+
+    def hidden(self) -> "Locked":
+        """The same with digests for the names of source files."""
+        return replace(
+            self,
+            sources={hidden_name(name): digest for name, digest in self.sources.items()},
+            files=tuple(replace(line, name=hidden_name(line.name)) for line in self.files),
+        )
+
+
+def hidden_name(name: str) -> str:
+    """What stands for the name of a source file in the lock of a sensitive dataset; other names stay."""
+    return f"#{hashlib.sha256(name.encode()).hexdigest()[:16]}" if _FILE_NAME.search(name) else name
+
+
+def _source_lines(receipt: Receipt) -> Iterator[SourceLine]:
+    """Shards tell their files in `sources`, some as a fact of that name; a fact may also be something else."""
+    found = receipt.sources or receipt.facts.get("sources", ())
+    for line in found:
+        if not isinstance(line, Mapping) or not {"file", "sha256", "rows_in"} <= line.keys():
+            return
+        rows = line.get("rows")
+        documents = line["documents"] if "documents" in line else line.get("conversations", 0)
+        yield SourceLine(
+            name=line["file"] if rows is None else f"{line['file']}[{rows[0]}:{rows[1]}]",
+            sha256=line["sha256"],
+            counts=Counts(rows=line["rows_in"], documents=documents, tokens=line.get("tokens", 0)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lock:
+    """See the module.
+
+    Attributes:
+        dataset: The dataset's name.
+        artifacts: `name[/partition]` → artifact, in order of their names.
+        commits: What of it is pinned to a commit → that commit.
+        is_hidden: Whether source files are named by digests.
+    """
+
+    dataset: str
+    artifacts: Mapping[str, Locked]
+    commits: Mapping[str, str] = field(default_factory=dict)
+    is_hidden: bool = False
+
+    @classmethod
+    def of_receipts(cls, dataset: str, receipts: Iterable[Receipt]) -> "Lock":
+        """The lock of artifacts of one dataset, each with its content."""
+        found = {name_of(r.artifact, r.partition): r for r in receipts}
+        commits = {
+            f"{name}.{fact}".removesuffix(".commit"): value
+            for name, receipt in found.items()
+            if receipt.partition is None
+            for fact, value in flat(receipt.facts).items()
+            if fact.rpartition(".")[2] == "commit" and value is not None
+        }
+        return cls(
+            dataset=dataset,
+            artifacts={name: Locked.of(found[name]) for name in sorted(found)},
+            commits=dict(sorted(commits.items())),
+        )
+
+    @cached_property
+    def tokenizers(self) -> list[str]:
+        """Digests of the tokenizers that anything was made with."""
+        return sorted({one.sources["tokenizer"] for one in self.artifacts.values() if "tokenizer" in one.sources})
+
+    @property
+    def files(self) -> int:
+        """Source files (or rows of one) whose documents are counted."""
+        return sum(len(one.files) for one in self.artifacts.values())
+
+    def hidden(self) -> "Lock":
+        """The same lock with digests for the names of source files."""
+        if self.is_hidden:
+            return self
+        return replace(self, is_hidden=True, artifacts={name: one.hidden() for name, one in self.artifacts.items()})
+
+    def made(self, recipe: Recipe, name: str) -> Receipt:
+        """A receipt as `Recipe.difference` reads it, of what the lock holds of an artifact.
+
+        Args:
+            recipe: Made now. Artifacts of its own dataset have the content that the lock says, where it has them.
+            name: The artifact, which the lock has.
+        """
+        one = self.artifacts[name]
+        own = {
+            other: self.artifacts[other].content or content
+            for other, content in recipe.upstream.items()
+            if other in self.artifacts
+        }
+        return Receipt(
+            dataset=self.dataset,
+            artifact=name,
+            partition=None,
+            key=one.key or "",
+            inputs={},
+            files=(),
+            recipe={
+                "version": one.version,
+                "settings": one.settings,
+                "sources": one.sources,
+                "upstream": {**own, **one.upstream},
+            },
+        )
+
+
+def name_of(artifact: str, partition: str | None) -> str:
+    """An artifact's name in its dataset's lock."""
+    return f"{artifact}/{partition}" if partition else artifact
+
+
+def lock_name(artifact: Artifact) -> str:
+    """An artifact's name in its dataset's lock."""
+    return name_of(artifact.name, artifact.partition)
+
+
+def lock_dataset(
+    specs: Sequence[ArtifactSpec],
+    store: ArtifactStore,
+    failed_checks: Mapping[tuple[str, ...], Sequence[str]] | None = None,
+) -> Lock:
+    """The lock of a finished dataset.
+
+    Args:
+        specs: Those of the dataset.
+        store: Where its artifacts are; they are read as thoroughly as `dataprep status` reads them.
+        failed_checks: Path of an asset → names of its blocking checks whose latest result is a failure.
+
+    Raises IntegrityError when anything of it is missing, damaged or out of date, or such a check failed.
+    """
+    declaration = specs[0].declaration
+    if (late := next(stale(specs, store, failed_checks), None)) is not None:
+        raise IntegrityError(
+            f"{declaration.dataset}: cannot be locked: {late}. `dataprep run {declaration.dataset}` builds what is out "
+            "of date, then lock it"
+        )
+    receipts: list[Receipt] = []
+    places: dict[str, Container[str]] = {}
+    for spec in specs:
+        artifacts = spec.artifacts(store)
+        for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
+            if receipt is None:
+                raise MissingArtifactError(f"{artifact}: gone while the dataset was locked. Build it, then lock it")
+            receipts.append(receipt)
+            if spec.names_places is not None:
+                places[lock_name(artifact)] = spec.names_places
+    lock = Lock.of_receipts(declaration.dataset, receipts)
+    artifacts_of = {
+        name: one.at_any_place(places[name]) if name in places else one for name, one in lock.artifacts.items()
+    }
+    lock = replace(lock, artifacts=artifacts_of)
+    return lock.hidden() if declaration.sensitive else lock

@@ -1,0 +1,168 @@
+"""The file of a lock (`dataset.lock`): JSON in a stable order, one line an artifact and one a source file.
+
+So a person can read its difference in a review. Settings and versions of libraries that many artifacts share are there
+once (`shared`), and so are the source files of a shard (`files`), which its snapshot and its token bins have both.
+
+Entry points: `lock_bytes`, `parse_lock`, `read_lock`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.graph.lock import Counts, Lock, Locked, SourceLine
+from dataprep_assets.integrity.digest import digest_value
+
+__all__ = ["LOCK", "lock_bytes", "parse_lock", "read_lock"]
+
+LOCK = "dataset.lock"
+SCHEMA = 1
+
+
+def lock_bytes(lock: Lock) -> bytes:
+    """The one spelling of a lock."""
+    shared: dict[str, Mapping[str, Any]] = {}
+    blocks = {name: one.files for name, one in lock.artifacts.items() if one.files}
+    of_partition = {name.partition("/")[2]: name for name in blocks}
+    lines = []
+    for name, one in lock.artifacts.items():
+        block = of_partition.get(name.partition("/")[2])
+        lines.append(f"{_spelt(name)}: {_spelt(_entry(one, block, blocks.get(block or '', ()), shared))}")
+    parts = [
+        ("dataprep_lock", str(SCHEMA)),
+        ("dataset", _spelt(lock.dataset)),
+        ("hidden_names", _spelt(lock.is_hidden)),
+        ("commits", _spelt(lock.commits)),
+        ("tokenizers", _spelt(lock.tokenizers)),
+        ("shared", _block("{}", [f"{_spelt(key)}: {_spelt(shared[key])}" for key in sorted(shared)])),
+        ("artifacts", _block("{}", lines)),
+        ("files", _block("{}", [f"{_spelt(name)}: {_file_lines(files)}" for name, files in blocks.items()])),
+    ]
+    return ("{\n" + ",\n".join(f'"{key}": {value}' for key, value in parts) + "\n}\n").encode()
+
+
+def _entry(
+    one: Locked, block: str | None, files: Sequence[SourceLine], shared: dict[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The JSON of an artifact.
+
+    Args:
+        one: The artifact.
+        block: The artifact whose source files are those of its partition.
+        files: These files.
+        shared: Gets what the JSON refers to there.
+    """
+    value: dict[str, Any] = {"bytes": one.bytes, "content": one.content, "key": one.key}
+    if one.is_placed:
+        value = {"placed": True}
+    value["version"] = one.version
+    if one.is_derived:
+        value["derived"] = True
+    for part, found in (("settings", one.settings), ("libraries", one.libraries)):
+        if found:
+            value[part] = digest_value(found)[:12]
+            shared[value[part]] = found
+    own, of_files = one.sources, {line.name: line.sha256 for line in files}
+    if of_files and of_files.items() <= own.items():
+        value["sources_of"] = block
+        own = {key: digest for key, digest in own.items() if key not in of_files}
+    if own:
+        value["sources"] = own
+    if one.upstream:
+        value["upstream"] = one.upstream
+    if one.counts is not None:
+        value["counts"] = _counts_json(one.counts)
+    return value
+
+
+def _spelt(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def _block(brackets: str, lines: Sequence[str]) -> str:
+    return brackets[0] + "".join(f"\n {line}," for line in lines).removesuffix(",") + "\n" + brackets[1]
+
+
+def _counts_json(counts: Counts) -> list[int]:
+    return [counts.rows, counts.documents, counts.tokens]
+
+
+def _file_lines(files: Sequence[SourceLine]) -> str:
+    return _block("[]", [_spelt([line.name, line.sha256, *_counts_json(line.counts)]) for line in files])
+
+
+def read_lock(path: Path) -> Lock:
+    """The lock in a file; FormatError in one line when it cannot be read as one."""
+    try:
+        return parse_lock(path.read_bytes(), str(path))
+    except OSError as error:
+        raise FormatError(f"{path}: no lock can be read there: {error.strerror or error}") from error
+
+
+def parse_lock(data: bytes, where: str) -> Lock:
+    """A lock from the bytes of its file; FormatError, naming `where`, when they are not one, or of another schema."""
+    try:
+        value = json.loads(data)
+        schema = value["dataprep_lock"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            f"{where}: not a lock of a dataset ({type(error).__name__}: {str(error)[:80]}). `dataprep lock` writes one"
+        ) from None
+    if schema != SCHEMA:
+        raise FormatError(f"{where}: a lock of schema {schema!r}, this version reads {SCHEMA}. Lock the dataset again")
+    try:
+        blocks = {name: tuple(_line(line) for line in lines) for name, lines in value["files"].items()}
+        shared = value["shared"]
+        found = {name: _locked(one, shared, blocks, name) for name, one in value["artifacts"].items()}
+        return Lock(
+            dataset=_text(value["dataset"]),
+            artifacts={name: found[name] for name in sorted(found)},
+            commits=dict(value["commits"]),
+            is_hidden=bool(value["hidden_names"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise FormatError(
+            f"{where}: a damaged lock ({type(error).__name__}: {str(error)[:80]}). Take it from where it was kept, or "
+            "lock the dataset again"
+        ) from None
+
+
+def _line(line: Sequence[Any]) -> SourceLine:
+    name, sha256, *counts = line
+    return SourceLine(name=_text(name), sha256=_text(sha256), counts=_counts(counts))
+
+
+def _counts(value: Sequence[int]) -> Counts:
+    rows, documents, tokens = value
+    return Counts(rows=int(rows), documents=int(documents), tokens=int(tokens))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    return value
+
+
+def _locked(
+    value: Mapping[str, Any],
+    shared: Mapping[str, Mapping[str, Any]],
+    blocks: Mapping[str, tuple[SourceLine, ...]],
+    name: str,
+) -> Locked:
+    is_placed = value.get("placed", False)
+    of_files = blocks[value["sources_of"]] if "sources_of" in value else ()
+    return Locked(
+        key=None if is_placed else _text(value["key"]),
+        content=None if is_placed else _text(value["content"]),
+        bytes=0 if is_placed else int(value["bytes"]),
+        version=value["version"],
+        settings=shared[value["settings"]] if "settings" in value else {},
+        sources={**value.get("sources", {}), **{line.name: line.sha256 for line in of_files}},
+        upstream=value.get("upstream", {}),
+        is_derived=value.get("derived", False),
+        libraries=shared[value["libraries"]] if "libraries" in value else {},
+        counts=_counts(value["counts"]) if "counts" in value else None,
+        files=blocks.get(name, ()),
+    )

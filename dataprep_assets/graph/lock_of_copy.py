@@ -1,0 +1,70 @@
+"""The lock of what lies somewhere, declared or not: read from the receipts in a folder or a bucket.
+
+Nothing says there which artifacts are planned, so shards that are in no plan any more are told by what is made of
+them: where a finished artifact is made of the shards of a split, others of that split are left over.
+
+Entry point: `lock_of_receipts`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dataprep_assets.errors import ConfigError, MissingArtifactError
+from dataprep_assets.graph.lock import Lock, name_of
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.planning.shard_plan import split_of
+
+__all__ = ["FoundLock", "lock_of_receipts"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundLock:
+    """The lock of a dataset that was found; `left_over` are artifacts that are in no plan any more, left out of it."""
+
+    lock: Lock
+    left_over: Sequence[str]
+
+
+def lock_of_receipts(receipts: Iterable[Receipt], where: str, dataset: str | None = None) -> FoundLock:
+    """The lock of one dataset among receipts.
+
+    Args:
+        receipts: All that are there.
+        where: Names the place in errors.
+        dataset: Which dataset; None where there is but one.
+
+    Raises MissingArtifactError where it is not there, ConfigError where several are and none is chosen.
+    """
+    by_dataset: dict[str, dict[str, Receipt]] = {}
+    for receipt in receipts:
+        by_dataset.setdefault(receipt.dataset, {})[name_of(receipt.artifact, receipt.partition)] = receipt
+    if not by_dataset:
+        raise MissingArtifactError(f"{where}: no finished artifact is there")
+    if dataset is None and len(by_dataset) > 1:
+        raise ConfigError(f"{where}: has several datasets, {sorted(by_dataset)}: name one with --dataset")
+    chosen = dataset or next(iter(by_dataset))
+    if chosen not in by_dataset:
+        raise MissingArtifactError(f"{where}: no artifact of {chosen} is there; it has {sorted(by_dataset)}")
+    found = by_dataset[chosen]
+    left = _left_over(found)
+    lock = Lock.of_receipts(chosen, (receipt for name, receipt in found.items() if name not in left))
+    return FoundLock(lock=lock, left_over=sorted(left))
+
+
+def _left_over(found: Mapping[str, Receipt]) -> set[str]:
+    used: set[str] = set()
+    splits: set[tuple[str, str]] = set()
+    for receipt in found.values():
+        upstream = {n: c for n, c in receipt.recipe.get("upstream", {}).items() if ":" not in n and "/" in n}
+        if any(name not in found or found[name].content != content for name, content in upstream.items()):
+            continue  # it is out of date itself, and tells nothing of what is planned
+        used |= upstream.keys()
+        splits |= {_kind_and_split(name) for name in upstream}
+    unused = {name for name in found if "/" in name and _kind_and_split(name) in splits and name not in used}
+    partitions = {name.partition("/")[2] for name in unused}
+    return {name for name in found if name.partition("/")[2] in partitions}
+
+
+def _kind_and_split(name: str) -> tuple[str, str]:
+    kind, _, partition = name.partition("/")
+    return kind, split_of(partition)

@@ -1,0 +1,70 @@
+"""Where a document's tokens lie: its span in the stream, and its places in the artifacts that hold it.
+
+An artifact that holds documents says so in its spec (`ArtifactSpec.places`); `trace` asks them all.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+
+__all__ = ["Locate", "OpenPlaces", "Place", "Span"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A document in the token stream of a split, and in the shard of it that holds it. All numbers count from 0.
+
+    Attributes:
+        split: The split (of a blend, the dataset) that the stream is of.
+        document: Its number in the split's stream.
+        start: Its first token in the split's stream.
+        shard: The partition that holds it.
+        shard_document: Its number in that shard.
+        shard_start: Its first token in that shard.
+        tokens: How many tokens it has, BOS and separator included.
+    """
+
+    split: str
+    document: int
+    start: int
+    shard: str
+    shard_document: int
+    shard_start: int
+    tokens: int
+
+    @property
+    def stop(self) -> int:
+        """The token of the split's stream after its last."""
+        return self.start + self.tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where tokens `[start, stop)` of a file hold a document, or a part of it.
+
+    Attributes:
+        artifact: The artifact's name: `sample_corpus/megatron_bins`.
+        file: The file in it.
+        start: Its first token in the file.
+        stop: The token after its last.
+        itemsize: Bytes of a token, where the file is a flat one whose bytes follow from the tokens; else None.
+        at: What else a reader of the file calls the place: a sequence, the samples, a row.
+    """
+
+    artifact: str
+    file: str
+    start: int
+    stop: int
+    itemsize: int | None = None
+    at: Mapping[str, int | list[int]] = field(default_factory=dict)
+
+
+Locate = Callable[[Span], Iterable[Place]]
+"""From a document to its places in one artifact; none when it holds nothing of it."""
+
+OpenPlaces = Callable[[ArtifactStore, Mapping[str, Receipt]], Locate]
+"""Opens an artifact for `Locate`: from the store, and the receipts of the shards of token bins that documents are
+numbered in, by partition, in the order of their streams. MissingArtifactError when the artifact is not there,
+IntegrityError when it was made of other shards."""

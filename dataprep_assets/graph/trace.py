@@ -1,0 +1,161 @@
+"""From a place in training data to the document and its source row, and back to every place of that document.
+
+`trace(tracer, token=123, split="train")` answers a `Question` with a `Trace` for each document that it names: one for
+a token, several for a training sample, all that share it for a hash. A pipeline's wing gives the `Tracer`
+(`DatasetComponent.tracer`); artifacts say where documents lie in them (`ArtifactSpec.places`). Everything is read from
+finished artifacts, by mapping or by ranges, so a question needs neither the source nor a run.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.place import Place
+
+__all__ = ["Question", "Trace", "Tracer", "trace"]
+
+_SHOWN = 400
+"""Characters of a document's text that a person is shown; JSON has them all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is looked for: exactly one of the ways, within a split, shard or file where that is given.
+
+    Attributes:
+        split: A split (of a blend, a dataset), which numbers refer to.
+        shard: A partition of token bins, which numbers refer to instead: `train-00003`.
+        token: Position in the stream, from 0.
+        document: Number of a document in the stream, from 0.
+        row: Row of the source file `file`, from 1; with `shard` instead, the number of a document in it, from 0.
+        file: A source file, as the manifest names it.
+        id: A document's id: the value of `document.id_field`.
+        text: A document's whole text.
+        megatron_index: Number of a sequence of the split's (or shard's) Megatron index.
+        mds_sample: Number of a sample of the split's MDS view.
+        npy_shard: An npy shard of a release: `train_000003`.
+        sample: Number of a sample in `npy_shard`.
+        packed_row: Row of the packed file of `shard`, from 0, of a chat blend.
+    """
+
+    split: str | None = None
+    shard: str | None = None
+    file: str | None = None
+    token: int | None = None
+    document: int | None = None
+    row: int | None = None
+    id: str | int | None = field(default=None, repr=False)
+    text: str | None = field(default=None, repr=False)
+    megatron_index: int | None = None
+    mds_sample: int | None = None
+    npy_shard: str | None = None
+    sample: int | None = None
+    packed_row: int | None = None
+
+    def __post_init__(self) -> None:
+        ways = ("token", "document", "row", "id", "text", "megatron_index", "mds_sample", "npy_shard", "packed_row")
+        if len(given := [name for name in ways if getattr(self, name) is not None]) != 1:
+            raise ConfigError(
+                f"trace: give exactly one of {', '.join(ways)}" + (f", not {' and '.join(given)}" if given else "")
+            )
+        if (self.file is None) != (self.row is None) and self.shard is None:
+            raise ConfigError("trace: a source row is `file` and `row` together")
+        if (self.npy_shard is None) != (self.sample is None):
+            raise ConfigError("trace: a sample is `npy_shard` and `sample` together")
+
+    @property
+    def way(self) -> str:
+        """The name of the way that is given."""
+        inside = {"split", "shard", "file", "sample"}
+        return next(f.name for f in fields(self) if f.name not in inside and getattr(self, f.name) is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """One document: where it came from, and every place of it.
+
+    Attributes:
+        dataset: The dataset.
+        split: Its split (of a blend, its dataset).
+        document: Its number in the split, from 0.
+        file: Its source file, as the manifest names it.
+        row: Its row there, from 1.
+        tokens: How many tokens it has.
+        places: Where they lie.
+        text: Decoded from them; None for sensitive data, or where it was not asked for.
+    """
+
+    dataset: str
+    split: str
+    document: int
+    file: str
+    row: int
+    tokens: int
+    places: tuple[Place, ...]
+    text: str | None = field(default=None, repr=False)
+
+    @property
+    def source(self) -> str:
+        """`file:row`, as `dataprep retract` takes it."""
+        return f"{self.file}:{self.row}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain builtins."""
+        value = asdict(self) | {"source": self.source, "places": [_place_json(place) for place in self.places]}
+        return value if self.text is not None else {k: v for k, v in value.items() if k != "text"}
+
+    def lines(self) -> Iterator[str]:
+        """For a person, the source first."""
+        yield self.source
+        yield f"  {self.dataset}/{self.split}: document {self.document}, {self.tokens} tokens"
+        for place in self.places:
+            details = [f"tokens [{place.start}, {place.stop})"]
+            if place.itemsize is not None:
+                details.append(f"bytes [{place.start * place.itemsize}, {place.stop * place.itemsize})")
+            details += [f"{name.replace('_', ' ')} {_number(value)}" for name, value in place.at.items()]
+            yield f"  {place.artifact}: {place.file}: {', '.join(details)}"
+        if self.text is not None:
+            cut = self.text[:_SHOWN]
+            yield f"  text: {cut!r}" + (f" and {len(self.text) - _SHOWN} characters more" if cut != self.text else "")
+
+
+def _place_json(place: Place) -> dict[str, Any]:
+    value: dict[str, Any] = {"artifact": place.artifact, "file": place.file, "tokens": [place.start, place.stop]}
+    if place.itemsize is not None:
+        value["bytes"] = [place.start * place.itemsize, place.stop * place.itemsize]
+    return value | dict(place.at)
+
+
+def _number(value: int | list[int]) -> str:
+    if isinstance(value, int):
+        return str(value)
+    return str(value[0]) if len(value) == 1 else ", ".join(map(str, value))
+
+
+class Tracer(ABC):
+    """Answers questions about one dataset. Opening it reads receipts; what a question needs is mapped when asked.
+
+    `notes` tells which artifacts hold documents and could not be asked, and why.
+    """
+
+    notes: Sequence[str] = ()
+
+    @abstractmethod
+    def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
+        """The documents that a question names, in stream order; `decode` their texts unless told otherwise.
+
+        NotFoundError when there is none; ConfigError for a question that this dataset cannot answer.
+        """
+
+
+def trace(tracer: Tracer, *, decode: bool = True, **question: Any) -> list[Trace]:
+    """Every document that a question names: `trace(tracer, token=123, split="train")`.
+
+    Args:
+        tracer: Of the dataset.
+        decode: Whether to decode the documents' texts; those of sensitive data never are.
+        question: The fields of `Question`.
+    """
+    return tracer.find(Question(**question), decode=decode)

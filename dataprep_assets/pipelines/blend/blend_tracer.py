@@ -1,0 +1,185 @@
+"""Traces documents of a pretraining blend, and conversations of a chat blend; records of `rl` keep no positions.
+
+Entry points: `blend_tracer`, `ChatTracer`.
+"""
+
+import io
+from collections.abc import Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import ConfigError, NotFoundError
+from dataprep_assets.graph.place import Place
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.trace import Question, Trace, Tracer
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.handle import ArtifactHandle
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS
+from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT
+from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, PackedSftFacts
+from dataprep_assets.pipelines.blend.stream import blend_ids
+from dataprep_assets.pipelines.corpus.stream_tracer import StreamTracer, traced_shards
+from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+
+__all__ = ["ChatTracer", "blend_tracer"]
+
+
+def blend_tracer(blend: BlendDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> Tracer:
+    """The tracer of a blend, where a dataset of the blend is what a split is elsewhere.
+
+    Args:
+        blend: The dataset; ConfigError for one for reinforcement learning.
+        store: Where its artifacts are; all its shards must be there.
+        specs: Its artifacts.
+    """
+    if blend.stage == "rl":
+        raise ConfigError(f"trace: {blend.dataset}: the records of stage rl do not keep which source row they were")
+    plan = load_blend_plan(blend, store)
+    if blend.stage == "sft":
+        return ChatTracer(blend, store, {unit.name: unit.partitions for unit in plan.units})
+    splits = {
+        unit.name: traced_shards(store, [blend.artifact(INDEXED_BINS, key) for key in unit.partitions])
+        for unit in plan.units
+    }
+    bundle = partial(load_bundle, blend.required_tokenizer)
+    return StreamTracer(blend, store, specs, splits, bundle=bundle, ids=lambda: blend_ids(blend))
+
+
+class _PackedShard:
+    """One shard of packed conversations."""
+
+    def __init__(self, handle: ArtifactHandle, unit: str) -> None:
+        self.handle, self.unit = handle, unit
+        self.facts = PackedSftFacts.of(handle.receipt)
+        self.files = {source.ordinal: source.file for source in self.facts.sources}
+
+    @cached_property
+    def origins(self) -> NDArray[np.int64]:
+        """Source ordinal, row and number in its conversation of each sequence: shape `(sequences, 3)`."""
+        if self.facts.empty:
+            return np.empty((0, 3), np.int64)
+        found: NDArray[np.int64] = np.load(io.BytesIO(self.handle.read(ORIGINS)), allow_pickle=False)
+        return found
+
+    @cached_property
+    def _starts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The first sequence of each row, then their number; and the first token of each sequence in its row."""
+        import pyarrow.parquet as pq
+
+        if self.facts.empty:
+            return np.zeros(1, np.int64), np.empty(0, np.int64)
+        with self.handle.open(PACKED) as file:
+            column = pq.read_table(file, columns=["seq_start_id"]).column(0).combine_chunks()
+        offsets = column.offsets.to_numpy().astype(np.int64)
+        return offsets - offsets[0], column.flatten().to_numpy().astype(np.int64)
+
+    @property
+    def rows(self) -> int:
+        """Packed rows."""
+        return len(self._starts[0]) - 1
+
+    def sequences(self, row: int) -> range:
+        """The sequences of a row."""
+        heads = self._starts[0]
+        return range(int(heads[row]), int(heads[row + 1]))
+
+    def of(self, file: str, row: int) -> NDArray[np.intp]:
+        """The sequences of a source row."""
+        ordinals = [ordinal for ordinal, name in self.files.items() if name == file]
+        return np.flatnonzero(np.isin(self.origins[:, 0], ordinals) & (self.origins[:, 1] == row))
+
+    def source(self, sequence: int) -> tuple[str, int]:
+        """The file and row of a sequence."""
+        ordinal, row, _ = self.origins[sequence].tolist()
+        return self.files[ordinal], row
+
+    def place(self, sequence: int) -> tuple[Place, NDArray[Any]]:
+        """Where a sequence is, and its ids."""
+        heads, starts = self._starts
+        row = int(np.searchsorted(heads, sequence, side="right")) - 1
+        ids, start = self._ids(row), int(starts[sequence])
+        stop = int(starts[sequence + 1]) if sequence + 1 < heads[row + 1] else len(ids)
+        at = {"row": row, "sequence": sequence - int(heads[row])}
+        place = Place(artifact=str(self.handle.artifact), file=PACKED, start=start, stop=stop, at=at)
+        return place, ids[start:stop]
+
+    def _ids(self, row: int) -> NDArray[Any]:
+        import pyarrow.parquet as pq
+
+        group = self.facts.row_group_bins
+        with self.handle.open(PACKED) as file:
+            column = pq.ParquetFile(file).read_row_group(row // group, columns=["input_ids"]).column(0)
+        found: NDArray[Any] = column[row % group].values.to_numpy()
+        return found
+
+
+class ChatTracer(Tracer):
+    """Traces packed conversations: from a packed row to its source rows, and back."""
+
+    def __init__(self, blend: BlendDeclaration, store: ArtifactStore, units: dict[str, list[str]]) -> None:
+        """Open the shards of a blend, given as partitions by dataset."""
+        self._blend = blend
+        self._shards = {
+            key: _PackedShard(ArtifactHandle.of(store, blend.artifact(PACKED_SFT, key)), unit)
+            for unit, keys in units.items()
+            for key in keys
+        }
+
+    def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
+        if question.packed_row is not None:
+            found = self._of_packed_row(question.shard, question.packed_row)
+        elif question.file is not None and question.row is not None:
+            found = [
+                (shard, question.file, question.row)
+                for shard in self._chosen(question)
+                if len(shard.of(question.file, question.row))
+            ]
+            if not found:
+                raise NotFoundError(
+                    f"trace: row {question.row} of {question.file} is in no packed row: no such row, or it was dropped "
+                    "(quarantine.jsonl of its shard says why)"
+                )
+        else:
+            raise ConfigError("trace: conversations are found by `shard` and `packed_row`, or by `file` and `row`")
+        return [self._traced(*each, shown=decode and not self._blend.sensitive) for each in found]
+
+    def _chosen(self, question: Question) -> list[_PackedShard]:
+        if question.shard is not None:
+            return [self._shard(question.shard)]
+        return [shard for shard in self._shards.values() if question.split in (None, shard.unit)]
+
+    def _shard(self, partition: str | None) -> _PackedShard:
+        if partition is None:
+            raise ConfigError("trace: `packed_row` counts within a shard: name it, too")
+        if partition not in self._shards:
+            raise NotFoundError(f"trace: no shard {partition!r}; there are {', '.join(list(self._shards)[:6])}")
+        return self._shards[partition]
+
+    def _of_packed_row(self, partition: str | None, row: int) -> list[tuple[_PackedShard, str, int]]:
+        shard = self._shard(partition)
+        if not 0 <= row < shard.rows:
+            raise NotFoundError(f"trace: no packed row {row} in {partition}, which has {shard.rows}, counted from 0")
+        sources = dict.fromkeys(shard.source(sequence) for sequence in shard.sequences(row))
+        return [(shard, file, number) for file, number in sources]
+
+    def _traced(self, shard: _PackedShard, file: str, row: int, *, shown: bool) -> Trace:
+        sequences = [int(at) for at in shard.of(file, row)]
+        found = [shard.place(sequence) for sequence in sequences]
+        return Trace(
+            dataset=self._blend.dataset,
+            split=shard.unit,
+            document=sequences[0],
+            file=file,
+            row=row,
+            tokens=sum(len(ids) for _, ids in found),
+            places=tuple(place for place, _ in found),
+            text="\n".join(self._decoded(ids) for _, ids in found) if shown else None,
+        )
+
+    def _decoded(self, ids: NDArray[Any]) -> str:
+        return load_bundle(self._blend.required_tokenizer).decode(ids)

@@ -1,0 +1,103 @@
+"""What the data card of a blend says beside its receipts: every dataset's licence, the shares as rows and tokens."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from dataprep_assets.formats import packed_sft
+from dataprep_assets.formats.croissant import Column
+from dataprep_assets.graph.card import data_card_spec
+from dataprep_assets.graph.card_contents import (
+    CardRecords,
+    CardSource,
+    CardSubject,
+    CardTokenizer,
+    Receipts,
+    SplitCounts,
+    attributed,
+)
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan import PlannedUnit, load_blend_plan
+from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts
+from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+
+__all__ = ["blend_card"]
+
+_ABOUT = {
+    "input_ids": "Token ids of a packed row.",
+    "loss_mask": "1 where a label is trained, else 0.",
+    "seq_start_id": "Where each sequence of the row begins.",
+}
+
+
+def blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
+    """The data card of a blend, of the run that its trainer reads."""
+    run = specs[-1]
+    return data_card_spec(
+        CardSubject(
+            declaration=blend,
+            specs=specs,
+            products=(run,),
+            counted=(run,),
+            sources=partial(_sources, blend),
+            tokenizer=lambda _: _tokenizer(blend),
+            splits=lambda receipts: _splits(receipts[run][0]),
+            records=lambda receipts: _records(receipts[run][0]),
+        )
+    )
+
+
+def _sources(blend: BlendDeclaration, store: ArtifactStore, _: Receipts) -> list[CardSource]:
+    declared = {unit.dataset.name: unit.dataset for unit in blend.data_blend().units()}
+    return [attributed(_source(unit), declared[unit.dataset.name]) for unit in load_blend_plan(blend, store).units]
+
+
+def _source(unit: PlannedUnit) -> CardSource:
+    scheme, there, _ = unit.dataset.path.partition("://")
+    return CardSource(
+        name=unit.name,
+        kind=scheme if there else "local",
+        place=unit.dataset.path if there else None,
+        revision=unit.commit,
+        files=len(unit.entries),
+        bytes=unit.size_bytes,
+    )
+
+
+def _tokenizer(blend: BlendDeclaration) -> CardTokenizer | None:
+    if blend.tokenizer is None:
+        return None
+    bundle = load_bundle(blend.tokenizer)
+    ends = blend.stage == "pretrain" and blend.pretrain_options.add_eos
+    separator = bundle.separator(blend.pretrain_options.separator) if ends else None
+    return CardTokenizer(
+        name=bundle.name,
+        sha256=bundle.digest,
+        vocab_size=bundle.vocab_size,
+        separator=separator.content if separator is not None else None,
+        separator_id=separator.id if separator is not None else None,
+    )
+
+
+def _splits(run: Receipt) -> list[SplitCounts]:
+    """By split, of what the run uses: rows and, where there are any, tokens."""
+    rows = RunFacts.of(run).realised
+    counts = []
+    for split in dict.fromkeys(row.split for row in rows):
+        members = [row for row in rows if row.split == split]
+        tokens = sum(row.tokens for row in members)
+        counts.append(SplitCounts(split=split, rows=sum(row.rows for row in members), tokens=tokens or None))
+    return counts
+
+
+def _records(run: Receipt) -> list[CardRecords]:
+    facts = RunFacts.of(run)
+    if facts.stage != "sft":
+        return []
+    columns = tuple(Column(name=name, about=_ABOUT[name]) for name in packed_sft.COLUMNS)
+    return [
+        CardRecords(artifact=f"{RUNS}/{facts.run_hash}", split=split, prefix=f"splits/{split}/", columns=columns)
+        for split in facts.used
+    ]

@@ -1,0 +1,116 @@
+"""What the data card of a corpus says beside its receipts: source, tokenizer, counts by split, the rows of Parquet."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from dataprep_assets.formats import hf_parquet
+from dataprep_assets.formats.croissant import Column
+from dataprep_assets.graph.card import data_card_spec
+from dataprep_assets.graph.card_contents import (
+    CardRecords,
+    CardSource,
+    CardSubject,
+    CardTokenizer,
+    Receipts,
+    attributed,
+)
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS
+from dataprep_assets.pipelines.corpus.declaration import (
+    CorpusDeclaration,
+    HubCacheSource,
+    HubSource,
+    LocalSource,
+    ObjectStoreSource,
+)
+from dataprep_assets.pipelines.corpus.manifest import MANIFEST, ManifestFacts
+from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS
+from dataprep_assets.pipelines.corpus.view import artifact_name
+
+__all__ = ["card_source", "corpus_card"]
+
+_HUB_FOLDER = "datasets--"
+
+
+class _StreamFacts(Facts):
+    """What combined bins and npy shards alike tell of their tokenizer."""
+
+    tokenizer: str
+    tokenizer_sha256: str
+    vocab_size: int
+    eos_token: str
+    eos_token_id: int
+
+
+def corpus_card(
+    corpus: CorpusDeclaration, specs: Sequence[ArtifactSpec], *, stream: str = COMBINED_BINS
+) -> ArtifactSpec:
+    """The data card of a corpus, or of a release.
+
+    Args:
+        corpus: The dataset.
+        specs: Its artifacts.
+        stream: Name of those that hold the token stream: their receipts name the tokenizer. They are products where
+            the views are not all.
+    """
+    views = {artifact_name(view) for view in corpus.views}
+    products = views if views and stream == COMBINED_BINS else {*views, stream}
+    return data_card_spec(
+        CardSubject(
+            declaration=corpus,
+            specs=specs,
+            products=[spec for spec in specs if spec.name in products],
+            counted=[spec for spec in specs if spec.name == TOKEN_BINS],
+            sources=partial(_sources, corpus),
+            tokenizer=partial(_tokenizer, stream),
+            records=partial(_records, corpus),
+        )
+    )
+
+
+def card_source(source: LocalSource | HubSource | HubCacheSource | ObjectStoreSource) -> CardSource:
+    """A declared source as a card names it: what is public of it, and never a path of this machine."""
+    if isinstance(source, HubSource):
+        found = CardSource(name=source.repo, kind="hub", place=f"hf://datasets/{source.repo}")
+    elif isinstance(source, ObjectStoreSource):
+        found = CardSource(name=source.url, kind="object_store", place=source.url)
+    elif isinstance(source, HubCacheSource) and source.path.name.startswith(_HUB_FOLDER):
+        repo = source.path.name.removeprefix(_HUB_FOLDER).replace("--", "/", 1)
+        found = CardSource(name=repo, kind="hub", place=f"hf://datasets/{repo}")
+    else:
+        found = CardSource(name="local files", kind=source.kind)
+    return attributed(found, source)
+
+
+def _sources(corpus: CorpusDeclaration, _: ArtifactStore, receipts: Receipts) -> list[CardSource]:
+    (manifest,) = (every[0] for spec, every in receipts.items() if spec.name == MANIFEST)
+    facts = ManifestFacts.of(manifest)
+    source = card_source(corpus.source)
+    counts = {"files": facts.files, "bytes": facts.source_bytes, "revision": facts.commit}
+    return [CardSource(**{**vars(source), **counts})]
+
+
+def _tokenizer(stream: str, receipts: Receipts) -> CardTokenizer | None:
+    for spec, every in receipts.items():
+        if spec.name == stream and every:
+            facts = _StreamFacts.of(every[0])
+            return CardTokenizer(
+                name=facts.tokenizer,
+                sha256=facts.tokenizer_sha256,
+                vocab_size=facts.vocab_size,
+                separator=facts.eos_token,
+                separator_id=facts.eos_token_id,
+            )
+    return None
+
+
+def _records(corpus: CorpusDeclaration, _: Receipts) -> list[CardRecords]:
+    if "hf_parquet" not in corpus.views:
+        return []
+    ids = Column(name=hf_parquet.COLUMN, about="Token ids of a document, its separator included.")
+    return [
+        CardRecords(artifact=artifact_name("hf_parquet"), split=split, prefix=f"data/{split}-", columns=(ids,))
+        for split in corpus.splits
+    ]

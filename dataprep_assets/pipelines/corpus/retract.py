@@ -1,0 +1,208 @@
+"""Which documents of a corpus a list of ids names: found by the index of its shards, counted shard by shard."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.formats import document_ends
+from dataprep_assets.formats.document_index import IDS, ROWS, open_ids
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.combined_bins import TOKEN_BINS
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest
+from dataprep_assets.pipelines.corpus.retractions import Retraction, id_of, read_retractions
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, TokenBinsFacts, document_rows
+from dataprep_assets.tokenization.document_ids import DocumentIds
+
+__all__ = ["Given", "HeldDocuments", "Located", "document_ids_of", "locate", "read_ids"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """One line of a list of ids: exactly one of a declared id, a hash of the index, and a row of a source file.
+
+    `line` counts from 1.
+    """
+
+    line: int
+    text: str
+    id: str | None = None
+    hash: str | None = None
+    file: str | None = None
+    row: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldDocuments:
+    """What a shard holds of the documents that a list names."""
+
+    partition: str
+    documents: int
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Located:
+    """What became of a list.
+
+    Attributes:
+        found: What is to be retracted of the shards that are there.
+        listed: What goes on the list: the found ones, and ids that are in no shard, for documents to come.
+        already: Given ones whose documents were dropped before.
+        unknown: Given ones that are in no shard.
+        shards: The shards that hold what was found.
+    """
+
+    found: tuple[Retraction, ...]
+    listed: tuple[Retraction, ...]
+    already: tuple[Given, ...]
+    unknown: tuple[Given, ...]
+    shards: tuple[HeldDocuments, ...]
+
+
+def document_ids_of(corpus: CorpusDeclaration) -> DocumentIds:
+    """How a corpus identifies its documents; ConfigError where it does not."""
+    ids = corpus.document.ids(sensitive=corpus.sensitive)
+    if ids is None:
+        raise ConfigError(
+            f"{corpus.dataset}: it is sensitive and declares no `document.id_key`, so its documents cannot be found. "
+            "Declare one and run it once"
+        )
+    return ids
+
+
+def read_ids(path: Path) -> list[Given]:
+    """A list of ids: one a line, as JSON (`{"id": …}`, `{"hash": …}`, `{"file": …, "row": …}`) or as plain text.
+
+    A plain line is a hash when it is 16 hex digits, a row when it is `file:row`, else a declared id. ConfigError for
+    an empty list and, naming the line, for one that is none of these.
+    """
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise ConfigError(f"--ids {path}: {error.strerror or error}") from error
+    given = [_given(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not given:
+        raise ConfigError(f"--ids {path}: no ids in it; give one a line")
+    return given
+
+
+def _given(path: Path, number: int, line: bytes) -> Given:
+    try:
+        text = line.decode().strip()
+        if not text.startswith("{"):
+            return _plain(number, text)
+        value: dict[str, Any] = json.loads(text)
+        match value:
+            case {"hash": str(found)} if _is_hash(found):
+                return Given(line=number, text=text, hash=found.lower())
+            case {"id": str() | int() as found}:
+                return Given(line=number, text=text, id=str(found))
+            case {"file": str(file), "row": int(row)} if row > 0:
+                return Given(line=number, text=text, file=file, row=row)
+    except ValueError:
+        pass
+    raise ConfigError(
+        f'--ids {path}: line {number}: give an id, 16 hex digits of a hash, file:row, or one of {{"id": …}}, '
+        '{"hash": …}, {"file": …, "row": …}'
+    )
+
+
+def _plain(number: int, text: str) -> Given:
+    file, colon, row = text.rpartition(":")
+    if _is_hash(text):
+        return Given(line=number, text=text, hash=text.lower())
+    if colon and "." in file and "://" not in file and row.isdecimal() and int(row):
+        return Given(line=number, text=text, file=file, row=int(row))
+    return Given(line=number, text=text, id=text)
+
+
+def _is_hash(text: str) -> bool:
+    return len(text) == 16 and all(c in "0123456789abcdefABCDEF" for c in text)
+
+
+@dataclass(frozen=True)
+class _Shard:
+    partition: str
+    receipt: Receipt
+    directory: Path
+
+    @property
+    def ids(self) -> NDArray[np.uint64]:
+        return open_ids(self.directory / IDS, self.receipt.ledger.documents if self.receipt.ledger else 0)
+
+    def id_at(self, file: str, row: int) -> str | None:
+        """The id of the document that a row of a source file became; None when it became none."""
+        position = next((i for i, line in enumerate(self.receipt.sources) if line["file"] == file), None)
+        found = None if position is None else document_rows(self.directory, self.receipt).document(position, row)
+        return None if found is None else f"{int(self.ids[found]):016x}"
+
+
+def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Given]) -> Located:
+    """Find the documents of a list in the finished shards.
+
+    Args:
+        corpus: The dataset.
+        store: Where its shards are.
+        given: What a person gave.
+
+    Raises ConfigError for ids where the dataset declares no field of ids. A dataset that was never built has no shards.
+    """
+    ids = document_ids_of(corpus)
+    shards = list(_shards(corpus, store))
+    hashes = [_hash(corpus, one, ids, shards) for one in given]
+    wanted = np.array(sorted({int(one, 16) for one in hashes if one is not None}), np.uint64)
+    held: set[str] = set()
+    counted = []
+    for shard in shards:
+        at = np.flatnonzero(np.isin(shard.ids, wanted))
+        if len(at):
+            held |= {f"{one:016x}" for one in shard.ids[at].tolist()}
+            ends = document_ends.open_ends(shard.directory / ENDS)
+            starts = np.where(at > 0, ends[np.maximum(at, 1) - 1], np.uint64(0))
+            counted.append(
+                HeldDocuments(partition=shard.partition, documents=len(at), tokens=int((ends[at] - starts).sum()))
+            )
+    dropped = {one for shard in shards for one in TokenBinsFacts.of(shard.receipt).retracted}
+    dropped |= read_retractions(corpus.retractions, ids).keys()
+    pairs = list(zip(given, hashes, strict=True))
+    listed = {h: Retraction(hash=h, given=one.id or one.text) for one, h in pairs if h is not None}
+    return Located(
+        found=tuple(one for h, one in listed.items() if h in held),
+        listed=tuple(listed.values()),
+        already=tuple(one for one, h in pairs if h not in held and h in dropped),
+        unknown=tuple(one for one, h in pairs if h not in held and h not in dropped),
+        shards=tuple(counted),
+    )
+
+
+def _shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[_Shard]:
+    if not has_manifest(corpus, store):
+        return
+    manifest = load_manifest(corpus, store)
+    artifacts = [corpus.artifact(TOKEN_BINS, partition) for partition in manifest.plan]
+    for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
+        if receipt is not None and TokenBinsFacts.of(receipt).document_ids is not None:
+            names = [name for name in (IDS, ENDS, ROWS) if any(file.path == name for file in receipt.files)]
+            yield _Shard(str(artifact.partition), receipt, store.local(artifact, names))
+
+
+def _hash(corpus: CorpusDeclaration, one: Given, ids: DocumentIds, shards: Sequence[_Shard]) -> str | None:
+    if one.hash is not None:
+        return one.hash
+    if one.file is not None:
+        return next((found for shard in shards if (found := shard.id_at(one.file, one.row))), None)
+    if ids.id_field is None:
+        what = "" if corpus.sensitive else f" ({one.id!r})"
+        raise ConfigError(
+            f"line {one.line}{what}: {corpus.dataset} declares no `document.id_field`, so its documents have no ids of "
+            "their own. Give file:row, or the 16 hex digits of the hash of a text"
+        )
+    return id_of(one.id or "", ids)

@@ -1,0 +1,156 @@
+"""The proof that no retracted document is left: by the index of the documents, and by the tokens of a sample.
+
+A document that a shard had to drop is read again from its source, encoded by the reference engine, and its tokens are
+looked for in the file. What is made of the shards is proven to be the same stream: combined bins by `equals_shards`,
+views by `same_stream`, npy shards by `equals_stream`.
+"""
+
+import mmap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dataprep_assets.formats import flat_bins
+from dataprep_assets.formats.document_index import IDS, open_ids
+from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.retractions import hex_ids
+from dataprep_assets.pipelines.corpus.stream_documents import RETRACTED, Documents
+from dataprep_assets.pipelines.corpus.token_shard import TOKENS, TokenBinsFacts, document_rows
+from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
+from dataprep_assets.sources.records import read_records
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.engines import ReferenceEngine
+
+__all__ = ["made_without", "no_retracted_document"]
+
+SAMPLED = 8
+"""Retracted documents of a shard whose tokens are looked for."""
+SHORTEST = 8
+"""Tokens of a document that is looked for: shorter ones occur by chance."""
+_NONE_LISTED = "No document of this dataset is retracted."
+_AGAIN = "Materialize token_bins again: the shards that hold them are rebuilt"
+
+
+@judged
+def no_retracted_document(
+    directory: Path, receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart], bundle: TokenizerBundle
+) -> Finding:
+    """No document of a shard is on the retraction list, and the tokens of a sample of those that were are not there.
+
+    Args:
+        directory: Of the shard.
+        receipt: Of the shard.
+        plan: All that decides its stream; holds the list.
+        files: Label of a source file → where it lies.
+        bundle: The tokenizer.
+    """
+    facts, listed = TokenBinsFacts.of(receipt), plan.retracted_ids
+    if not len(listed):
+        defects = [f"{name_of(receipt)}: dropped documents that are on no list"] if facts.retracted else []
+        return verdict(defects, _NONE_LISTED, _AGAIN, facts={"retracted": 0})
+    ids = open_ids(directory / IDS, ledger_of(receipt).documents)
+    held = np.flatnonzero(np.isin(ids, listed))
+    looked = list(_sampled(receipt, plan, files)) if facts.retracted else []
+    return verdict(
+        _left(directory, receipt, plan, bundle, held, looked),
+        f"None of the {len(listed)} ids on the list is among the {len(ids)} documents; {len(looked)} of "
+        f"{ledger_of(receipt).dropped.get(RETRACTED, 0)} dropped ones were looked for by their tokens.",
+        _AGAIN,
+        facts={"retracted": ledger_of(receipt).dropped.get(RETRACTED, 0), "looked_for": len(looked)},
+    )
+
+
+def _left(
+    directory: Path,
+    receipt: Receipt,
+    plan: StreamPlan,
+    bundle: TokenizerBundle,
+    held: Sequence[int] | np.ndarray,
+    looked: Sequence[tuple[str, int, str]],
+) -> Iterator[str]:
+    name = name_of(receipt)
+    rows = document_rows(directory, receipt)
+    for document in list(held)[:3]:
+        file, row = rows.locate(int(document))
+        yield f"{name}: {receipt.sources[file]['file']}: row {row} is retracted and is document {document} of the shard"
+    if len(held) > 3:
+        yield f"{name}: {len(held) - 3} more retracted documents"
+    stray = set(TokenBinsFacts.of(receipt).retracted) - set(hex_ids(plan.retracted_ids))
+    if stray:
+        yield f"{name}: dropped {len(stray)} documents that are on the list no more"
+    reference = ReferenceEngine(bundle, plan.special_tokens)
+    dtype = flat_bins.token_dtype(plan.dtype)
+    before = [] if plan.bos_id is None else [plan.bos_id]
+    after = [] if plan.separator_id is None else [plan.separator_id]
+    for file_name, row, text in looked:
+        tokens = [*before, *reference.encode([text])[0].tolist(), *after]
+        if len(tokens) >= SHORTEST and _occurs(directory / TOKENS, np.array(tokens, dtype).tobytes(), dtype.itemsize):
+            other = "" if plan.ids is None or plan.ids.id_field is None else ", under another id"
+            yield f"{name}: the tokens of {file_name}: row {row}, which is retracted, are in {TOKENS}{other}"
+
+
+def _sampled(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]) -> Iterator[tuple[str, int, str]]:
+    """File, row and text of some retracted documents, from the first source file that held any."""
+    listed, found = plan.retracted_ids, 0
+    line = next((line for line in receipt.sources if line["dropped"].get(RETRACTED)), None)
+    if line is None or (part := files.get(line["file"])) is None:
+        return
+    reader = read_records(
+        part.path,
+        format=part.format,
+        compression=part.compression,
+        text_field=plan.text_field,
+        label=part.label,
+        rows=part.rows,
+        id_field=plan.ids.id_field if plan.ids is not None else None,
+    )
+    for block in reader:
+        documents = Documents.of(block, plan.ids)
+        assert documents.ids is not None
+        for at in np.flatnonzero(np.isin(documents.ids, listed)).tolist():
+            yield part.label, int(documents.rows[at]), documents.texts[at]
+            found += 1
+            if found == SAMPLED:
+                return
+
+
+def _occurs(path: Path, wanted: bytes, item: int) -> bool:
+    """Whether a file holds these bytes at a whole number of items."""
+    if path.stat().st_size < len(wanted):
+        return False
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        at = mapped.find(wanted)
+        while at >= 0 and at % item:
+            at = mapped.find(wanted, at + 1)
+        return at >= 0
+
+
+@judged
+def made_without(receipts: Iterable[tuple[Path, Receipt]], plan_ids: Sequence[str], whole: Receipt) -> Finding:
+    """No shard that combined bins are made of holds a document that is on the list.
+
+    Args:
+        receipts: Directory, with the index of documents in it, and receipt of each shard, in order.
+        plan_ids: The list, 16 hex digits each.
+        whole: The receipt of the combined bins.
+    """
+    shards = list(receipts)
+    listed = np.array([int(one, 16) for one in plan_ids], np.uint64)
+    return verdict(
+        _holding(shards, listed, whole),
+        f"None of the {len(listed)} ids on the list is in its {len(shards)} shards." if len(listed) else _NONE_LISTED,
+        "Materialize token_bins, then combined_bins",
+        facts={"retracted": ledger_of(whole).dropped.get(RETRACTED, 0)},
+    )
+
+
+def _holding(shards: Sequence[tuple[Path, Receipt]], listed: np.ndarray, whole: Receipt) -> Iterator[str]:
+    for directory, receipt in shards:
+        if whole.inputs.get(str(receipt.partition)) != receipt.content:
+            yield f"{name_of(whole)}: made of another content of {receipt.partition} than is there now"
+        if len(listed):
+            held = int(np.isin(open_ids(directory / IDS, ledger_of(receipt).documents), listed).sum())
+            if held:
+                yield f"{name_of(receipt)}: {held} of its documents are retracted"

@@ -1,0 +1,162 @@
+"""The retraction list of a corpus: ids of documents that must not be in it (takedowns, opt-outs, mistakes).
+
+The list is JSON lines beside the YAML, which `dataprep retract` writes and a person may read and commit::
+
+    {"hash": "9e3779b97f4a7c15", "of": "text"}
+    {"hash": "bf58476d1ce4e5b9", "of": "field url", "id": "https://example.org/42"}
+
+`hash` is the id by which the index of the shards finds a document (docs/formats/document-index.md), `of` what it is a
+hash of: the text, or the field that `document.id_field` names. Where the hash is keyed, `key` is the digest of the key
+and no id is kept. Every document that has the hash is dropped, duplicates too.
+
+Only what of the list applies to a shard enters its key: a list that grows rebuilds the shards that held the new ones.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.formats.document_index import IDS, open_ids
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.commit import write_atomically
+from dataprep_assets.pipelines.corpus.stream_documents import NONE_RETRACTED
+from dataprep_assets.pipelines.corpus.token_shard import TokenBinsFacts
+from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
+
+__all__ = [
+    "Retraction",
+    "add_retractions",
+    "hex_ids",
+    "id_of",
+    "read_retractions",
+    "retracted_here",
+    "retracted_ids",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retraction:
+    """One line of the list: the id of a document, 16 hex digits, and what the person gave, where it may be kept."""
+
+    hash: str
+    given: str | None = None
+
+
+def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Retraction]:
+    """The list by hash; empty where there is no file.
+
+    Args:
+        path: The list.
+        ids: How the dataset identifies its documents; None where it cannot.
+
+    Raises ConfigError, naming the line, for one that is no retraction or is of ids that are made another way.
+    """
+    if path is None or not path.exists():
+        return {}
+    if ids is None:
+        raise ConfigError(
+            f"{path}: the dataset is sensitive and has no `document.id_key`, so its documents cannot be found. "
+            "Declare one, or remove the list"
+        )
+    found: dict[str, Retraction] = {}
+    wanted = _made_of(ids)
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+            int(value["hash"], 16)
+            made_of = {name: value[name] for name in ("of", "key") if name in value}
+        except (ValueError, TypeError, KeyError) as error:
+            raise ConfigError(
+                f'{path}: line {number}: not a retraction, {{"hash": "16 hex digits", "of": "text"}}. Mend the line, '
+                "or write the list with `dataprep retract`"
+            ) from error
+        if made_of != wanted:
+            raise ConfigError(
+                f"{path}: line {number}: its hash is of {_shown(made_of)}, the dataset's index is of {_shown(wanted)}. "
+                "Retract these documents again by ids of today, and remove the line"
+            )
+        found[value["hash"]] = Retraction(hash=value["hash"], given=value.get("id"))
+    return found
+
+
+def retracted_ids(path: Path | None, ids: DocumentIds | None) -> NDArray[np.uint64]:
+    """The ids on a list: shape ``(ids,)``, uint64, sorted. Errors are those of `read_retractions`."""
+    listed = read_retractions(path, ids)
+    return np.array(sorted(int(one, 16) for one in listed), np.uint64) if listed else NONE_RETRACTED
+
+
+def add_retractions(path: Path, ids: DocumentIds, new: Iterable[Retraction]) -> int:
+    """Add to a list what is not on it, in one step; returns how many were new. What a person gave is kept unkeyed only.
+
+    Args:
+        path: The list, made where it is not there.
+        ids: How the dataset identifies its documents.
+        new: What to add.
+    """
+    listed = read_retractions(path, ids)
+    added = {one.hash: one for one in new if one.hash not in listed}
+    if added:
+        before = path.read_bytes() if path.exists() else b""
+        if before and not before.endswith(b"\n"):
+            before += b"\n"
+        lines = [json.dumps(_line(one, ids), ensure_ascii=False).encode() + b"\n" for one in added.values()]
+        write_atomically(path, before + b"".join(lines))
+    return len(added)
+
+
+def _line(one: Retraction, ids: DocumentIds) -> dict[str, Any]:
+    line: dict[str, Any] = {"hash": one.hash, **_made_of(ids)}
+    return line if one.given is None or ids.key is not None else line | {"id": one.given}
+
+
+def _made_of(ids: DocumentIds) -> dict[str, str]:
+    made_of = {"of": "text" if ids.id_field is None else f"field {ids.id_field}"}
+    return made_of if ids.key_digest is None else made_of | {"key": ids.key_digest}
+
+
+def _shown(made_of: dict[str, str]) -> str:
+    return ", ".join(made_of.values()) + (" (the key's digest)" if "key" in made_of else "")
+
+
+def id_of(given: str, ids: DocumentIds) -> str:
+    """The hash of a declared id or of a text, 16 hex digits."""
+    return f"{hash_id(given, ids.key):016x}"
+
+
+def retracted_here(store: ArtifactStore, shard: Artifact, listed: NDArray[np.uint64]) -> tuple[str, ...]:
+    """Which ids of the list drop documents of a shard, by the shard that is there: those it held, those it dropped.
+
+    Empty for a shard that is not there or cannot be read: it is built anyway, and its receipt says which they were.
+
+    Args:
+        store: Where the shard is.
+        shard: Its artifact.
+        listed: The ids on the list, sorted.
+    """
+    if not len(listed):
+        return ()
+    try:
+        receipt = store.receipt(shard)
+        if receipt is None:
+            return ()
+        facts = TokenBinsFacts.of(receipt)
+        documents = receipt.ledger.documents if receipt.ledger else 0
+        held = open_ids(store.local(shard, [IDS]) / IDS, documents)
+    except (DataprepError, OSError):
+        return ()
+    before = np.array([int(one, 16) for one in facts.retracted], np.uint64)
+    return hex_ids(np.union1d(listed[np.isin(listed, held)], np.intersect1d(listed, before)))
+
+
+def hex_ids(ids: NDArray[np.uint64] | Sequence[int]) -> tuple[str, ...]:
+    """Ids as 16 hex digits each, sorted."""
+    return tuple(sorted(f"{int(one):016x}" for one in ids))

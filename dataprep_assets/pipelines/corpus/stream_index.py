@@ -1,0 +1,232 @@
+"""Finished shards of token bins as one searchable stream: which document a token, a row or a hash is.
+
+Receipts are read when an index is opened; files of a shard are mapped, or read by ranges, when a question needs them.
+
+Entry points: `StreamIndex`, `IndexedShard`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import NotFoundError
+from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows
+from dataprep_assets.graph.finding import ledger_of
+from dataprep_assets.graph.place import Span
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.handle import ArtifactHandle, RemoteTokens
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
+
+__all__ = ["IndexedShard", "Numbers", "StreamIndex", "search"]
+
+_PAGE = 1 << 13
+"""Numbers of a remote file read together while it is searched: 64 KiB."""
+_BLOCK = 1 << 20
+"""Hashes of a remote file compared together: 8 MiB."""
+
+Numbers = NDArray[Any] | RemoteTokens
+
+
+def search(numbers: Numbers, value: int) -> int:
+    """How many of the increasing `numbers` are at most `value`; of a remote file a few pages are read."""
+    if isinstance(numbers, np.ndarray):
+        return int(np.searchsorted(numbers, np.uint64(value), side="right"))
+    low, high = 0, -(-len(numbers) // _PAGE)
+    while low < high:  # the first page whose last number is above the value
+        middle = (low + high) // 2
+        page = numbers[middle * _PAGE : (middle + 1) * _PAGE]
+        if int(page[-1]) <= value:
+            low = middle + 1
+        elif int(page[0]) > value and middle > low:
+            high = middle
+        else:
+            return middle * _PAGE + int(np.searchsorted(page, np.uint64(value), side="right"))
+    return min(low * _PAGE, len(numbers))
+
+
+class IndexedShard:
+    """One finished shard."""
+
+    def __init__(self, store: ArtifactStore, artifact: Artifact, receipt: Receipt) -> None:
+        """Take a shard as its receipt describes it."""
+        self.handle = ArtifactHandle(store, artifact, receipt)
+        self.facts = TokenBinsFacts.of(receipt)
+        self.documents, self.tokens = ledger_of(receipt).documents, ledger_of(receipt).tokens
+
+    @property
+    def partition(self) -> str:
+        """Its partition key."""
+        return self.handle.artifact.partition or ""
+
+    @property
+    def files(self) -> list[str]:
+        """Its source files, in order."""
+        return [line["file"] for line in self.handle.receipt.sources]
+
+    @cached_property
+    def ends(self) -> Numbers:
+        """Where its documents end."""
+        return self.handle.numbers(ENDS, "uint64")
+
+    @cached_property
+    def hashes(self) -> Numbers:
+        """The hash of each of its documents."""
+        return self.handle.numbers(IDS, "uint64")
+
+    @cached_property
+    def _tokens(self) -> Numbers:
+        return self.handle.tokens(TOKENS)
+
+    @cached_property
+    def rows(self) -> DocumentRows:
+        """Which rows its documents were."""
+        listed = any(record.path == ROWS for record in self.handle.receipt.files)
+        return document_rows(self.handle.path(ROWS).parent if listed else Path(), self.handle.receipt)
+
+    def span(self, document: int) -> tuple[int, int]:
+        """Its tokens that are a document, which must exist."""
+        first = int(self.ends[document - 1]) if document else 0
+        return first, int(self.ends[document])
+
+    def with_hash(self, wanted: int) -> Iterator[int]:
+        """Its documents with a hash."""
+        hashes = self.hashes
+        step = len(hashes) or 1 if isinstance(hashes, np.ndarray) else _BLOCK
+        for start in range(0, len(hashes), step):
+            found = np.flatnonzero(hashes[start : start + step] == np.uint64(wanted))
+            yield from (start + int(at) for at in found)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Its token ids `[start, stop)`."""
+        return np.asarray(self._tokens[start:stop])
+
+
+class StreamIndex:
+    """The shards of a dataset by split, each split a stream: its documents and tokens are numbered across its shards.
+
+    NotFoundError, which says what there is, for what is not in it.
+    """
+
+    def __init__(self, splits: Mapping[str, Sequence[IndexedShard]]) -> None:
+        """Index the shards of each split, in the order of its stream."""
+        self.splits = {split: list(shards) for split, shards in splits.items()}
+        self._home = {
+            shard.partition: (split, number)
+            for split, every in self.splits.items()
+            for number, shard in enumerate(every)
+        }
+        self._documents = {split: _sums(shard.documents for shard in every) for split, every in self.splits.items()}
+        self._tokens = {split: _sums(shard.tokens for shard in every) for split, every in self.splits.items()}
+
+    @cached_property
+    def _files(self) -> dict[str, list[tuple[IndexedShard, int]]]:
+        found: dict[str, list[tuple[IndexedShard, int]]] = {}
+        for shard in self.shards():
+            for number, file in enumerate(shard.files):
+                found.setdefault(file, []).append((shard, number))
+        return found
+
+    def shards(self, split: str | None = None, partition: str | None = None) -> list[IndexedShard]:
+        """All shards, those of a split, or one."""
+        if partition is not None:
+            return [self.shard(partition)]
+        self._require_split(split)
+        return [shard for name, every in self.splits.items() if split in (None, name) for shard in every]
+
+    def shard(self, partition: str) -> IndexedShard:
+        """One shard."""
+        if partition not in self._home:
+            raise NotFoundError(f"trace: no shard {partition!r}; there are {_some(list(self._home))}")
+        split, number = self._home[partition]
+        return self.splits[split][number]
+
+    def by_document(self, split: str | None, partition: str | None, document: int) -> tuple[IndexedShard, int]:
+        """The shard and its document with a number, of a shard or of a split."""
+        if partition is not None:
+            shard = self.shard(partition)
+            _require_within("document", document, shard.documents, partition)
+            return shard, document
+        split = self.one_split(split)
+        sums = self._documents[split]
+        _require_within("document", document, int(sums[-1]), split)
+        number = int(np.searchsorted(sums, document, side="right")) - 1
+        return self.splits[split][number], document - int(sums[number])
+
+    def by_token(self, split: str | None, partition: str | None, token: int) -> tuple[IndexedShard, int]:
+        """The shard and its document that hold a token, of a shard or of a split."""
+        if partition is not None:
+            shard = self.shard(partition)
+            _require_within("token", token, shard.tokens, partition)
+        else:
+            split = self.one_split(split)
+            sums = self._tokens[split]
+            _require_within("token", token, int(sums[-1]), split)
+            number = int(np.searchsorted(sums, token, side="right")) - 1
+            shard, token = self.splits[split][number], token - int(sums[number])
+        return shard, search(shard.ends, token)
+
+    def by_row(self, file: str, row: int) -> Iterator[tuple[IndexedShard, int]]:
+        """The shards and their documents that a source row became: one, none if it was left out."""
+        if file not in self._files:
+            raise NotFoundError(f"trace: no source file {file!r}; there are {_some(list(self._files))}")
+        for shard, number in self._files[file]:
+            if (document := shard.rows.document(number, row)) is not None:
+                yield shard, document
+
+    def holders(self, file: str) -> list[IndexedShard]:
+        """The shards that hold rows of a file."""
+        return [shard for shard, _ in self._files.get(file, [])]
+
+    def source(self, shard: IndexedShard, document: int) -> tuple[str, int]:
+        """The file and the row that a document of a shard was."""
+        file, row = shard.rows.locate(document)
+        return shard.files[file], row
+
+    def span(self, shard: IndexedShard, document: int) -> Span:
+        """Where a document of a shard lies in the shard and in its split."""
+        split, number = self._home[shard.partition]
+        start, stop = shard.span(document)
+        return Span(
+            split=split,
+            document=int(self._documents[split][number]) + document,
+            start=int(self._tokens[split][number]) + start,
+            shard=shard.partition,
+            shard_document=document,
+            shard_start=start,
+            tokens=stop - start,
+        )
+
+    def one_split(self, split: str | None) -> str:
+        """The split that is named, or the only one."""
+        self._require_split(split)
+        if split is not None:
+            return split
+        if len(self.splits) > 1:
+            raise NotFoundError(
+                f"trace: numbers count within a split: name one of {_some(list(self.splits))}, or a shard"
+            )
+        return next(iter(self.splits))
+
+    def _require_split(self, split: str | None) -> None:
+        if split is not None and split not in self.splits:
+            raise NotFoundError(f"trace: no split {split!r}; there are {_some(list(self.splits))}")
+
+
+def _sums(counts: Iterable[int]) -> NDArray[np.int64]:
+    return np.array([0, *accumulate(counts)], np.int64)
+
+
+def _require_within(what: str, number: int, count: int, where: str) -> None:
+    if not 0 <= number < count:
+        raise NotFoundError(f"trace: no {what} {number} in {where}, which has {count}, counted from 0")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

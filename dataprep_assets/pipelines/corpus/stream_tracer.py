@@ -1,0 +1,246 @@
+"""Traces documents of anything that is made of token shards: a corpus, a release, a pretraining blend.
+
+Entry points: `StreamTracer`, `corpus_tracer`, `traced_shards`.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError, NotFoundError
+from dataprep_assets.formats.flat_bins import token_dtype
+from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.place import Locate, Place
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.trace import Question, Trace, Tracer
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.stream_index import IndexedShard, StreamIndex
+from dataprep_assets.pipelines.corpus.token_shard import QUARANTINE, TOKENS
+from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.pipelines.corpus.view import ViewFacts, artifact_name
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
+
+__all__ = ["StreamTracer", "corpus_tracer", "traced_shards"]
+
+Found = Iterable[tuple[IndexedShard, int]]
+"""Shards and, in each, the number of a document."""
+
+
+class StreamTracer(Tracer):
+    """See the module."""
+
+    def __init__(
+        self,
+        declaration: DatasetDeclaration,
+        store: ArtifactStore,
+        specs: Sequence[ArtifactSpec],
+        splits: Mapping[str, Sequence[IndexedShard]],
+        *,
+        bundle: Callable[[], TokenizerBundle],
+        ids: Callable[[], DocumentIds | None],
+    ) -> None:
+        """Open a dataset for questions.
+
+        Args:
+            declaration: The dataset.
+            store: Where its artifacts are.
+            specs: Its artifacts; those with `places` are asked where a document lies in them.
+            splits: Its finished shards by split, in the order of each split's stream.
+            bundle: Loads the tokenizer, for texts.
+            ids: How documents are identified now, for questions by id.
+        """
+        self.index = StreamIndex(splits)
+        self.store, self._declaration = store, declaration
+        self._load_bundle, self._ids = bundle, ids
+        self._locates: list[Locate] = []
+        receipts = {shard.partition: shard.handle.receipt for shard in self.index.shards()}
+        notes = []
+        for spec in specs:
+            if spec.places is None:
+                continue
+            try:
+                self._locates.append(spec.places(store, receipts))
+            except DataprepError as error:
+                notes.append(f"{'/'.join(spec.path)} is not traced: {error}")
+        self.notes = tuple(notes)
+
+    def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
+        shown = decode and not self._declaration.sensitive
+        found = [self._traced(shard, document, shown) for shard, document in self.located(question)]
+        if not found:
+            raise NotFoundError(self._absence(question))
+        return found
+
+    def located(self, question: Question) -> Found:
+        """The documents that a question names; a pipeline with ways of its own answers those first."""
+        split, partition, index = question.split, question.shard, self.index
+        if question.token is not None:
+            return [index.by_token(split, partition, question.token)]
+        number = question.document if question.document is not None else question.megatron_index
+        if number is None and question.file is None:
+            number = question.row  # of a shard
+        if number is not None:
+            return [index.by_document(split, partition, number)]
+        if question.file is not None and question.row is not None:
+            within = index.shards(split, partition)
+            return [found for found in index.by_row(question.file, question.row) if found[0] in within]
+        if question.mds_sample is not None:
+            return self._of_sample(index.one_split(split), question.mds_sample)
+        if question.id is not None or question.text is not None:
+            return list(self._with_id(question))
+        raise ConfigError(f"trace: {self._declaration.dataset} has no {question.way}")
+
+    def between(self, shard: IndexedShard, start: int, stop: int) -> Iterator[tuple[IndexedShard, int]]:
+        """The documents of a shard that have tokens in `[start, stop)` of it."""
+        if start < stop:
+            _, first = self.index.by_token(None, shard.partition, start)
+            _, last = self.index.by_token(None, shard.partition, stop - 1)
+            yield from ((shard, document) for document in range(first, last + 1))
+
+    def _of_sample(self, split: str, sample: int) -> Iterator[tuple[IndexedShard, int]]:
+        artifact = self._declaration.artifact(artifact_name("mds"))
+        if (receipt := self.store.receipt(artifact)) is None:
+            raise MissingArtifactError(
+                f"trace: {artifact}: not there; only a corpus with `views: [mds]` has its samples"
+            )
+        facts = ViewFacts.of(receipt)
+        length = int(facts.model_dump()["sequence_length"])
+        if not 0 <= sample < (count := facts.splits[split] // length):
+            raise NotFoundError(f"trace: no sample {sample} in {artifact}, {split}, which has {count}, counted from 0")
+        before = 0
+        for shard in self.index.splits[split]:
+            low, high = max(sample * length - before, 0), min((sample + 1) * length - before, shard.tokens)
+            yield from self.between(shard, low, high)
+            before += shard.tokens
+
+    def _with_id(self, question: Question) -> Iterator[tuple[IndexedShard, int]]:
+        declared = self._ids()
+        if declared is None:
+            raise ConfigError(
+                f"trace: {self._declaration.dataset} is sensitive and declares no `document.id_key`, so its documents "
+                "are found by row alone: `file` and `row`"
+            )
+        by_text = question.text is not None
+        if by_text and declared.id_field is not None:
+            raise ConfigError(f"trace: documents are indexed by the field {declared.id_field!r}: give the `id`")
+        if not by_text and declared.id_field is None:
+            raise ConfigError("trace: no `document.id_field` is declared: give the document's `text`, or its row")
+        value = question.text if question.text is not None else question.id
+        assert value is not None
+        wanted = hash_id(value, declared.key)
+        for shard in self.index.shards(question.split, question.shard):
+            facts = shard.facts
+            if (facts.document_ids, facts.id_field, facts.id_key) != (
+                "text" if by_text else "field",
+                declared.id_field,
+                declared.key_digest,
+            ):
+                raise IntegrityError(
+                    f"trace: {shard.partition} was indexed under other settings of `document` than are declared now. "
+                    "Run the dataset first"
+                )
+            yield from ((shard, document) for document in shard.with_hash(wanted))
+
+    def _absence(self, question: Question) -> str:
+        if question.file is not None:
+            where = f"row {question.row} of {question.file}"
+            for shard in self.index.holders(question.file):
+                if (reason := _quarantined(shard, question.file, question.row)) is not None:
+                    return f"trace: {where} is no document: it was dropped as {reason}"
+            return f"trace: {where} is no document: it is blank, was filtered, or lies beyond the file's end"
+        what = "this text" if question.text is not None else "this id" if question.id is not None else question.way
+        return f"trace: no document of {self._declaration.dataset} has {what}"
+
+    def _traced(self, shard: IndexedShard, document: int, shown: bool) -> Trace:
+        span = self.index.span(shard, document)
+        file, row = self.index.source(shard, document)
+        places = [
+            Place(
+                artifact=str(shard.handle.artifact),
+                file=TOKENS,
+                start=span.shard_start,
+                stop=span.shard_start + span.tokens,
+                itemsize=token_dtype(shard.facts.dtype).itemsize,
+                at={"document": document},
+            )
+        ]
+        for locate in self._locates:
+            try:
+                places += locate(span)
+            except DataprepError as error:  # one shard of an artifact may be missing while the others are there
+                self.notes = tuple(dict.fromkeys([*self.notes, str(error)]))
+        return Trace(
+            dataset=self._declaration.dataset,
+            split=span.split,
+            document=span.document,
+            file=file,
+            row=row,
+            tokens=span.tokens,
+            places=tuple(places),
+            text=self._text(shard, places[0]) if shown else None,
+        )
+
+    @cached_property
+    def _bundle(self) -> TokenizerBundle:
+        return self._load_bundle()
+
+    def _text(self, shard: IndexedShard, place: Place) -> str:
+        facts = shard.facts
+        before, after = facts.bos_id is not None, facts.separator_id is not None
+        return self._bundle.decode(shard.read(place.start + before, place.stop - after))
+
+
+def _quarantined(shard: IndexedShard, file: str, row: int | None) -> str | None:
+    if not any(record.path == QUARANTINE for record in shard.handle.receipt.files):
+        return None
+    with shard.handle.open(QUARANTINE) as lines:
+        for line in lines:
+            value = json.loads(line)
+            if (value["file"], value["row"]) == (file, row):
+                return str(value["reason"])
+    return None
+
+
+def traced_shards(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[IndexedShard]:
+    """The finished shards among `artifacts`, in order; MissingArtifactError when one is not there.
+
+    Numbers of a stream mean nothing while a shard of it is missing.
+    """
+    found = store.receipts(artifacts)
+    if missing := [str(a.partition) for a, receipt in zip(artifacts, found, strict=True) if receipt is None]:
+        raise MissingArtifactError(
+            f"trace: {len(missing)} of {len(artifacts)} shards of {artifacts[0].dataset} are not there, the first is "
+            f"{missing[0]}. Run the dataset first"
+        )
+    return [IndexedShard(store, a, receipt) for a, receipt in zip(artifacts, found, strict=True) if receipt is not None]
+
+
+def corpus_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[str, list[IndexedShard]]:
+    """The finished shards of every split of a corpus, in manifest order."""
+    manifest = load_manifest(corpus, store)
+    return {
+        split: traced_shards(store, [corpus.artifact("token_bins", key) for key in manifest.partitions(split)])
+        for split in corpus.splits
+    }
+
+
+def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> StreamTracer:
+    """The tracer of a corpus.
+
+    Args:
+        corpus: The dataset.
+        store: Where its artifacts are; all its token bins must be there.
+        specs: Its artifacts.
+    """
+    return StreamTracer(
+        corpus,
+        store,
+        specs,
+        corpus_splits(corpus, store),
+        bundle=lambda: load_bundle(corpus.tokenizer),
+        ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
+    )

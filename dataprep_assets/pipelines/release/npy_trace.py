@@ -1,0 +1,213 @@
+"""Documents in npy shards: where the order of a release put each, and which documents a training sample is cut from."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from dataprep_assets.errors import IntegrityError, NotFoundError
+from dataprep_assets.formats import npy_shards
+from dataprep_assets.graph.place import Locate, Place, Span
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.trace import Question
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.handle import ArtifactHandle
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.stream_index import IndexedShard, Numbers
+from dataprep_assets.pipelines.corpus.stream_tracer import Found, StreamTracer, corpus_splits
+from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS
+from dataprep_assets.pipelines.corpus.token_shard import ENDS
+from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
+from dataprep_assets.pipelines.release.layout import ShardCut, cut_stream, partition_key
+from dataprep_assets.pipelines.release.npy_shard import NpyShardFacts, shard_artifact
+from dataprep_assets.pipelines.release.order import Documents, SourceShard, StreamOrder, shuffled
+from dataprep_assets.planning.shard_plan import split_of
+
+__all__ = ["NpyStreams", "ReleaseTracer", "npy_places", "release_tracer"]
+
+_GROUPS = 8
+"""Groups whose order is kept: 20 bytes a document."""
+
+
+class NpyStreams:
+    """The ordered streams of a release, and the finished shards that are cut from them."""
+
+    def __init__(self, release: ReleaseDeclaration, store: ArtifactStore, shards: Mapping[str, Receipt]) -> None:
+        """Order the shards of token bins, given by partition in manifest order, as the release does."""
+        self._release, self._store, self._shards = release, store, shards
+        options = release.release
+        self._orders: dict[str, StreamOrder] = {}
+        self._cuts: dict[str, tuple[ShardCut, ...]] = {}
+        for split in release.splits:
+            sources = [
+                SourceShard.of(release.artifact(TOKEN_BINS, key), receipt)
+                for key, receipt in shards.items()
+                if split_of(key) == split
+            ]
+            self._orders[split] = StreamOrder.of(sources, seed=options.shuffle_seed, mix=options.mix)
+            self._cuts[split] = cut_stream(
+                self._orders[split].tokens,
+                sequence_length=options.sequence_length,
+                tokens_per_shard=options.tokens_per_shard,
+                tail=options.tail,
+            )
+        self._handles: dict[str, ArtifactHandle] = {}
+        self._ids: dict[str, Numbers] = {}
+        self._ordered: dict[tuple[SourceShard, ...], Documents] = {}
+
+    def locate(self, span: Span) -> Iterator[Place]:
+        """The places of a document: in one npy shard, or in several where it is long or lies across an edge."""
+        length, size = self._release.release.sequence_length, self._release.release.tokens_per_shard
+        start = self._position(span)
+        stop = start + span.tokens
+        cuts = self._cuts[span.split]
+        for cut in cuts[start // size : (stop - 1) // size + 1]:
+            first, last = max(start, cut.start) - cut.start, min(stop, cut.stop) - cut.start
+            if first >= last:
+                continue  # its tail, which no shard has
+            handle = self._handle(span.split, cut)
+            samples = list(range(first // length, (last - 1) // length + 1))
+            ids = self._sample_ids(span.split, cut)
+            yield Place(
+                artifact=str(handle.artifact),
+                file=npy_shards.token_key(span.split, cut.index).rpartition("/")[2],
+                start=first,
+                stop=last,
+                at={"samples": samples, "sample_ids": [int(i) for i in ids[samples[0] : samples[-1] + 1]]},
+            )
+
+    def sample(self, partition: str, sample: int) -> Iterator[tuple[str, int, int]]:
+        """The stretches of token bins that a sample is cut from: a shard of token bins, its first token and the last.
+
+        NotFoundError for a shard or a sample that the release does not have.
+        """
+        split, _, number = partition.rpartition("_")
+        cuts = self._cuts.get(split, ())
+        if not number.isdecimal() or int(number) >= len(cuts):
+            raise NotFoundError(
+                f"trace: no npy shard {partition!r}; there are "
+                + ", ".join(f"{partition_key(name, 0)} and {len(c) - 1} more" for name, c in self._cuts.items() if c)
+            )
+        cut, length = cuts[int(number)], self._release.release.sequence_length
+        if not 0 <= sample < cut.tokens // length:
+            raise NotFoundError(
+                f"trace: no sample {sample} in {partition}, which has {cut.tokens // length}, counted from 0"
+            )
+        self._handle(split, cut)
+        begin = cut.start + sample * length
+        for group, low, high in self._orders[split].stretch(begin, min(begin + length, cut.stop)):
+            yield from self._stretches(group, low, high)
+
+    def _stretches(self, group: Sequence[SourceShard], low: int, high: int) -> Iterator[tuple[str, int, int]]:
+        documents = self._documents(tuple(group))
+        if documents is None:
+            yield group[0].partition, low, high
+            return
+        first = int(np.searchsorted(documents.ends, low, side="right"))
+        last = int(np.searchsorted(documents.ends, high - 1, side="right"))
+        for at in range(first, last + 1):
+            begin = int(documents.first[at])
+            yield group[int(documents.source[at])].partition, begin, begin + 1
+
+    def _position(self, span: Span) -> int:
+        """The first token of a document in the ordered stream of its split."""
+        before = 0
+        for group in self._orders[span.split].groups:
+            names = [shard.partition for shard in group]
+            if span.shard in names:
+                break
+            before += sum(shard.tokens for shard in group)
+        documents = self._documents(group)
+        if documents is None:
+            return before + span.shard_start
+        here = (documents.first == span.shard_start) & (documents.source == names.index(span.shard))
+        # an empty document would begin where the next one does
+        at = next(int(i) for i in np.flatnonzero(here) if _length(documents, int(i)) == span.tokens)
+        return before + int(documents.ends[at]) - span.tokens
+
+    def _documents(self, group: tuple[SourceShard, ...]) -> Documents | None:
+        """The documents of a group in the order of the release; None where that is the source's."""
+        seed = self._release.release.shuffle_seed
+        if seed is None:
+            return None
+        if group not in self._ordered:
+            if len(self._ordered) >= _GROUPS:
+                del self._ordered[next(iter(self._ordered))]
+            folders = tuple(self._store.local(shard.artifact, [ENDS]) for shard in group)
+            self._ordered[group] = shuffled(seed, group, folders)
+        return self._ordered[group]
+
+    def _sample_ids(self, split: str, cut: ShardCut) -> Numbers:
+        partition = partition_key(split, cut.index)
+        if partition not in self._ids:
+            name = npy_shards.ids_key(split, cut.index).rpartition("/")[2]
+            self._ids[partition] = self._handle(split, cut).numbers(name, "uint64")
+        return self._ids[partition]
+
+    def _handle(self, split: str, cut: ShardCut) -> ArtifactHandle:
+        """A finished npy shard; IntegrityError unless it is cut from the token bins that are there, as declared now."""
+        partition = partition_key(split, cut.index)
+        if partition not in self._handles:
+            handle = ArtifactHandle.of(self._store, shard_artifact(self._release, partition))
+            facts, options = NpyShardFacts.of(handle.receipt), self._release.release
+            sources = {
+                shard.partition: shard.content
+                for group, _, _ in self._orders[split].stretch(cut.start, cut.stop)
+                for shard in group
+            }
+            made = (facts.stream_start, facts.stream_stop, facts.sequence_length, facts.shuffle_seed, facts.mix)
+            wanted = (cut.start, cut.stop, options.sequence_length, options.shuffle_seed, options.mix)
+            if dict(handle.receipt.inputs) != sources or made != wanted:
+                raise IntegrityError(
+                    f"trace: {handle.artifact} was cut from other token bins, or otherwise, than is declared now. Run "
+                    "the dataset first"
+                )
+            self._handles[partition] = handle
+        return self._handles[partition]
+
+
+def _length(documents: Documents, at: int) -> int:
+    return int(documents.ends[at]) - (int(documents.ends[at - 1]) if at else 0)
+
+
+def npy_places(release: ReleaseDeclaration, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
+    """Opens the npy shards of a release (`OpenPlaces`)."""
+    return NpyStreams(release, store, shards).locate
+
+
+class ReleaseTracer(StreamTracer):
+    """The tracer of a corpus that also knows the samples of npy shards."""
+
+    streams: NpyStreams
+
+    def located(self, question: Question) -> Found:
+        if question.npy_shard is None or question.sample is None:
+            return super().located(question)
+        return list(self._of_npy(question.npy_shard, question.sample))
+
+    def _of_npy(self, partition: str, sample: int) -> Iterator[tuple[IndexedShard, int]]:
+        for source, start, stop in self.streams.sample(partition, sample):
+            yield from self.between(self.index.shard(source), start, stop)
+
+
+def release_tracer(release: ReleaseDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> ReleaseTracer:
+    """The tracer of a release.
+
+    Args:
+        release: The dataset.
+        store: Where its artifacts are; all its token bins must be there.
+        specs: Its artifacts.
+    """
+    splits = corpus_splits(release, store)
+    tracer = ReleaseTracer(
+        release,
+        store,
+        specs,
+        splits,
+        bundle=partial(load_bundle, release.tokenizer),
+        ids=lambda: release.document.ids(sensitive=release.sensitive),
+    )
+    receipts = {shard.partition: shard.handle.receipt for every in splits.values() for shard in every}
+    tracer.streams = NpyStreams(release, store, receipts)
+    return tracer

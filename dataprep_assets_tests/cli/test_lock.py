@@ -1,0 +1,289 @@
+"""`dataprep lock`, `run --locked`, `verify --lock` and `diff` as a person types them, on a small corpus of its own."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dataprep_assets.cli import main
+from dataprep_assets.graph.lock_file import read_lock
+from dataprep_assets.stores.connect import place_of
+from dataprep_assets_tests.cli.commands import dataprep, environment
+from dataprep_assets_tests.fakes.buckets import new_bucket
+from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
+from dataprep_assets_tests.faults.edits import flip_byte
+from dataprep_assets_tests.project import SAMPLE, cloned_project
+
+pytestmark = pytest.mark.slow
+
+NAME = "tales"
+
+
+def declare(folder: Path, **changes: object) -> None:
+    """Declare a corpus of two files, a shard each, and one view."""
+    attributes = {
+        "dataset": NAME,
+        "source": {"kind": "local", "path": "./data"},
+        "include": ["*.jsonl"],
+        "splits": {"train": ["*"]},
+        "tokenizer": {"path": str(SAMPLE / "tokenizer"), "engine": "tokenizers"},
+        "document": {"separator": "<|endoftext|>"},
+        "shards": {"count": 2},
+        "views": ["nanogpt"],
+        "workers": 1,
+        **changes,
+    }
+    text = yaml.safe_dump({"type": "dataprep_assets.components.TokenizedCorpus", "attributes": attributes})
+    (folder / "defs.yaml").write_text(text)
+
+
+def write_tales(path: Path, count: int) -> None:
+    """A source file of so many documents."""
+    sentence = "Once upon a time, number {}, there was a fox who counted {} stars, and slept."
+    path.write_text("".join(json.dumps({"text": sentence.format(i, i * 37 % 11)}) + "\n" for i in range(count)))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A project with one dataset, and the folder of its artifacts after its run and its lock."""
+    clone = cloned_project(tmp_path_factory.mktemp("project") / "clone")
+    for other in (clone / "dataprep_assets" / "defs").iterdir():
+        if other.is_dir():
+            shutil.rmtree(other)
+    folder = clone / "dataprep_assets" / "defs" / NAME
+    (folder / "data").mkdir(parents=True)
+    write_tales(folder / "data" / "a.jsonl", 60)
+    write_tales(folder / "data" / "b.jsonl", 80)
+    declare(folder)
+    work = tmp_path_factory.mktemp("work")
+    ran = dataprep(work, "run", NAME, project=clone)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    locked = dataprep(work, "lock", NAME, project=clone)
+    assert locked.returncode == 0, locked.stderr
+    assert locked.stdout == f"{NAME}: 8 artifacts, 2 source files: {folder / 'dataset.lock'}\n"
+    return clone, work
+
+
+@pytest.fixture
+def place(built: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
+    """A copy of the project and of its folder that a test may change."""
+    clone = Path(shutil.copytree(built[0], tmp_path / "clone"))
+    return clone, Path(shutil.copytree(built[1], tmp_path / "work"))
+
+
+def folder_of(clone: Path) -> Path:
+    return clone / "dataprep_assets" / "defs" / NAME
+
+
+def receipts(work: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in (work / "artifacts").rglob("receipt.json")}
+
+
+def test_a_locked_run_of_what_is_there_does_nothing_and_says_it_equals_its_lock(built: tuple[Path, Path]) -> None:
+    clone, work = built
+    before = receipts(work)
+    done = dataprep(work, "run", NAME, "--locked", project=clone)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all is up to date" in done.stdout
+    assert done.stdout.splitlines()[-1] == "equals its lock: 8 artifacts"
+    assert receipts(work) == before
+
+
+def test_a_fresh_machine_builds_all_of_it_and_proves_it_equals_the_lock(place: tuple[Path, Path]) -> None:
+    clone, work = place
+    lock = work / "elsewhere.lock"
+    shutil.move(folder_of(clone) / "dataset.lock", lock)
+    shutil.rmtree(work / "artifacts")
+    shutil.rmtree(work / "home")
+    done = dataprep(work, "run", NAME, "--locked", str(lock), project=clone)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "equals its lock: 8 artifacts"
+    again = dataprep(work, "lock", NAME, "--output", str(work / "again.lock"), project=clone)
+    assert again.returncode == 0
+    assert (work / "again.lock").read_bytes() == lock.read_bytes()
+
+
+def test_a_changed_setting_is_refused_before_anything_is_built(place: tuple[Path, Path]) -> None:
+    clone, work = place
+    declare(folder_of(clone), bad_records={"budget": 0.25})
+    before = receipts(work)
+    done = dataprep(work, "run", NAME, "--locked", project=clone)
+    assert done.returncode == 1
+    assert (
+        "drift: token_bins/train-00000 and 1 more: bad_records.budget was 0.001, is 0.25 now"
+        in done.stdout.splitlines()
+    )
+    assert done.stderr == f"dataprep: {NAME}: 2 artifacts are not as the lock says; nothing was built\n"
+    assert receipts(work) == before
+    shutil.rmtree(work / "artifacts")
+    fresh = dataprep(work, "run", NAME, "--locked", project=clone)
+    assert fresh.returncode == 1
+    assert "bad_records.budget was 0.001, is 0.25 now" in fresh.stdout
+    assert "and what follows it were not built" in fresh.stderr
+    assert not (work / "artifacts" / NAME / "token_bins").exists(), "what would differ was not made"
+
+
+def test_a_changed_byte_of_a_source_is_refused_with_its_file(place: tuple[Path, Path]) -> None:
+    clone, work = place
+    path = folder_of(clone) / "data" / "b.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"fox", b"ox!", 1))
+    before = receipts(work)
+    done = dataprep(work, "run", NAME, "--locked", project=clone)
+    assert done.returncode == 1
+    assert "drift: snapshot/train-00001: its source changed: b.jsonl" in done.stdout.splitlines()
+    assert receipts(work) == before
+
+
+def test_damage_is_mended_by_a_locked_run(place: tuple[Path, Path]) -> None:
+    clone, work = place
+    path = work / "artifacts" / NAME / "token_bins" / "train-00000" / "tokens.bin"
+    good = path.read_bytes()
+    flip_byte(path)
+    done = dataprep(work, "run", NAME, "--locked", project=clone)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert path.read_bytes() == good
+
+
+def test_somebodys_copy_is_proven_with_the_lock_alone(place: tuple[Path, Path]) -> None:
+    clone, work = place
+    lock, copied = folder_of(clone) / "dataset.lock", work / "copy"
+    shutil.copytree(work / "artifacts", copied)
+    shutil.rmtree(work / "artifacts")
+    good = dataprep(work, "verify", "--lock", str(lock), str(copied), project=clone)
+    assert good.returncode == 0, good.stdout
+    assert good.stdout == f"{NAME}: 8 artifacts of the lock: all are there, and equal\n"
+    flip_byte(copied / NAME / "nanogpt_bins" / "train.bin")
+    shutil.rmtree(copied / NAME / "snapshot" / "train-00001")
+    bad = dataprep(work, "verify", "--lock", str(lock), str(copied), project=clone)
+    assert bad.returncode == 1
+    lines = bad.stdout.splitlines()
+    assert "DIFFERS snapshot/train-00001: missing: in the lock, and not there" in lines
+    assert any(line.startswith("DIFFERS nanogpt_bins: train.bin: sha256") for line in lines)
+    assert lines[-1] == f"{NAME}: 8 artifacts of the lock: 2 differ"
+    some = dataprep(
+        work,
+        "verify",
+        "--lock",
+        str(lock),
+        str(copied / NAME / "combined_bins"),
+        "--select",
+        "combined_*",
+        project=clone,
+    )
+    assert some.returncode == 0, some.stdout
+
+
+def test_two_roots_differ_by_the_document_that_was_added(place: tuple[Path, Path]) -> None:
+    clone, work = place
+    lock = folder_of(clone) / "dataset.lock"
+    old = Path(shutil.copytree(work / "artifacts", work / "old"))
+    same = dataprep(work, "diff", str(lock), str(old / NAME), project=clone)
+    assert same.returncode == 0, same.stdout + same.stderr
+    assert re.search(r"^the same: 2 source files, 140 documents, [\d,]+ tokens$", same.stdout, re.MULTILINE)
+    write_tales(folder_of(clone) / "data" / "b.jsonl", 81)
+    assert dataprep(work, "run", NAME, project=clone).returncode == 0
+    told = dataprep(work, "diff", str(old), str(work / "artifacts"), project=clone)
+    assert told.returncode == 1, told.stderr
+    assert re.search(r"^  changed  b\.jsonl: \+1 documents, \+\d+ tokens$", told.stdout, re.MULTILINE)
+    found = dataprep(work, "diff", str(lock), str(work / "artifacts"), "--json", project=clone)
+    assert found.returncode == 1
+    value = json.loads(found.stdout)
+    assert value["same"] is False
+    assert value["splits"]["train"]["a"]["documents"] == 140
+    assert value["splits"]["train"]["b"]["documents"] == 141
+    (file,) = value["files"]
+    assert (file["split"], file["file"], file["kind"]) == ("train", "b.jsonl", "changed")
+    assert "token_bins/train-00001" in value["artifacts"]["changed"]
+    assert "token_bins/train-00000" not in value["artifacts"]["changed"]
+
+
+def test_what_cannot_be_used_is_refused_in_one_line(
+    built: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clone, work = built
+    lock = folder_of(clone) / "dataset.lock"
+    no_lock, newer, other = (tmp_path / name for name in ("no.lock", "newer.lock", "other.lock"))
+    no_lock.write_text("no: lock\n")
+    newer.write_text(lock.read_text().replace('"dataprep_lock": 1', '"dataprep_lock": 2'))
+    other.write_text(lock.read_text().replace(f'"dataset": "{NAME}"', '"dataset": "sagas"'))
+    for arguments, words in [
+        (["run", NAME, "--locked", str(other)], f"the lock is of sagas, not of {NAME}"),
+        (["lock", NAME, "--output", str(tmp_path / "none" / "x.lock")], "not a file in a folder"),
+    ]:
+        done = dataprep(work, *arguments, project=clone)
+        assert done.returncode == 1, (arguments, done.stdout, done.stderr)
+        assert words in done.stderr, arguments
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+    for arguments, code, words in [
+        (["run", NAME, NAME, "--locked", str(lock)], 1, "is of one dataset"),
+        (["run", NAME, "--split", "train", "--locked"], 1, "not with --split"),
+        (["verify", "--lock", str(no_lock)], 1, "not a lock of a dataset"),
+        (["verify", "--lock", str(newer)], 1, "a lock of schema 2, this version reads 1"),
+        (["verify", "--lock", str(lock), "--select", "nothing"], 1, "chooses no artifact"),
+        (["verify", "--select", "nothing"], 1, "goes with --lock"),
+        (["diff", str(lock), str(no_lock)], 2, "not a lock of a dataset"),
+        (["diff", str(lock), str(tmp_path / "nowhere")], 2, "neither a lock nor a folder"),
+        (["diff", str(lock), str(tmp_path)], 2, "no finished artifact is there"),
+    ]:
+        assert main(arguments) == code, arguments
+        err = capsys.readouterr().err
+        assert words in err, arguments
+        assert len(err.splitlines()) == 1, err
+
+
+def test_a_killed_lock_leaves_the_old_one_or_the_new_one(place: tuple[Path, Path]) -> None:
+    clone, work = place
+    path = folder_of(clone) / "dataset.lock"
+    good = path.read_bytes()
+    path.write_bytes(b"the old one")
+    variables = environment(work) | {"PYTHONPATH": str(clone)}
+    command = [sys.executable, "-m", "dataprep_assets.cli", "lock", NAME]
+    started = time.monotonic()
+    subprocess.run(command, env=variables, cwd=clone, check=True, capture_output=True)
+    whole = time.monotonic() - started
+    path.write_bytes(b"the old one")
+    for part in (0.7, 0.9, 1.0):
+        process = subprocess.Popen(command, env=variables, cwd=clone, stdout=subprocess.DEVNULL)
+        time.sleep(whole * part)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert path.read_bytes() in (b"the old one", good)
+    subprocess.run(command, env=variables, cwd=clone, check=True, capture_output=True)
+    assert path.read_bytes() == good
+    assert read_lock(path).dataset == NAME
+
+
+def test_a_copy_in_a_bucket_is_proven_and_compared(
+    built: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clone, work = built
+    lock = str(folder_of(clone) / "dataset.lock")
+    with moto_server() as url:
+        there = f"s3://{new_bucket(url)}/copies"
+        monkeypatch.setenv("R2_DATASET_WRITE_ACCESS_KEY_ID", KEY_ID)
+        monkeypatch.setenv("R2_DATASET_WRITE_SECRET_ACCESS_KEY", SECRET)
+        monkeypatch.setenv("DATAPREP_ENDPOINT_URL", url)
+        monkeypatch.setenv("DATAPREP_CACHE", str(tmp_path / "cache"))
+        assert main(["sync", str(work / "artifacts"), there]) == 0
+        store = place_of(there, os.environ)()
+        store.put("another/thing/receipt.json", b"damaged, and none of our business")
+        capsys.readouterr()
+        assert main(["verify", "--lock", lock, there]) == 0
+        assert main(["diff", lock, there, "--dataset", NAME]) == 0
+        assert main(["diff", lock, f"{there}/{NAME}"]) == 0
+        store.delete(f"{NAME}/token_bins/train-00001/receipt.json")
+        assert main(["verify", "--lock", lock, there]) == 1
+        assert main(["diff", lock, there, "--dataset", NAME]) == 1
+    out = capsys.readouterr().out
+    assert "DIFFERS token_bins/train-00001: missing: in the lock, and not there" in out
+    assert "artifacts in a alone: 1\n  token_bins/train-00001" in out
+    assert "  removed  b.jsonl: -80 documents" in out

@@ -1,0 +1,76 @@
+"""Workers that outlive their pool: kept for the next one, told the environment of now, and never taken when dead."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.execution.processes import WorkerPool
+from dataprep_assets.execution.tasks import Finished, Task, TaskId
+from dataprep_assets_tests.execution.job_tasks import told_environment
+
+
+def asked(count: int = 1, environment: dict[str, str] | None = None, *, silent: bool = False) -> list[tuple[int, str]]:
+    """Process and environment variable of the worker of each of `count` tasks."""
+    with WorkerPool(count, environment, silent=silent) as pool:
+        for number in range(count):
+            pool.submit(Task(TaskId(f"p-{number}"), told_environment, ("TOLD", 0.3 if count > 1 else 0.0)))
+        ends = [event for event in pool.events() if isinstance(event, Finished)]
+    assert [end.error for end in ends] == [None] * count
+    return sorted(end.result for end in ends)
+
+
+def test_the_next_pool_takes_the_workers_of_the_last_with_the_environment_of_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOLD", "before")
+    first = asked(2)
+    monkeypatch.setenv("TOLD", "now")
+    second = asked(2)
+    assert [told for _, told in first + second] == ["before"] * 2 + ["now"] * 2
+    assert {pid for pid, _ in first} == {pid for pid, _ in second}
+    monkeypatch.delenv("TOLD")
+    ((pid, told),) = asked()
+    assert told == ""
+    assert pid in {pid for pid, _ in first}
+
+
+def test_a_worker_that_died_while_it_was_kept_is_not_taken() -> None:
+    ((pid, _),) = asked()
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    ((other, _),) = asked()
+    assert other != pid
+
+
+def test_a_worker_started_in_another_way_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ((plain, _),) = asked()
+    ((settings, _),) = asked(environment={"OMP_NUM_THREADS": "1"})
+    assert settings != plain
+    ((silent, _),) = asked(environment={"OMP_NUM_THREADS": "1"}, silent=True)
+    assert silent != settings
+    monkeypatch.chdir(tmp_path)
+    ((elsewhere, _),) = asked(environment={"OMP_NUM_THREADS": "1"}, silent=True)
+    assert elsewhere != silent
+
+
+def test_a_thread_has_workers_of_its_own() -> None:
+    """The kernel ends a worker with the thread that started it."""
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.extend(pid for pid, _ in asked()))
+    thread.start()
+    thread.join()
+    ((mine, _),) = asked()
+    assert found != [mine]
+    ((again, _),) = asked()
+    assert again == mine
+
+
+def test_a_worker_that_is_at_work_when_its_pool_is_left_ends() -> None:
+    with WorkerPool(1) as pool:
+        pool.submit(Task(TaskId("p-0"), told_environment, ("TOLD", 60.0)))
+        (pid,) = pool.pids
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

@@ -1,0 +1,129 @@
+"""What a lock holds: all that decides a dataset's bytes, the same on every machine, and nothing of the machine."""
+
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.graph.lock import Counts, Lock, lock_dataset
+from dataprep_assets.graph.lock_file import lock_bytes, parse_lock
+from dataprep_assets.graph.lock_of_copy import lock_of_receipts
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.verify import receipts_below
+from dataprep_assets.pipelines.blend.component import blend_specs
+from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets_tests.cli.commands import environment
+from dataprep_assets_tests.graph.building import build_all
+from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources
+from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
+from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
+from dataprep_assets_tests.project import cloned_project
+
+TRAIN = "train/chunk1/example_train_0.jsonl.zst"
+
+
+def test_a_lock_has_every_artifact_with_its_content_and_its_source_files_with_their_counts(
+    corpus: ChangedCorpus,
+) -> None:
+    lock = lock_dataset(corpus.specs(), corpus.store)
+    receipts = {f"{r.artifact}{'/' + r.partition if r.partition else ''}": r for r in receipts_below(corpus.root)}
+    assert {name: one.content for name, one in lock.artifacts.items()} == {n: r.content for n, r in receipts.items()}
+    assert lock.tokenizers == [load_bundle(corpus.declared().tokenizer).digest]
+    manifest = lock.artifacts["manifest"]
+    assert manifest.settings["shards"] == {"count": 3, "target_bytes": None}
+    assert manifest.sources.keys() == {"listing"}
+    assert lock.artifacts["engine_certificate"].settings["installed"].keys() == {"fastokens", "tokenizers", "unicode"}
+    lines = {line.name: line for one in lock.artifacts.values() for line in one.files}
+    assert len(lines) == lock.files == 9
+    total = sum((line.counts for line in lines.values()), Counts())
+    ledgers = [r.ledger for r in receipts.values() if r.artifact == "token_bins" and r.ledger]
+    assert (total.documents, total.tokens) == (sum(g.documents for g in ledgers), sum(g.tokens for g in ledgers))
+    assert lines[TRAIN].sha256 == lock.artifacts["snapshot/train-00000"].sources[TRAIN]
+
+
+def test_another_machine_writes_the_same_bytes_and_no_path_host_or_time(corpus: ChangedCorpus, tmp_path: Path) -> None:
+    here = lock_bytes(lock_dataset(corpus.specs(), corpus.store))
+    (tmp_path / "other").mkdir()
+    there = ChangedCorpus(tmp_path / "other", corpus.root)
+    shutil.rmtree(there.root)
+    there.run()  # from nothing, at another time, in another folder
+    assert lock_bytes(lock_dataset(there.specs(), there.store)) == here
+    text = here.decode()
+    for word in (str(tmp_path), str(Path.home()), socket.gethostname(), "created", "seconds"):
+        assert word not in text
+
+
+@pytest.mark.parametrize("stage", ["pretrain", "rl"])
+def test_a_blend_whose_bytes_name_its_folders_has_the_same_lock_elsewhere(stage: str, tmp_path: Path) -> None:
+    """Plan, preview and run hold paths; their recipes are locked, their bytes are not."""
+    locks = []
+    for name in ("here", "there"):
+        sources = tmp_path / name / "sources"
+        blend = pretraining(small_sources(sources)) if stage == "pretrain" else weighted_records(sources, (1.0, 1.0))
+        store = LocalArtifacts(tmp_path / name / "artifacts")
+        build_all(blend_specs(blend), store)
+        locks.append(lock_dataset(blend_specs(blend), store))
+    assert lock_bytes(locks[0]) == lock_bytes(locks[1])
+    assert str(tmp_path) not in lock_bytes(locks[0]).decode()
+    placed = {name.partition("/")[0] for name, one in locks[0].artifacts.items() if one.is_placed}
+    assert placed == {"blend_plan", "blend_preview", "runs"}
+    assert locks[0].artifacts["blend_plan"].sources.keys() >= {"code" if stage == "pretrain" else "code__train"}
+
+
+@pytest.mark.slow
+def test_the_samples_of_the_other_wings_have_the_same_locks_in_another_checkout(tmp_path: Path) -> None:
+    names = ["sample_release", "sample_replay", "sample_tasks"]
+    locks = []
+    for number in range(2):
+        checkout, folder = cloned_project(tmp_path / f"checkout{number}"), tmp_path / f"built{number}"
+        folder.mkdir()
+        command = [sys.executable, "-m", "dataprep_assets_tests.graph.locked_samples", str(folder), *names]
+        variables = environment(folder) | {"PYTHONPATH": str(checkout)}
+        subprocess.run(command, cwd=checkout, env=variables, check=True, capture_output=True, timeout=280)
+        locks.append({name: (folder / f"{name}.lock").read_bytes() for name in names})
+    assert locks[0] == locks[1]
+    for name, data in locks[0].items():
+        assert str(tmp_path).encode() not in data
+        lock = parse_lock(data, name)
+        assert lock.dataset == name
+        assert lock.artifacts
+
+
+def test_a_sensitive_dataset_names_no_source_file(corpus: ChangedCorpus) -> None:
+    names = lock_dataset(corpus.specs(), corpus.store).artifacts.keys()
+    corpus.run(sensitive=True)
+    lock = lock_dataset(corpus.specs(sensitive=True), corpus.store)
+    assert lock.is_hidden
+    assert "example_train" not in lock_bytes(lock).decode()
+    assert lock.artifacts.keys() == names
+    assert "tokenizer" in lock.artifacts["token_bins/val-00000"].sources
+
+
+def test_what_is_out_of_date_or_missing_cannot_be_locked(corpus: ChangedCorpus) -> None:
+    with pytest.raises(
+        IntegrityError, match=r"cannot be locked: .*token_bins/train-00000: dtype was uint16, is uint32 now"
+    ) as told:
+        lock_dataset(corpus.specs(dtype="uint32"), corpus.store)
+    assert "dataprep run sample_corpus" in str(told.value)
+    assert "\n" not in str(told.value)
+    shutil.rmtree(corpus.root / "sample_corpus" / "olmo_bins")
+    with pytest.raises(IntegrityError, match="olmo_bins: absent"):
+        lock_dataset(corpus.specs(), corpus.store)
+
+
+def test_the_lock_of_receipts_alone_is_that_of_the_declared_dataset(corpus: ChangedCorpus) -> None:
+    found = lock_of_receipts(receipts_below(corpus.root), "root")
+    assert found.left_over == []
+    assert lock_bytes(found.lock) == lock_bytes(lock_dataset(corpus.specs(), corpus.store))
+
+
+def test_a_commit_that_a_source_is_pinned_to_is_in_the_lock(corpus: ChangedCorpus) -> None:
+    receipts = list(receipts_below(corpus.root))
+    assert Lock.of_receipts("sample_corpus", receipts).commits == {}
+    pinned = [replace(r, facts={**r.facts, "commit": "c" * 40}) if r.artifact == "manifest" else r for r in receipts]
+    assert Lock.of_receipts("sample_corpus", pinned).commits == {"manifest": "c" * 40}

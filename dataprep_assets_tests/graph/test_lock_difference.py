@@ -1,0 +1,165 @@
+"""How two locks differ: by split and source file, settings, artifacts."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from dataprep_assets.graph.lock import Counts, Lock, Locked, SourceLine, lock_dataset
+from dataprep_assets.graph.lock_difference import LockDifference, difference
+from dataprep_assets.graph.lock_file import lock_bytes, parse_lock
+from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
+
+VAL = "validation/chunk1/example_holdout_0.jsonl.zst"
+
+
+def add_document(path: Path, text: str) -> None:
+    """One document more, at the end of a source file."""
+    raw = zstandard.ZstdDecompressor().decompress(path.read_bytes())
+    line = json.dumps({"text": text}).encode() + b"\n"
+    path.write_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(raw + line))
+
+
+def compared(a: Lock, b: Lock) -> LockDifference:
+    return difference(a, b, ("a", "b"))
+
+
+@pytest.fixture
+def lock(corpus: ChangedCorpus) -> Lock:
+    return lock_dataset(corpus.specs(), corpus.store)
+
+
+def test_a_lock_does_not_differ_from_itself_however_it_was_read(lock: Lock) -> None:
+    found = compared(lock, parse_lock(lock_bytes(lock), "x"))
+    assert found.is_none
+    assert list(found.lines())[-1] == "the same: 9 source files, 1,980 documents, 980,740 tokens"
+
+
+def test_a_document_that_was_added_is_told_with_its_file_and_its_tokens(corpus: ChangedCorpus, lock: Lock) -> None:
+    add_document(corpus.data / VAL, "one more document")
+    corpus.run()
+    after = lock_dataset(corpus.specs(), corpus.store)
+    found = compared(lock, after)
+    assert not found.is_none
+    (file,) = found.files
+    assert (file.split, file.file, file.kind) == ("val", VAL, "changed")
+    assert file.before is not None
+    assert file.after is not None
+    assert file.after.documents - file.before.documents == 1
+    tokens = file.after.tokens - file.before.tokens
+    before, now = found.totals["val"]
+    assert now.counts.tokens - before.counts.tokens == tokens > 1
+    assert found.totals["train"][0] == found.totals["train"][1]
+    assert {artifact for one in found.settings for artifact in one.artifacts} <= {"manifest", "engine_certificate"}
+    assert {"token_bins/val-00000", "combined_bins/val", "nanogpt_bins"} <= set(found.changed)
+    assert not {name for name in found.changed if "train" in name}
+    text = "\n".join(found.lines())
+    assert f"changed  {VAL}: +1 documents, +{tokens} tokens" in text
+    assert "train:" not in text
+    value = json.loads(json.dumps(found.to_json()))
+    assert value["same"] is False
+    assert value["splits"]["val"]["b"]["documents"] == value["splits"]["val"]["a"]["documents"] + 1
+    assert value["files"][0]["file"] == VAL
+    assert value["artifacts"]["changed"] == list(found.changed)
+
+
+def test_files_that_came_went_and_were_renamed(corpus: ChangedCorpus, lock: Lock) -> None:
+    chunk = corpus.data / "train" / "chunk1"
+    shutil.copy(chunk / "example_train_0.jsonl.zst", chunk / "example_train_99.jsonl.zst")
+    add_document(chunk / "example_train_99.jsonl.zst", "so that it is another file")
+    (chunk / "example_train_1.jsonl.zst").unlink()
+    (chunk / "example_train_2.jsonl.zst").rename(chunk / "example_train_3.jsonl.zst")
+    corpus.run()
+    found = compared(lock, lock_dataset(corpus.specs(), corpus.store))
+    assert {
+        (one.kind, Path(one.file).name, one.renamed_from and Path(one.renamed_from).name) for one in found.files
+    } == {
+        ("added", "example_train_99.jsonl.zst", None),
+        ("removed", "example_train_1.jsonl.zst", None),
+        ("renamed", "example_train_3.jsonl.zst", "example_train_2.jsonl.zst"),
+    }
+    back = compared(lock_dataset(corpus.specs(), corpus.store), lock)
+    assert {one.kind for one in back.files} == {"added", "removed", "renamed"}
+    before, now = found.totals["train"]
+    assert (back.totals["train"][0], back.totals["train"][1]) == (now, before)
+
+
+def test_a_corpus_that_was_cut_anew_has_the_same_documents(corpus: ChangedCorpus, lock: Lock) -> None:
+    corpus.run(shards={"count": 2})
+    found = compared(lock, lock_dataset(corpus.specs(shards={"count": 2}), corpus.store))
+    assert found.files == []
+    assert found.totals["train"][0] == found.totals["train"][1]
+    assert [(one.name, one.before, one.after) for one in found.settings if "count" in one.name] == [
+        ("shards.count", 3, 2)
+    ]
+    assert found.removed == ["snapshot/train-00002", "token_bins/train-00002"]
+
+
+def test_a_setting_of_many_shards_is_one_line(corpus: ChangedCorpus, lock: Lock) -> None:
+    budget = {"budget": 0.5}
+    corpus.run(bad_records=budget)
+    found = compared(lock, lock_dataset(corpus.specs(bad_records=budget), corpus.store))
+    (one,) = found.settings
+    assert (one.name, one.before, one.after) == ("bad_records.budget", 0.001, 0.5)
+    assert len(one.artifacts) == 5
+    assert "bad_records.budget: 0.001 → 0.5 (token_bins/test-00000 and 4 more)" in "\n".join(found.lines())
+    assert found.changed == list(one.artifacts), "made by another recipe, with the same bytes"
+
+
+def test_other_libraries_are_told_and_are_no_difference(lock: Lock) -> None:
+    other = {name: replace(one, libraries={**one.libraries, "numpy": "1.0"}) for name, one in lock.artifacts.items()}
+    found = compared(lock, replace(lock, artifacts=other))
+    assert found.is_none
+    assert found.libraries.keys() == {"numpy"}
+    assert found.libraries["numpy"][1] == "1.0"
+
+
+def test_a_lock_with_hidden_names_is_compared_with_one_that_tells_them(lock: Lock) -> None:
+    assert compared(lock, lock.hidden()).is_none
+    assert compared(lock.hidden(), lock).is_none
+
+
+def rows(ranges: Mapping[str, tuple[str, int]]) -> Lock:
+    """A lock of one shard of rows for each range: range → digest and documents."""
+    return Lock(
+        dataset="blend",
+        artifacts={
+            f"rl_jsonl/code-{i:05d}": Locked(
+                key=name,
+                content=name,
+                bytes=1,
+                files=(SourceLine(name=name, sha256=digest, counts=Counts(documents=count)),),
+            )
+            for i, (name, (digest, count)) in enumerate(ranges.items())
+        },
+    )
+
+
+def test_rows_of_a_file_are_added_up_whatever_the_cut() -> None:
+    one = rows({"a.jsonl[1:5]": ("1", 4), "a.jsonl[5:None]": ("1", 6)})
+    other = rows({"a.jsonl[1:8]": ("1", 7), "a.jsonl[8:None]": ("1", 3)})
+    assert compared(one, other).files == []
+    (changed,) = compared(one, rows({"a.jsonl[1:8]": ("2", 7), "a.jsonl[8:None]": ("2", 3)})).files
+    assert (changed.split, changed.file, changed.kind) == ("code", "a.jsonl", "changed")
+
+
+def test_a_dataset_without_counted_files_is_compared_by_its_partitions() -> None:
+    def months(documents: int) -> Lock:
+        counts = [Counts(documents=5), Counts(documents=documents)]
+        packed = {
+            f"packed_cohorts/2011-0{i}": Locked(key="k", content=str(c), bytes=1, sources={"cohort": str(c)}, counts=c)
+            for i, c in enumerate(counts, 1)
+        }
+        made = {
+            f"cohort_shards/2011-0{i}": Locked(key="k", content="c", bytes=1, counts=counts[0], is_derived=True)
+            for i in (1, 2)
+        }
+        return Lock(dataset="notes", artifacts={**made, **packed})
+
+    found = compared(months(7), months(9))
+    assert [(one.file, one.kind) for one in found.files] == [("2011-02", "changed")]
+    assert (found.totals[""][0].counts.documents, found.totals[""][1].counts.documents) == (12, 14)

@@ -1,0 +1,37 @@
+"""The lock of what lies in a folder, where nothing says what is planned."""
+
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
+from dataprep_assets.graph.lock import lock_dataset
+from dataprep_assets.graph.lock_of_copy import lock_of_receipts
+from dataprep_assets.integrity.verify import receipts_below
+from dataprep_assets_tests.faults.edits import flip_byte
+from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
+
+
+def test_shards_that_are_in_no_plan_any_more_are_left_out_and_told(corpus: ChangedCorpus) -> None:
+    corpus.run(shards={"count": 2})
+    found = lock_of_receipts(receipts_below(corpus.root), "root")
+    assert found.left_over == ["snapshot/train-00002", "token_bins/train-00002"]
+    assert found.lock == lock_dataset(corpus.specs(shards={"count": 2}), corpus.store)
+
+
+def test_of_several_datasets_one_has_to_be_named(corpus: ChangedCorpus, tmp_path: Path) -> None:
+    corpus.run(dataset="other", splits={"val": ["validation/**"]}, views=[])
+    receipts = list(receipts_below(corpus.root))
+    with pytest.raises(ConfigError, match=r"root: has several datasets, \['other', 'sample_corpus'\]: name one"):
+        lock_of_receipts(receipts, "root")
+    assert lock_of_receipts(receipts, "root", "other").lock.dataset == "other"
+    with pytest.raises(MissingArtifactError, match=r"root: no artifact of third is there; it has \['other'"):
+        lock_of_receipts(receipts, "root", "third")
+    with pytest.raises(MissingArtifactError, match="no finished artifact is there"):
+        lock_of_receipts(receipts_below(tmp_path / "nothing"), "root")
+
+
+def test_a_damaged_receipt_is_told(corpus: ChangedCorpus) -> None:
+    flip_byte(corpus.root / "sample_corpus/manifest/receipt.json")
+    with pytest.raises(IntegrityError, match=r"manifest/receipt\.json"):
+        lock_of_receipts(receipts_below(corpus.root), "root")

@@ -1,0 +1,129 @@
+"""Documents of a pretraining blend and conversations of a chat blend: from a trainer's rows to the source and back."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from dataprep_assets.errors import ConfigError, NotFoundError
+from dataprep_assets.graph.trace import trace
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
+from dataprep_assets.pipelines.blend.blend_sample import blend_engine
+from dataprep_assets.pipelines.blend.blend_snapshot import build_blend_snapshot
+from dataprep_assets.pipelines.blend.component import TrainingBlend
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, sft_shards
+from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
+from dataprep_assets_tests.pipelines.blend.pipeline import (
+    build_shards,
+    pretraining,
+    small_sources,
+    text_of,
+    texts,
+    write_rows,
+)
+from dataprep_assets_tests.pipelines.blend.sft.conversations import conversation
+from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome
+from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
+
+
+def test_every_document_of_a_blend_whose_files_are_cut_into_ranges(tmp_path: Path) -> None:
+    folder = small_sources(tmp_path / "s")
+    short = [{"text": "x"}, *texts("long", 20), {"text": "y"}, *texts("long", 20, 20)]
+    write_rows(folder / "long" / "a.jsonl", short)
+    blend = pretraining(
+        folder,
+        num_shards=5,
+        pretrain={"separator": "<|endoftext|>", "min_doc_chars": 4, "max_doc_tokens": 30},
+        blend={"datasets": [{"name": name, "path": str(folder / name)} for name in ("code", "web", "long")]},
+    )
+    store, outcome = LocalArtifacts(tmp_path / "out"), Outcome()
+    build_blend_plan(blend, store)
+    build_shards(blend, store, load_blend_plan(blend, store), 1, outcome)
+    assert not outcome.failed
+    tracer = TrainingBlend(blend).tracer(store)
+    expected = {
+        "code": {("part-2.jsonl.zst", n + 1): text_of("code", n) for n in range(40)}
+        | {("part-10.jsonl.gz", n + 1): text_of("code", 40 + n) for n in range(50)},
+        "web": {("train-00000.parquet", n + 1): text_of("web", n) for n in range(60)},
+        "long": {("a.jsonl", row): str(line["text"]) for row, line in enumerate(short, 1) if len(line["text"]) > 3},
+    }
+    for name, rows in expected.items():
+        seen = set()
+        for number in range(len(rows)):
+            (found,) = trace(tracer, document=number, split=name)
+            key = (found.file.rpartition("/")[2], found.row)
+            assert found.text is not None
+            assert rows[key].startswith(found.text)  # long documents are cut
+            seen.add(key)
+            (place,) = found.places
+            partition = place.artifact.rpartition("/")[2]
+            assert trace(tracer, megatron_index=place.at["document"], shard=partition) == [found]
+            assert trace(tracer, file=found.file, row=found.row) == [found]
+            assert found in trace(tracer, text=rows[key])
+        assert seen == rows.keys()
+    with pytest.raises(NotFoundError, match=r"row 1 of .* is no document: it is blank, was filtered"):
+        trace(tracer, file=found.file, row=1)
+
+
+def chat(tmp_path: Path, rows: list[Any], **changes: Any) -> BlendDeclaration:
+    path = write_rows(tmp_path / "chat" / "a.jsonl", rows)
+    declared: dict[str, Any] = {
+        "dataset": "small_chat",
+        "stage": "sft",
+        "blend": {"datasets": [{"name": "chat", "path": str(path)}]},
+        "tokenizer": {"path": write_chat_tokenizer(tmp_path / "tokenizer").directory, "engine": "tokenizers"},
+        "sft": {"pack_size": 512},
+        "num_shards": 2,
+        "bad_records": {"policy": "drop", "budget": 1},
+    }
+    return BlendDeclaration.model_validate(declared | changes)
+
+
+def test_every_packed_row_of_a_chat_blend(tmp_path: Path) -> None:
+    rows = [conversation(seed) for seed in range(30)]
+    rows[7] = {"messages": "none"}
+    blend = chat(tmp_path, rows)
+    store = LocalArtifacts(tmp_path / "out")
+    build_blend_plan(blend, store)
+    plan = load_blend_plan(blend, store)
+    for partition in plan.partitions:
+        build_blend_snapshot(blend, store, plan, partition)
+    ensure_certificate(blend_engine(blend), store)
+    for result in build_packed_sft(sft_shards(blend, store, plan, plan.partitions), workers=1):
+        assert result.error is None
+    tracer = TrainingBlend(blend).tracer(store)
+    seen = set()
+    for partition in plan.partitions:
+        path = store.directory(blend.artifact("packed_sft", partition)) / "packed.parquet"
+        packed = pq.read_table(path).to_pylist()
+        for number, row in enumerate(packed):
+            found = trace(tracer, shard=partition, packed_row=number)
+            covered = 0
+            for one in found:
+                assert one.text is not None
+                assert f"Question {one.row - 1}.0: " in one.text
+                assert trace(tracer, file=one.file, row=one.row) == [one]
+                seen.add(one.row)
+                covered += sum(place.stop - place.start for place in one.places if place.at["row"] == number)
+                for place in one.places:
+                    assert place.start in packed[place.at["row"]]["seq_start_id"]  # type: ignore[index]
+            assert covered == len(row["input_ids"])
+        with pytest.raises(NotFoundError, match=f"no packed row {len(packed)} in {partition}, which has {len(packed)}"):
+            trace(tracer, shard=partition, packed_row=len(packed))
+    assert seen == set(range(1, 31)) - {8}
+    file = found[0].file
+    with pytest.raises(NotFoundError, match=f"row 8 of {file} is in no packed row"):
+        trace(tracer, file=file, row=8)
+    for question in ({"token": 1}, {"packed_row": 0}):
+        with pytest.raises(ConfigError, match="trace: "):
+            trace(tracer, **question)
+
+
+def test_records_of_reinforcement_learning_are_not_traced(tmp_path: Path) -> None:
+    blend = chat(tmp_path, [], stage="rl", tokenizer=None, sft=None)
+    with pytest.raises(ConfigError, match="the records of stage rl do not keep which source row they were"):
+        TrainingBlend(blend).tracer(LocalArtifacts(tmp_path))

@@ -1,0 +1,96 @@
+"""The proof that a blend's sources are those that it was planned on: what it says of each change, and of a hub's."""
+
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.pipelines.blend.runs import RunFacts
+from dataprep_assets.pipelines.blend.source_shares_proofs import blend_sources_unchanged
+from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
+from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
+from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
+
+
+def judge(good: FinishedBlend) -> Finding:
+    return blend_sources_unchanged(good.blend, RunFacts.of(good.receipt), good.plan)
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    return small_sources(tmp_path / "sources")
+
+
+@pytest.fixture
+def grown(sources: Path, tmp_path: Path) -> FinishedBlend:
+    """A finished blend whose `code` has more documents since, in a new file."""
+    found = finish(pretraining(sources), tmp_path / "out")
+    assert judge(found).passed
+    write_rows(sources / "code" / "part-11.jsonl.gz", texts("code", 90, 90))
+    return found
+
+
+def test_a_source_that_grew_is_told_with_its_shares_before_and_now(grown: FinishedBlend) -> None:
+    finding = judge(grown)
+    assert not finding.passed
+    assert finding.warning, "the run is right; its owner may want to know"
+    rows = {row["dataset"]: row for row in finding.table}
+    code, web = rows["code"], rows["web"]
+    assert (code["files_added"], code["files_removed"], code["files_changed"]) == (1, 0, 0)
+    assert web["changed_files"] == 0
+    before, now = float(code["planned_share_of_data"]), float(code["share_of_data_now"])
+    tokens = {row.name: row.tokens for row in RunFacts.of(grown.receipt).realised}
+    assert before == pytest.approx(tokens["code"] / sum(tokens.values()), abs=1e-6)
+    assert now > before + 0.03
+    assert float(web["share_of_data_now"]) == pytest.approx(1 - now, abs=1e-5)
+    assert float(code["epochs_now"]) < float(code["planned_epochs"])
+    assert web["epochs_now"] == web["planned_epochs"], "its data is the same, and so is the budget"
+    assert finding.summary.startswith(
+        f"code: files 1 added since the plan: it was {before:.2%} of the tokens of train and is about {now:.2%}; "
+        "its weight of 75.00% reads it"
+    )
+
+
+def test_a_byte_of_the_same_size_and_a_lost_file_are_changes(sources: Path, tmp_path: Path) -> None:
+    good = finish(pretraining(sources), tmp_path / "out")
+    path = sources / "code" / "part-10.jsonl.gz"
+    raw = bytearray(path.read_bytes())
+    raw[5] ^= 1
+    path.write_bytes(raw)
+    assert "code: files 1 changed since the plan" in judge(good).summary
+    path.unlink()
+    assert "code: files 1 removed since the plan" in judge(good).summary
+    (sources / "web" / "train-00000.parquet").unlink()
+    finding = judge(good)
+    assert {row["dataset"]: row["share_of_data_now"] for row in finding.table} == {"code": 1.0, "web": 0.0}
+
+
+def test_shares_of_records_are_those_of_rows(tmp_path: Path) -> None:
+    good = finish(weighted_records(tmp_path / "s", (1.0, 1.0)), tmp_path / "out")
+    assert judge(good).passed
+    write_rows(tmp_path / "s" / "web" / "train-00000.parquet", texts("web", 120))
+    summary = judge(good).summary
+    assert "web__train: files 1 changed since the plan: it was 40.00% of the records of train and is about" in summary
+    assert "reads it" not in summary
+
+
+def test_a_branch_that_moved_is_a_change_and_a_hub_that_does_not_have_it_is_told(tmp_path: Path) -> None:
+    files = {"train-00000.jsonl": b'{"text": "one two three"}\n' * 40}
+    sources = small_sources(tmp_path / "sources")
+    with HubServer(files, repo_id="org/more") as hub:
+        access = {"hub_endpoint": hub.endpoint, "hub_cache": str(tmp_path / "cache")}
+        datasets = [
+            {"name": "more", "path": "hf://org/more@main", "weight": 1.0},
+            {"name": "web", "path": str(sources / "web"), "weight": 1.0},
+        ]
+        blend = pretraining(sources, blend={"datasets": datasets}, sources=access, num_shards=1)
+        good = finish(blend, tmp_path / "out")
+        assert judge(good).passed
+        hub.move_branch({**files, "train-00001.jsonl": b'{"text": "four five six"}\n' * 40})
+        assert "more: files 1 added since the plan" in judge(good).summary
+        hub.fail("revision", "missing", times=None)
+        finding = judge(good)
+    assert finding.passed
+    assert finding.facts["not_asked"] == 1
+    assert finding.summary.endswith("1 could not be asked: more.")

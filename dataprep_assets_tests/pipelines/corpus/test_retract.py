@@ -1,0 +1,261 @@
+"""Documents that are taken out of a corpus: only their shards are rebuilt, and nothing of them is left."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.status import stale
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.receipt import read_receipt
+from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
+from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.retract import document_ids_of, locate, read_ids
+from dataprep_assets.pipelines.corpus.retractions import add_retractions, id_of
+from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
+from dataprep_assets.pipelines.corpus.token_bins import token_shards
+from dataprep_assets.pipelines.corpus.token_bins_proofs import prove_shard
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.document_ids import DocumentIds
+from dataprep_assets.tokenization.engines import ReferenceEngine
+from dataprep_assets_tests.pipelines.corpus.pipeline import (
+    SAMPLE,
+    Outcome,
+    products,
+    receipts,
+    run_pipeline,
+    sample_declaration,
+)
+
+WORDS = ["apple", "river", "stone", "cloud", "music", "paper", "window", "garden"]
+
+
+def text(number: int) -> str:
+    """A document that no other contains."""
+    return f"Document {number}: " + " ".join(WORDS[(number * 7 + i * i) % 8] for i in range(20 + number % 5))
+
+
+class Retracting:
+    """A small corpus of four train shards and one of validation, 40 documents each; `url` is their declared id."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        self.folder, self.data = folder, folder / "data"
+        for split, shards in (("train", 4), ("val", 1)):
+            for shard in range(shards):
+                rows = [self.record(split, shard, row) for row in range(40)]
+                path = self.data / split / f"{shard}.jsonl.zst"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(zstandard.compress("".join(json.dumps(r) + "\n" for r in rows).encode()))
+        self.list = folder / "retracted.jsonl"
+        self.changes = changes
+        self.root = folder / "root"
+        self.store = LocalArtifacts(self.root)
+
+    @staticmethod
+    def record(split: str, shard: int, row: int) -> dict[str, str]:
+        number = shard * 40 + row + (1000 if split == "val" else 0)
+        return {"text": text(number), "url": f"https://example.org/{number}"}
+
+    @property
+    def declared(self) -> CorpusDeclaration:
+        base: dict[str, Any] = {
+            "splits": {"train": ["train/**"], "val": ["val/**"]},
+            "shards": {"count": 4},
+            "views": ["nanogpt", "megatron"],
+            "olmo_sequence_length": 64,
+            "retractions": self.list,
+        }
+        return sample_declaration(self.data, **(base | self.changes))
+
+    def run(self, root: Path | None = None) -> Outcome:
+        outcome = run_pipeline(self.declared, root or self.root)
+        assert outcome.failed == {}
+        return outcome
+
+    def retract(self, *lines: str) -> tuple[int, int, int, int]:
+        """Found, already, unknown, and documents held."""
+        ids = self.folder / "ids"
+        ids.write_text("".join(line + "\n" for line in lines))
+        found = locate(self.declared, self.store, read_ids(ids))
+        add_retractions(self.list, document_ids_of(self.declared), found.listed)
+        held = sum(shard.documents for shard in found.shards)
+        return len(found.found), len(found.already), len(found.unknown), held
+
+    def failed_proofs(self, partition: str) -> set[str]:
+        corpus = self.declared
+        manifest = load_manifest(corpus, self.store)
+        plan = stream_plan(corpus, load_certificate(corpus, self.store))
+        (shard,) = token_shards(corpus, self.store, manifest, plan, [partition])
+        return {name for name, finding in prove_shard(shard, sensitive=False).items() if not finding.passed}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Retracting:
+    made = Retracting(tmp_path, document={"separator": "<|endoftext|>", "id_field": "url"})
+    made.run()
+    return made
+
+
+def traces(root: Path, texts: list[str]) -> list[str]:
+    """Every token file below a root that holds the tokens of one of these texts, by an independent scan."""
+    engine = ReferenceEngine(TokenizerBundle.load(SAMPLE / "tokenizer", name="sample"), "text")
+    wanted = [np.array(engine.encode([one])[0], "<u2").tobytes() for one in texts]
+    return [
+        path.relative_to(root).as_posix()
+        for path in sorted(root.rglob("*.bin"))
+        if "ends" not in path.name and any(one in path.read_bytes() for one in wanted)
+    ]
+
+
+def test_only_the_shards_that_held_them_are_rebuilt_and_nothing_is_left(corpus: Retracting, tmp_path: Path) -> None:
+    before = products(corpus.root)
+    assert traces(corpus.root, [text(3)]) != []
+    given = [
+        "https://example.org/3",
+        "train/2.jsonl.zst:11",
+        "https://example.org/none",
+        '{"id": "https://example.org/4"}',
+    ]
+    assert corpus.retract(*given) == (3, 0, 1, 3)
+    reasons = {one.name: one.reason for one in stale(corpus_specs(corpus.declared), corpus.store)}
+    assert "retracted was not set, is 2 documents' ids" in reasons["sample_corpus/token_bins/train-00000"]
+    assert {name for name in reasons if "token_bins" in name} == {
+        "sample_corpus/token_bins/train-00000",
+        "sample_corpus/token_bins/train-00002",
+    }
+    outcome = corpus.run()
+    assert sorted(outcome.built) == [
+        "combined_bins/train",
+        "megatron_bins",
+        "nanogpt_bins",
+        "token_bins/train-00000",
+        "token_bins/train-00002",
+    ]
+    assert traces(corpus.root, [text(3), text(4), text(90)]) == []
+    assert corpus.failed_proofs("train-00000") == corpus.failed_proofs("train-00001") == set()
+    receipt = read_receipt(corpus.root / "sample_corpus/token_bins/train-00000")
+    assert receipt is not None
+    assert receipt.ledger is not None
+    assert (receipt.ledger.dropped, receipt.ledger.documents) == ({"retracted": 2}, 38)
+    now = products(corpus.root)
+    untouched = ("manifest/", "snapshot/", "token_bins/train-00001", "token_bins/val", "combined_bins/val")
+    kept = [name for name in before if name.removeprefix("sample_corpus/").startswith(untouched)]
+    assert {name: now[name] for name in kept} == {name: before[name] for name in kept}
+    assert list(stale(corpus_specs(corpus.declared), corpus.store)) == []
+    assert corpus.run().built == []
+    corpus.run(tmp_path / "scratch")
+    assert products(tmp_path / "scratch") == now
+    assert receipts(tmp_path / "scratch") == receipts(corpus.root)
+
+
+def test_what_was_retracted_before_is_told_and_what_leaves_the_list_comes_back(corpus: Retracting) -> None:
+    before = products(corpus.root)
+    assert corpus.retract("https://example.org/3") == (1, 0, 0, 1)
+    corpus.run()
+    listed = corpus.list.read_bytes()
+    assert corpus.retract("https://example.org/3") == (0, 1, 0, 0)
+    assert corpus.list.read_bytes() == listed
+    corpus.list.unlink()
+    assert corpus.failed_proofs("train-00000") == {"round_trip", "no_retracted_document"}
+    corpus.run()
+    assert products(corpus.root) == before
+
+
+def test_an_unknown_id_is_dropped_when_it_comes(corpus: Retracting) -> None:
+    assert corpus.retract("https://example.org/777") == (0, 0, 1, 0)
+    assert corpus.run().built == []
+    rows = [
+        {"text": text(777), "url": "https://example.org/777"},
+        {"text": text(778), "url": "https://example.org/778"},
+    ]
+    (corpus.data / "train/9.jsonl.zst").write_bytes(
+        zstandard.compress("".join(json.dumps(r) + "\n" for r in rows).encode())
+    )
+    corpus.run()
+    assert traces(corpus.root, [text(777)]) == []
+    assert traces(corpus.root, [text(778)]) != []
+    assert corpus.failed_proofs("train-00004") == set()
+
+
+def test_a_list_that_empties_a_shard_leaves_an_empty_valid_shard(corpus: Retracting) -> None:
+    assert corpus.retract(*[f"https://example.org/{n}" for n in range(40, 80)]) == (40, 0, 0, 40)
+    corpus.run()
+    assert (corpus.root / "sample_corpus/token_bins/train-00001/tokens.bin").stat().st_size == 0
+    assert corpus.failed_proofs("train-00001") - {"eye_test"} == set()
+    assert list(stale(corpus_specs(corpus.declared), corpus.store)) == []
+
+
+def test_without_ids_documents_are_found_by_their_text_and_duplicates_go_too(tmp_path: Path) -> None:
+    corpus = Retracting(tmp_path)
+    twice = [{"text": text(5)}, {"text": text(888)}]
+    (corpus.data / "train/3.jsonl.zst").write_bytes(
+        zstandard.compress("".join(json.dumps(r) + "\n" for r in twice).encode())
+    )
+    corpus.run()
+    with pytest.raises(ConfigError, match=r"line 1 \('https.*declares no `document.id_field`"):
+        corpus.retract("https://example.org/3")
+    assert corpus.retract("train/0.jsonl.zst:6") == (1, 0, 0, 2)
+    assert corpus.retract(id_of(text(7), DocumentIds())) == (1, 0, 0, 1)
+    corpus.run()
+    assert traces(corpus.root, [text(5), text(7)]) == []
+    assert traces(corpus.root, [text(888)]) != []
+
+
+def test_a_retracted_document_that_is_there_is_named(corpus: Retracting, tmp_path: Path) -> None:
+    with_it = shutil.copytree(corpus.root / "sample_corpus/token_bins/train-00000", tmp_path / "kept")
+    assert corpus.retract("https://example.org/3") == (1, 0, 0, 1)
+    assert "no_retracted_document" in corpus.failed_proofs("train-00000")
+    corpus.run()
+    shard = corpus.root / "sample_corpus/token_bins/train-00000"
+    shutil.copyfile(with_it / "tokens.bin", shard / "tokens.bin")  # its tokens, though the index denies it
+    assert "no_retracted_document" in corpus.failed_proofs("train-00000")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "no ids in it"),
+        ("\n\n", "no ids in it"),
+        ('a\n{"id": 1.5}\n', "line 2: give an id"),
+        ('{"hash": "12"}\n', "line 1: give an id"),
+        ('{"file": "a", "row": 0}\n', "line 1: give an id"),
+        ("{broken\n", "line 1: give an id"),
+    ],
+)
+def test_a_list_that_is_empty_or_malformed_says_where(tmp_path: Path, content: str, told: str) -> None:
+    path = tmp_path / "ids"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=told):
+        read_ids(path)
+
+
+def test_a_retraction_list_of_other_ids_is_refused(corpus: Retracting) -> None:
+    corpus.list.write_text('{"hash": "00000000000000aa", "of": "text"}\n')
+    with pytest.raises(ConfigError, match=r"line 1: its hash is of text, the dataset's index is of field url"):
+        corpus.run()
+    corpus.list.write_text('{"hash": "00000000000000aa", "of": "field url"}\nnonsense\n')
+    with pytest.raises(ConfigError, match="line 2: not a retraction"):
+        corpus.run()
+
+
+def test_of_a_sensitive_dataset_the_list_keeps_keyed_hashes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IDS_KEY", "k" * 32)
+    policy = {"separator": "<|endoftext|>", "id_field": "url", "id_key": {"env": "IDS_KEY"}}
+    corpus = Retracting(tmp_path, sensitive=True, document=policy)
+    corpus.run()
+    assert corpus.retract("https://example.org/3", "https://example.org/none") == (1, 0, 1, 1)
+    assert b"example.org" not in corpus.list.read_bytes()
+    assert len(corpus.run().built) == 4
+    assert traces(corpus.root, [text(3)]) == []
+    bare = Retracting(tmp_path / "bare", sensitive=True)
+    with pytest.raises(ConfigError, match=r"declares no `document\.id_key`"):
+        bare.retract("https://example.org/3")

@@ -1,0 +1,372 @@
+"""Every document of a corpus traced from every place and back, beside an independent reading of what is on disk."""
+
+import gzip
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, NotFoundError
+from dataprep_assets.graph.place import Place
+from dataprep_assets.graph.trace import Question, Trace, trace
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.pipelines.corpus import stream_index
+from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.stream_index import search
+from dataprep_assets.pipelines.corpus.stream_tracer import StreamTracer, corpus_tracer
+from dataprep_assets_tests.fakes.places import Places, places
+from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
+from dataprep_assets_tests.pipelines.corpus.shards import SEPARATOR, bundle, reference_ids
+
+WORDS = ["sea", "stone", "lamp", "river", "été", "夜", "wind"]
+MDS = 16
+
+
+def text(number: int) -> str:
+    """One of a few texts of different lengths, so that some documents are equal."""
+    return " ".join(WORDS[(number + at) % len(WORDS)] for at in range(number % 23))
+
+
+def lines(first: int, *, blank: bool, bad: bool) -> list[bytes]:
+    """Forty rows of a file, with blank lines and bad records among them."""
+    found = []
+    for number in range(first, first + 40):
+        if blank and number % 7 == 0:
+            found.append(b"")
+        elif bad and number % 11 == 5:
+            found.append(b'{"id": "no text"}')
+        else:
+            found.append(json.dumps({"text": text(number), "id": f"doc-{number}"}).encode())
+    return found
+
+
+def write_source(folder: Path) -> dict[str, list[tuple[str, int, str, str]]]:
+    """Files of every kind; split → file, row, text and id of each document, in the order of the manifest."""
+    files: dict[str, list[bytes]] = {
+        "train/c1/a.jsonl": lines(0, blank=True, bad=True),
+        "train/c1/b.jsonl.zst": lines(40, blank=False, bad=True),
+        "train/c2/c.jsonl.gz": lines(80, blank=True, bad=False),
+        "train/c2/d.jsonl": [b"", b"{bad"],
+        "train/c10/e.jsonl": lines(0, blank=False, bad=False),
+        "val/f.jsonl": lines(200, blank=False, bad=False),
+    }
+    found: dict[str, list[tuple[str, int, str, str]]] = {"train": [], "val": []}
+    for name, rows in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = b"\n".join(rows)
+        pack = {".zst": zstandard.compress, ".gz": gzip.compress}.get(path.suffix, lambda raw: raw)
+        path.write_bytes(pack(data))
+        for row, line in enumerate(rows, 1):
+            try:
+                value = json.loads(line)
+                found[name.split("/")[0]].append((name, row, value["text"], value["id"]))
+            except (ValueError, KeyError):
+                continue
+    texts = [text(n) if n % 9 else None for n in range(300, 340)]
+    ids = [f"doc-{n}" for n in range(300, 340)]
+    pq.write_table(pa.table({"text": texts, "id": ids}), folder / "train" / "c10" / "g.parquet", row_group_size=16)
+    rows = zip(texts, ids, strict=True)
+    found["train"] += [("train/c10/g.parquet", n, t, i) for n, (t, i) in enumerate(rows, 1) if t is not None]
+    return found
+
+
+@dataclass(frozen=True)
+class Built:
+    """A finished corpus and what its source holds."""
+
+    source: Path
+    corpus: CorpusDeclaration
+    root: Path
+    documents: dict[str, list[tuple[str, int, str, str]]]
+
+    def tracer(self, corpus: CorpusDeclaration | None = None, root: Path | None = None) -> StreamTracer:
+        """The tracer of it, or of a changed declaration or copy."""
+        declared = corpus or self.corpus
+        return corpus_tracer(declared, LocalArtifacts(root or self.root), corpus_specs(declared))
+
+
+def declared(source: Path, **changes: Any) -> CorpusDeclaration:
+    values: dict[str, Any] = {
+        "include": ["**/*"],
+        "splits": {"train": ["train/**"], "val": ["val/**"]},
+        "views": ["nanogpt", "megatron", "datatrove", "olmo", "mds", "hf_parquet"],
+        "mds_sequence_length": MDS,
+        "olmo_sequence_length": 32,
+        "bad_records": {"policy": "drop", "budget": 1},
+        "document": {"separator": SEPARATOR, "id_field": "id"},
+    }
+    return sample_declaration(source, **(values | changes))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    folder = tmp_path_factory.mktemp("traced")
+    documents = write_source(folder / "source")
+    corpus = declared(folder / "source")
+    assert not run_pipeline(corpus, folder / "root").failed
+    return Built(folder / "source", corpus, folder / "root", documents)
+
+
+def ids_at(root: Path, place: Place, split: str) -> NDArray[Any]:
+    """The ids at a place, by whatever is independent of this project for its format."""
+    path = root / place.artifact / place.file
+    if path.suffix == ".parquet":
+        row: Any = pq.read_table(path).column("input_ids")[place.at["row"]].as_py()
+        return np.array(row[place.start : place.stop])
+    if path.suffix == ".mds":
+        samples = json.loads((path.parent / "index.json").read_bytes())["shards"][0]["samples"]
+        held = np.frombuffer(path.read_bytes()[-samples * MDS * 4 :], "<i4")
+        assert place.at["samples"] == sorted({at // MDS for at in range(place.start, place.stop)})
+        return held[place.start : place.stop]
+    assert place.itemsize == 2
+    return np.fromfile(path, "<u2")[place.start : place.stop]
+
+
+def test_every_document_is_at_every_place_that_is_told(built: Built) -> None:
+    tracer = built.tracer()
+    separator = bundle().token(SEPARATOR, key="separator").id
+    for split, documents in built.documents.items():
+        expected = [[*ids, separator] for ids in reference_ids([text for _, _, text, _ in documents])]
+        total = sum(map(len, expected))
+        for number, (file, row, content, _) in enumerate(documents):
+            (found,) = trace(tracer, document=number, split=split)
+            assert (found.split, found.document, found.source) == (split, number, f"{file}:{row}")
+            assert found.text == content
+            assert found.tokens == len(expected[number])
+            names = [place.artifact.split("/")[1] for place in found.places]
+            flat = ["token_bins", "combined_bins", "nanogpt_bins", "megatron_bins", "datatrove_bins", "olmo_bins"]
+            assert names[:6] == flat
+            assert names[-1] == "hf_parquet_bins"
+            for place in found.places:
+                ids = ids_at(built.root, place, split).tolist()
+                if "mds_bins" in place.artifact:  # the tail after the last whole sample is in none
+                    assert expected[number][: len(ids)] == ids
+                    assert len(ids) == len(expected[number]) or place.stop == total // MDS * MDS
+                else:
+                    assert ids == expected[number], place
+                if "megatron_bins" in place.artifact:
+                    assert place.at == {"sequence": number}
+                if "olmo_bins" in place.artifact:
+                    assert place.at == {"instances": sorted({at // 32 for at in range(place.start, place.stop)})}
+    assert tracer.notes == ()
+
+
+def test_every_way_leads_to_the_document_and_back(built: Built) -> None:
+    tracer = built.tracer()
+    for split, documents in built.documents.items():
+        for number, (file, row, _, name) in enumerate(documents):
+            (found,) = tracer.find(Question(document=number, split=split))
+            combined, shard = found.places[1], found.places[0]
+            partition = shard.artifact.split("/")[2]
+            same: list[dict[str, Any]] = [
+                {"file": file, "row": row},
+                {"token": combined.start, "split": split},
+                {"token": combined.stop - 1, "split": split},
+                {"token": shard.start, "shard": partition},
+                {"document": shard.at["document"], "shard": partition},
+                {"row": shard.at["document"], "shard": partition},
+                {"megatron_index": number, "split": split},
+            ]
+            for question in same:
+                assert trace(tracer, **question) == [found], question
+            by_id = trace(tracer, id=name)
+            assert found in by_id
+            assert {one.source for one in by_id} == {
+                f"{f}:{r}" for every in built.documents.values() for f, r, _, n in every if n == name
+            }
+            for samples in (place.at["samples"] for place in found.places if "mds_bins" in place.artifact):
+                assert isinstance(samples, list)
+                assert all(found in trace(tracer, mds_sample=sample, split=split) for sample in samples)
+
+
+def test_a_row_that_is_no_document_is_told_with_its_reason(built: Built) -> None:
+    tracer = built.tracer()
+    kept = {(file, row) for every in built.documents.values() for file, row, _, _ in every}
+    for file in {file for file, _ in kept}:
+        for row in range(0, 43):
+            if (file, row) not in kept:
+                with pytest.raises(NotFoundError, match=rf"row {row} of {file} is no document: it"):
+                    trace(tracer, file=file, row=row)
+    with pytest.raises(NotFoundError, match="it was dropped as missing_text"):
+        trace(tracer, file="train/c1/a.jsonl", row=6)
+    with pytest.raises(NotFoundError, match="it is blank, was filtered, or lies beyond the file's end"):
+        trace(tracer, file="train/c1/a.jsonl", row=1)
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ({"token": 10**9, "split": "train"}, r"no token 1000000000 in train, which has \d+, counted from 0"),
+        ({"token": -1, "split": "val"}, "no token -1 in val"),
+        ({"document": 40, "split": "val"}, "no document 40 in val, which has 40"),
+        ({"document": 0}, "name one of train, val, or a shard"),
+        ({"document": 0, "split": "test"}, "no split 'test'; there are train, val"),
+        ({"document": 0, "shard": "train-00009"}, "no shard 'train-00009'; there are train-00000, train-00001"),
+        ({"file": "train/x.jsonl", "row": 1}, "no source file 'train/x.jsonl'; there are train/c1/a.jsonl"),
+        ({"id": "nobody"}, "no document of sample_corpus has this id"),
+        ({"mds_sample": 10**6, "split": "val"}, "no sample 1000000 in sample_corpus/mds_bins, val"),
+    ],
+)
+def test_what_does_not_exist_is_one_clear_line(built: Built, question: dict[str, Any], told: str) -> None:
+    with pytest.raises(NotFoundError, match=told) as raised:
+        trace(built.tracer(), **question)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ({}, "give exactly one of token, document"),
+        ({"token": 1, "document": 1}, "not token and document"),
+        ({"file": "f"}, "give exactly one"),
+        ({"row": 1}, "a source row is `file` and `row` together"),
+        ({"npy_shard": "train_000000"}, "a sample is `npy_shard` and `sample` together"),
+        ({"text": "a"}, "documents are indexed by the field 'id': give the `id`"),
+        ({"npy_shard": "train_000000", "sample": 0}, "has no npy_shard"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_is_refused(built: Built, question: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        trace(built.tracer(), **question)
+
+
+def test_documents_are_found_by_their_text_where_no_id_is_declared(built: Built, tmp_path: Path) -> None:
+    corpus = declared(built.source, document={"separator": SEPARATOR}, views=[])
+    run_pipeline(corpus, tmp_path)
+    tracer = corpus_tracer(corpus, LocalArtifacts(tmp_path), corpus_specs(corpus))
+    for content in (text(3), text(22), ""):
+        wanted = {f"{f}:{r}" for every in built.documents.values() for f, r, t, _ in every if t == content}
+        assert {one.source for one in trace(tracer, text=content)} == wanted
+    with pytest.raises(NotFoundError, match="no document of sample_corpus has this text"):
+        trace(tracer, text=text(22), split="val")
+    with pytest.raises(ConfigError, match=r"no `document\.id_field` is declared"):
+        trace(tracer, id="doc-1")
+    with pytest.raises(IntegrityError, match="indexed under other settings"):
+        trace(built.tracer(corpus=corpus), text=text(3))
+
+
+def test_sensitive_documents_are_found_under_their_key_and_not_shown(
+    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACED_KEY", "a key of thirty-two characters..")
+    policy = {"separator": SEPARATOR, "id_field": "id"}
+    corpus = declared(built.source, sensitive=True, document=policy, views=[])
+    keyed = corpus.model_copy(
+        update={"document": type(corpus.document).model_validate(policy | {"id_key": {"env": "TRACED_KEY"}})}
+    )
+    run_pipeline(keyed, tmp_path)
+    store = LocalArtifacts(tmp_path)
+    (found,) = trace(corpus_tracer(keyed, store, corpus_specs(keyed)), id="doc-301")
+    assert found.source == "train/c10/g.parquet:2"
+    assert found.text is None
+    assert "text" not in found.to_json()
+    with pytest.raises(ConfigError, match=r"declares no `document\.id_key`, so its documents are found by row alone"):
+        trace(corpus_tracer(corpus, store, corpus_specs(corpus)), id="doc-300")
+    monkeypatch.setenv("TRACED_KEY", "another key of thirty-two chars.")
+    with pytest.raises(IntegrityError, match="indexed under other settings"):
+        trace(corpus_tracer(keyed, store, corpus_specs(keyed)), id="doc-300")
+
+
+def test_what_was_made_of_other_shards_is_not_traced_and_said(built: Built, tmp_path: Path) -> None:
+    document = type(built.corpus.document).model_validate({"separator": SEPARATOR, "bos": SEPARATOR})
+    other = built.corpus.model_copy(update={"document": document})
+    root = tmp_path / "root"
+    run_pipeline(built.corpus, root)
+    run_pipeline(other.model_copy(update={"views": ()}), root)  # the views stay behind
+    tracer = corpus_tracer(other, LocalArtifacts(root), corpus_specs(other))
+    (found,) = trace(tracer, document=5, split="train")
+    assert found.text == built.documents["train"][5][2]
+    assert [place.artifact.split("/")[1] for place in found.places] == ["token_bins", "combined_bins"]
+    assert len(tracer.notes) == 6
+    assert all("Run the dataset first" in note for note in tracer.notes)
+
+
+def test_a_missing_shard_is_named(built: Built, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    run_pipeline(built.corpus.model_copy(update={"views": ()}), root)
+    (root / "sample_corpus" / "token_bins" / "train-00001" / "receipt.json").unlink()
+    with pytest.raises(
+        MissingArtifactError, match=r"trace: 1 of \d shards of sample_corpus are not there.*train-00001"
+    ):
+        built.tracer(root=root)
+
+
+def test_lines_for_a_person_begin_with_the_source(built: Built) -> None:
+    (found,) = trace(built.tracer(), file="train/c1/b.jsonl.zst", row=2)
+    told = list(found.lines())
+    assert told[0] == "train/c1/b.jsonl.zst:2"
+    assert any(line.startswith("  sample_corpus/megatron_bins: train.bin: tokens [") for line in told)
+    assert told[-1].startswith("  text: '")
+    assert list(replace(found, text="x" * 500).lines())[-1].endswith("and 100 characters more")
+    value = json.loads(json.dumps(found.to_json()))
+    assert value["source"] == told[0]
+    assert value["places"][0]["bytes"] == [2 * at for at in value["places"][0]["tokens"]]
+
+
+# --- a bucket
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["folder", "moto", "gcs"])
+def test_a_bucket_gives_the_same_answers_and_token_files_are_not_downloaded(
+    built: Built, tmp_path: Path, kind: str, servers: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_index, "_PAGE", 8)
+    monkeypatch.setattr(stream_index, "_BLOCK", 16)
+    place = servers.new(kind)
+    run_pipeline(built.corpus, BucketArtifacts(tmp_path / "build", place, place.url, 1 << 30), 1)
+    tracer = corpus_tracer(
+        built.corpus,
+        BucketArtifacts(tmp_path / "fresh", place, place.url, 1 << 30),
+        corpus_specs(built.corpus),
+    )
+    local = built.tracer()
+
+    def both(**question: Any) -> list[Trace]:
+        found = trace(tracer, **question)
+        assert found == trace(local, **question)
+        return found
+
+    for number in range(0, 100, 9):
+        (found,) = both(document=number, split="train")
+        both(token=found.places[1].start, split="train")
+        both(file=found.file, row=found.row)
+    both(id="doc-7")
+    assert not [path for path in (tmp_path / "fresh").rglob("*") if path.name in ("tokens.bin", "train.bin")]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with places(tmp_path_factory.mktemp("servers")) as found:
+        yield found
+
+
+class Remote:
+    """What `RemoteTokens` is to a search: slices, a length, and no array."""
+
+    def __init__(self, numbers: NDArray[np.uint64]) -> None:
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: slice) -> NDArray[np.uint64]:
+        return self._numbers[index]
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 17, 64])
+def test_a_remote_search_is_that_of_numpy(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_index, "_PAGE", 4)
+    numbers = np.sort(np.random.default_rng(size).integers(0, 50, size)).astype(np.uint64)
+    for value in range(-0, 52):
+        assert search(Remote(numbers), value) == int(np.searchsorted(numbers, value, side="right"))  # type: ignore[arg-type]
