@@ -1,10 +1,11 @@
-"""The `dataprep` command: run a dataset, tell its cost or status, trace, retract, lock, verify, copy between stores.
+"""The `dataprep` command: run a dataset, tell its cost or status, prune, trace, retract, lock, verify, sync.
 
 `run` materializes through Dagster into the instance of DAGSTER_HOME, so that everything it did is visible in the UI;
 the other commands write to no instance. One module a command; each declares its arguments and does its work.
 """
 
 import argparse
+import os
 import sys
 
 from dataprep_assets.cli import diff, lock, plan, preflight, prune, retract, run, status, sync, trace, verify
@@ -21,7 +22,12 @@ def main(arguments: list[str] | None = None) -> int:
         command.declare(commands)
     options = parser.parse_args(arguments)
     try:
-        return int(options.execute(options))
+        code = int(options.execute(options))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever reads it has seen enough: `dataprep status NAME | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except DataprepError as error:
         print(f"dataprep: {error}", file=sys.stderr)
         return 1

@@ -154,9 +154,19 @@ class _Examination:
                 yield told(change, content_known=recipe is not None and spec.foresee is None)
             elif recipe is None:
                 if (cause := unknown[slot] or self._upstream(self._found, spec, slot)) is not None:
-                    yield told(cause, provisional=True)
+                    yield told(cause, provisional=not self._gains_input(spec, receipt))
                 else:  # an input that cannot be read: building it says the same
                     yield told(Change(kind="input changed", reason=refused[slot]))
+
+    def _gains_input(self, spec: ArtifactSpec, receipt: Receipt) -> bool:
+        """Whether a stale input is one more partition than the artifact was made of: that changes it for certain."""
+        known = receipt.recipe.get("upstream", {})
+        for source in spec.inputs:
+            if isinstance(source, ArtifactSpec) and any(name.startswith(f"{source.name}/") for name in known):
+                names = {one.name.partition("/")[2] for one in self._open.get(source, {}).values()}
+                if names - known.keys():
+                    return True
+        return False
 
     def _receipt(self, artifact: Artifact) -> Receipt | Change:
         try:

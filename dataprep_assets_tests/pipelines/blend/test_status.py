@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from dataprep_assets.graph.rebuild import rebuild_of
 from dataprep_assets.graph.status import stale, sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.blend import runs
 from dataprep_assets.pipelines.blend.component import blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.planning.cost import Machine
 from dataprep_assets.stores.connect import S3Place
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
@@ -81,6 +83,22 @@ def test_the_first_stale_artifact_tells_why_and_the_others_that_they_follow_from
     assert found.reason.startswith(reason)
     # what is damaged comes back as it was, so nothing follows
     assert {one.kind for one in others} == (set() if kind == "damaged" else {"input changed"})
+
+
+def test_what_a_blend_will_build_is_told_before_and_after_its_plan(tmp_path: Path) -> None:
+    blend, store = pretraining(small_sources(tmp_path / "s")), LocalArtifacts(tmp_path / "out")
+    machine = Machine(cores=1, bandwidth=1e6)
+    before = rebuild_of(blend_specs(blend), store, machine)
+    assert {work.stale.kind for work in before.works} == {"absent"}
+    assert before.tokenized == []
+    run(blend, tmp_path / "out")
+    absent(tmp_path)
+    (shard, _) = rebuild_of(blend_specs(blend), store, machine).works
+    assert shard.stale.partition == "web-00001"
+    assert shard.reading is not None
+    assert shard.reading.tokenized
+    assert shard.reading.source_bytes > 0
+    assert shard.tokens
 
 
 def test_a_run_of_an_older_version_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,66 @@
+"""The table of what is to be built: aligned, bounded, plain, and closed early without a word."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from dataprep_assets.cli.project import PROJECT_ROOT
+from dataprep_assets.cli.rebuild_table import MOST_ROWS, rebuild_lines
+from dataprep_assets.graph.rebuild import Published, Rebuild, ToBuild
+from dataprep_assets.graph.spec import Reading
+from dataprep_assets.graph.status import Stale
+from dataprep_assets.planning.cost import Machine, Rates
+from dataprep_assets_tests.cli.commands import environment
+
+
+def rebuild(*due: ToBuild, published: tuple[Published, ...] = ()) -> Rebuild:
+    machine = Machine(cores=2, bandwidth=1e6)
+    return Rebuild(works=due, published=published, machine=machine, rates=Rates(), measured=0)
+
+
+def due(name: str, partition: str | None = None, reason: str = "absent", provisional: bool = False) -> ToBuild:
+    stale = Stale(name=name, kind="absent", reason=reason, partition=partition, provisional=provisional)
+    reading = Reading(source_bytes=1_500_000, tokenized=True) if partition else None
+    return ToBuild(stale=stale, reading=reading, tokens=1200 if partition else None, seconds=3.0 if partition else None)
+
+
+def test_columns_are_aligned_and_partitions_of_one_asset_are_one_row() -> None:
+    lines = list(rebuild_lines(rebuild(due("bins", "a-0", "x"), due("bins", "a-1", "y"), due("a_longer_name"))))
+    assert lines[0].split() == ["artifact", "count", "partitions", "source", "tokens", "time", "why"]
+    assert lines[1].split(maxsplit=8) == ["bins", "2", "a-0...a-1", "3.0", "MB", "2,400", "6.0", "s", lines[1][-24:]]
+    assert lines[1].endswith("  x (and 1 more like this)")
+    assert lines[2].split() == ["a_longer_name", "-", "-", "-", "-", "-", "absent"]
+    start = lines[0].index("why")
+    assert lines[1][start:].startswith("x (")
+    assert lines[2][start:] == "absent"
+
+
+def test_beyond_twenty_rows_the_rest_is_a_number() -> None:
+    many = [due(f"asset_{i:02d}", partition) for i in range(MOST_ROWS + 3) for partition in ("p-0", "p-1")]
+    lines = list(rebuild_lines(rebuild(*many)))
+    assert lines[MOST_ROWS].startswith(f"asset_{MOST_ROWS - 1}")
+    assert lines[MOST_ROWS + 1] == "and 3 more rows, of 6 artifacts"
+
+
+def test_sums_and_places_are_told() -> None:
+    published = (Published(artifact="ds/published_shards", place="s3://bucket/there"),)
+    told = "\n".join(rebuild_lines(rebuild(due("bins", "a-0"), due("view", provisional=True), published=published)))
+    assert "1 of 2 are built only where an input comes out other than it was" in told
+    assert "tokenizing 3.0 s" in told
+    assert "rates of the bench" in told
+    assert "published: s3://bucket/there is replaced (ds/published_shards)" in told
+    assert told.isascii()
+    assert "\x1b" not in told
+
+
+def test_a_reader_that_closes_early_causes_no_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dataprep_assets.cli", "status", "sample_tasks"]
+    running = subprocess.Popen(
+        command, env=environment(tmp_path) | {"PYTHONPATH": str(PROJECT_ROOT)}, cwd=PROJECT_ROOT, stdout=-1, stderr=-1
+    )
+    assert running.stdout is not None
+    running.stdout.close()
+    assert running.stderr is not None
+    said = running.stderr.read().decode()
+    assert running.wait(60) == 141
+    assert said == ""
