@@ -7,18 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.formats import document_ends
-from dataprep_assets.formats.document_index import IDS, ROWS, open_ids
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import TOKEN_BINS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest
 from dataprep_assets.pipelines.corpus.retractions import Retraction, id_of, read_retractions
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, TokenBinsFacts, document_rows
+from dataprep_assets.pipelines.corpus.stream_index import IndexedShard
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
 __all__ = ["Given", "HeldDocuments", "Located", "document_ids_of", "locate", "read_ids"]
@@ -128,23 +124,6 @@ def _is_hash(text: str) -> bool:
     return len(text) == 16 and all(c in "0123456789abcdefABCDEF" for c in text)
 
 
-@dataclass(frozen=True)
-class _Shard:
-    partition: str
-    receipt: Receipt
-    directory: Path
-
-    @property
-    def ids(self) -> NDArray[np.uint64]:
-        return open_ids(self.directory / IDS, self.receipt.ledger.documents if self.receipt.ledger else 0)
-
-    def id_at(self, file: str, row: int) -> str | None:
-        """The id of the document that a row of a source file became; None when it became none."""
-        position = next((i for i, line in enumerate(self.receipt.sources) if line["file"] == file), None)
-        found = None if position is None else document_rows(self.directory, self.receipt).document(position, row)
-        return None if found is None else f"{int(self.ids[found]):016x}"
-
-
 def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Given]) -> Located:
     """Find the documents of a list in the finished shards.
 
@@ -162,15 +141,12 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Give
     held: set[str] = set()
     counted = []
     for shard in shards:
-        at = np.flatnonzero(np.isin(shard.ids, wanted))
-        if len(at):
-            held |= {f"{one:016x}" for one in shard.ids[at].tolist()}
-            ends = document_ends.open_ends(shard.directory / ENDS)
-            starts = np.where(at > 0, ends[np.maximum(at, 1) - 1], np.uint64(0))
-            counted.append(
-                HeldDocuments(partition=shard.partition, documents=len(at), tokens=int((ends[at] - starts).sum()))
-            )
-    dropped = {one for shard in shards for one in TokenBinsFacts.of(shard.receipt).retracted}
+        at = shard.with_hashes(wanted).tolist()
+        if at:
+            held |= {f"{int(shard.hashes[document]):016x}" for document in at}
+            tokens = sum(stop - start for start, stop in map(shard.span, at))
+            counted.append(HeldDocuments(partition=shard.partition, documents=len(at), tokens=tokens))
+    dropped = {one for shard in shards for one in shard.facts.retracted}
     dropped |= read_retractions(corpus.retractions, ids).keys()
     pairs = list(zip(given, hashes, strict=True))
     listed = {h: Retraction(hash=h, given=one.id or one.text) for one, h in pairs if h is not None}
@@ -183,22 +159,21 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Give
     )
 
 
-def _shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[_Shard]:
+def _shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[IndexedShard]:
     if not has_manifest(corpus, store):
         return
-    manifest = load_manifest(corpus, store)
-    artifacts = [corpus.artifact(TOKEN_BINS, partition) for partition in manifest.plan]
+    artifacts = [corpus.artifact(TOKEN_BINS, partition) for partition in load_manifest(corpus, store).plan]
     for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
-        if receipt is not None and TokenBinsFacts.of(receipt).document_ids is not None:
-            names = [name for name in (IDS, ENDS, ROWS) if any(file.path == name for file in receipt.files)]
-            yield _Shard(str(artifact.partition), receipt, store.local(artifact, names))
+        if receipt is not None and (shard := IndexedShard(store, artifact, receipt)).facts.document_ids is not None:
+            yield shard
 
 
-def _hash(corpus: CorpusDeclaration, one: Given, ids: DocumentIds, shards: Sequence[_Shard]) -> str | None:
+def _hash(corpus: CorpusDeclaration, one: Given, ids: DocumentIds, shards: Sequence[IndexedShard]) -> str | None:
     if one.hash is not None:
         return one.hash
     if one.file is not None:
-        return next((found for shard in shards if (found := shard.id_at(one.file, one.row))), None)
+        found = next((h for shard in shards if (h := shard.hash_at(one.file, one.row)) is not None), None)
+        return None if found is None else f"{found:016x}"
     if ids.id_field is None:
         what = "" if corpus.sensitive else f" ({one.id!r})"
         raise ConfigError(

@@ -97,11 +97,22 @@ class IndexedShard:
 
     def with_hash(self, wanted: int) -> Iterator[int]:
         """Its documents with a hash."""
+        yield from self.with_hashes(np.array([wanted], np.uint64)).tolist()
+
+    def with_hashes(self, wanted: NDArray[np.uint64]) -> NDArray[np.intp]:
+        """Its documents whose hash is one of these: increasing."""
         hashes = self.hashes
         step = len(hashes) or 1 if isinstance(hashes, np.ndarray) else _BLOCK
-        for start in range(0, len(hashes), step):
-            found = np.flatnonzero(hashes[start : start + step] == np.uint64(wanted))
-            yield from (start + int(at) for at in found)
+        starts = range(0, len(hashes), step)
+        found = [start + np.flatnonzero(np.isin(hashes[start : start + step], wanted)) for start in starts]
+        return np.concatenate(found) if found else np.empty(0, np.intp)
+
+    def hash_at(self, file: str, row: int) -> int | None:
+        """The hash of the document that a row of a source file became; None when it became none, here."""
+        if file not in self.files:
+            return None
+        document = self.rows.document(self.files.index(file), row)
+        return None if document is None else int(self.hashes[document])
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Its token ids `[start, stop)`."""
