@@ -249,8 +249,13 @@ class _Expected:
         return self._of_inputs(spec)
 
     def _of_inputs(self, spec: ArtifactSpec) -> int | None:
-        """The sum over all that an unpartitioned artifact is made of; None unless all of it is known."""
+        """The sum over all that an unpartitioned artifact is made of; None unless all of it is known.
+
+        None too where it is made of different artifacts, as a data card is: these hold the same tokens again.
+        """
         total: int | None = None
+        if len({source.name for source in spec.inputs}) != 1:
+            return None
         for source in spec.inputs:
             if not isinstance(source, ArtifactSpec):
                 return None

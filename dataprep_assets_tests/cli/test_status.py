@@ -58,8 +58,11 @@ def test_a_blocked_run_is_not_up_to_date_and_names_the_check(project: Path, tmp_
     blocked = dataprep(tmp_path, "run", "words", project=project)
     assert blocked.returncode == 1
     assert "check sampler_dry_run" in blocked.stdout
-    (row,) = told(project, tmp_path, "words")["rebuild"]
-    assert (row["artifact"], row["kind"]) == ("train/combined_bins", "check failed")
+    rows = told(project, tmp_path, "words")["rebuild"]
+    assert [(row["artifact"], row["kind"]) for row in rows] == [
+        ("train/combined_bins", "check failed"),
+        ("data_card", "absent"),
+    ]
     shown = dataprep(tmp_path, "status", "words", project=project)
     assert shown.stdout.splitlines()[3].startswith("train/combined_bins")
     assert shown.stdout.splitlines()[3].endswith("  its blocking check sampler_dry_run failed")
@@ -98,12 +101,12 @@ def test_without_an_instance_the_receipts_alone_are_told_and_a_dry_run_writes_no
 ) -> None:
     found = told(project, tmp_path, "words")
     assert [row["artifact"] for row in found["rebuild"]] == [
-        *("manifest", "engine_certificate", "train/snapshot", "train/token_bins", "train/combined_bins"),
+        *("manifest", "engine_certificate", "train/snapshot", "train/token_bins", "train/combined_bins", "data_card"),
     ]
     assert {row["kind"] for row in found["rebuild"]} == {"absent"}
     tried = dataprep(tmp_path, "run", "words", "--dry-run", project=project)
     assert tried.returncode == 1
-    assert tried.stdout.splitlines()[0] == "words: 5 to build"
+    assert tried.stdout.splitlines()[0] == "words: 6 to build"
     assert list(tmp_path.iterdir()) == [], "no artifact, no instance"
     both = dataprep(tmp_path, "run", "words", "words", "--dry-run", "--json", project=project)
     assert [json.loads(line)["dataset"] for line in both.stdout.splitlines()] == ["words", "words"]
