@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dataprep_assets.cli import project
+from dataprep_assets.cli.status import known_failures
 from dataprep_assets.errors import ConfigError, DriftError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def _lock(name: str, output: Path | None) -> int:
     path = output or project.folder(name) / LOCK
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise ConfigError(f"--output {path}: not a file in a folder that is there")
-    lock = lock_dataset(component.specs, component.store(project.storage()))
+    lock = lock_dataset(component.specs, component.store(project.storage()), known_failures(component.specs))
     write_atomically(path, lock_bytes(lock))
     print(f"{name}: {len(lock.artifacts):,} artifacts, {lock.files:,} source files: {path}")
     return 0

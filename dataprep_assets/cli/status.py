@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dataprep_assets.integrity.artifacts import ArtifactStore
     from dataprep_assets.orchestration.component import DatasetComponent
 
-__all__ = ["declare", "tell"]
+__all__ = ["declare", "known_failures", "tell"]
 
 
 def declare(commands: project.Commands) -> None:
@@ -43,7 +43,7 @@ def tell(name: str, *, as_json: bool) -> int:
     component = project.component(name)
     store = component.store(project.storage())
     cores = component.declaration.workers or len(os.sched_getaffinity(0))
-    rebuild = rebuild_of(component.specs, store, Machine(cores=cores, bandwidth=125e6), _failed_checks(component.specs))
+    rebuild = rebuild_of(component.specs, store, Machine(cores=cores, bandwidth=125e6), known_failures(component.specs))
     left = [(str(artifact), store.location(artifact)) for artifact in unplanned(component.specs, store)]
     if as_json:
         print(json.dumps(_as_json(component, store, rebuild, left)))
@@ -94,7 +94,7 @@ def _reached(component: "DatasetComponent", rebuild: "Rebuild") -> list[dict[str
     return [vars(one) for one in reached(dataset, names, others)]
 
 
-def _failed_checks(specs: "Sequence[ArtifactSpec]") -> Mapping[tuple[str, ...], Sequence[str]]:
+def known_failures(specs: "Sequence[ArtifactSpec]") -> Mapping[tuple[str, ...], Sequence[str]]:
     """The blocking checks that failed last, where there is an instance that knows."""
     from dataprep_assets.orchestration.runs import failed_checks
 

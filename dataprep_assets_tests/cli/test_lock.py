@@ -69,7 +69,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     locked = dataprep(work, "lock", NAME, project=clone)
     assert locked.returncode == 0, locked.stderr
-    assert locked.stdout == f"{NAME}: 8 artifacts, 2 source files: {folder / 'dataset.lock'}\n"
+    assert locked.stdout == f"{NAME}: 9 artifacts, 2 source files: {folder / 'dataset.lock'}\n"
     return clone, work
 
 
@@ -94,7 +94,7 @@ def test_a_locked_run_of_what_is_there_does_nothing_and_says_it_equals_its_lock(
     done = dataprep(work, "run", NAME, "--locked", project=clone)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all is up to date" in done.stdout
-    assert done.stdout.splitlines()[-1] == "equals its lock: 8 artifacts"
+    assert done.stdout.splitlines()[-1] == "equals its lock: 9 artifacts"
     assert receipts(work) == before
 
 
@@ -106,7 +106,7 @@ def test_a_fresh_machine_builds_all_of_it_and_proves_it_equals_the_lock(place: t
     shutil.rmtree(work / "home")
     done = dataprep(work, "run", NAME, "--locked", str(lock), project=clone)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "equals its lock: 8 artifacts"
+    assert done.stdout.splitlines()[-1] == "equals its lock: 9 artifacts"
     again = dataprep(work, "lock", NAME, "--output", str(work / "again.lock"), project=clone)
     assert again.returncode == 0
     assert (work / "again.lock").read_bytes() == lock.read_bytes()
@@ -160,7 +160,7 @@ def test_somebodys_copy_is_proven_with_the_lock_alone(place: tuple[Path, Path]) 
     shutil.rmtree(work / "artifacts")
     good = dataprep(work, "verify", "--lock", str(lock), str(copied), project=clone)
     assert good.returncode == 0, good.stdout
-    assert good.stdout == f"{NAME}: 8 artifacts of the lock: all are there, and equal\n"
+    assert good.stdout == f"{NAME}: 9 artifacts of the lock: all are there, and equal\n"
     flip_byte(copied / NAME / "nanogpt_bins" / "train.bin")
     shutil.rmtree(copied / NAME / "snapshot" / "train-00001")
     bad = dataprep(work, "verify", "--lock", str(lock), str(copied), project=clone)
@@ -168,7 +168,7 @@ def test_somebodys_copy_is_proven_with_the_lock_alone(place: tuple[Path, Path]) 
     lines = bad.stdout.splitlines()
     assert "DIFFERS snapshot/train-00001: missing: in the lock, and not there" in lines
     assert any(line.startswith("DIFFERS nanogpt_bins: train.bin: sha256") for line in lines)
-    assert lines[-1] == f"{NAME}: 8 artifacts of the lock: 2 differ"
+    assert lines[-1] == f"{NAME}: 9 artifacts of the lock: 2 differ"
     some = dataprep(
         work,
         "verify",
