@@ -40,14 +40,6 @@ SHARDS = ["token_bins/test-00000", *(f"token_bins/train-0000{i}" for i in range(
 SPLITS = ("train", "val", "test")
 COMBINED = [f"combined_bins/{split}" for split in SPLITS]
 VIEWS = ["nanogpt_bins", "megatron_bins", "datatrove_bins", "olmo_bins"]
-EVERYTHING = [
-    "manifest",
-    "engine_certificate",
-    *(name.replace("token_bins", "snapshot") for name in SHARDS),
-    *SHARDS,
-    *COMBINED,
-    *VIEWS,
-]
 
 
 @pytest.fixture(scope="module")
