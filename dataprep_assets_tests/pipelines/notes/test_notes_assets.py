@@ -109,7 +109,7 @@ def test_the_directory_says_how_to_train_on_it_and_its_version_is_its_content(fi
 def test_all_is_up_to_date_and_verifies_offline_and_a_second_run_builds_nothing(finished: NotesProject) -> None:
     assert list(stale(finished.components[0].specs, finished.store)) == []
     verdicts = list(verify(finished.root))
-    assert len(verdicts) == 10
+    assert len(verdicts) == 11
     assert [v for v in verdicts if v.defects] == []
     outcome = finished.run(COHORT, finished.notes.months.expected)
     assert outcome.success
