@@ -24,6 +24,7 @@ from dataprep_assets.pipelines.notes.notes_plan import notes_plan
 from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort, ensure_packed_cohort
 from dataprep_assets.pipelines.notes.packed_cohorts_proofs import COHORT_PROOFS, prove_cohort
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
+from dataprep_assets.pipelines.notes.retractions import retracted_here
 
 __all__ = ["build_packed_cohorts", "packed_cohorts", "packed_cohorts_spec"]
 
@@ -75,6 +76,7 @@ def packed_cohorts(notes: NotesDeclaration, store: ArtifactStore, months: Iterab
             plan=plan,
             month=month,
             file=files.get(month),
+            retracted=retracted_here(store, notes.artifact(PACKED_COHORTS, month), plan.retracted),
         )
         for month in chosen
     ]
