@@ -1,8 +1,8 @@
 """The proof that nothing of a retracted patient is left in a packed cohort.
 
 It compares the digests of the patients in the rows with the retraction list, counts the notes of retracted patients in
-the source as it is now, and looks for the tokens of a sample of these in the rows. What is made of the rows is proven to
-hold them and nothing else: shards by `equals_packed_rows`, directories by `equals_cohort_shards`.
+the source as it is now, and looks for the tokens of a sample of these in the rows. What is made of the rows is proven
+to hold them and nothing else: shards by `equals_packed_rows`, directories by `equals_cohort_shards`.
 
 Messages name records, notes and counts: no digest, no text.
 """
