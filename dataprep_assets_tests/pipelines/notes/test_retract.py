@@ -10,12 +10,16 @@ import pytest
 import yaml
 
 from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.graph.drift import drift_of_contents, drift_of_recipes
+from dataprep_assets.graph.lock import lock_dataset
 from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, read_receipt
+from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts, notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration, key_digest
+from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.packed_cohorts_proofs import prove_cohort
 from dataprep_assets.pipelines.notes.reading import patient_digest
@@ -185,8 +189,9 @@ def test_only_the_months_that_held_them_are_rebuilt_and_nothing_is_left(ward: Wa
         {"packing": {"algorithm": "concat_then_split"}},
         {"row_length": 16, "long_notes": {"rule": "repeat_header", "overlap": 2}, **HEADER},
         {"row_length": 16, "long_notes": {"rule": "truncate"}},
+        {"tokenizer": {"path": CORPUS / "tokenizer", "engine": "reference"}},
     ],
-    ids=["unpacked", "one_stream", "cut", "truncated"],
+    ids=["unpacked", "one_stream", "cut", "truncated", "by_the_reference"],
 )
 def test_however_rows_are_made_the_check_knows_their_notes(changes: dict[str, Any], tmp_path: Path) -> None:
     ward = Ward(tmp_path, **changes)
@@ -310,6 +315,20 @@ def test_a_mixture_that_replays_them_is_stale_until_it_is_made_again(ward: Ward,
     assert found["both/tfds_directory"] == "its input changed: notes:tfds_directory"
     build_replay(replay, ward.store)
     assert traces(ward.root / "both", gone) == []
+
+
+def test_a_fresh_machine_builds_what_the_lock_of_a_retracted_dataset_says(ward: Ward) -> None:
+    ward.retract("P-2010-01-3")
+    ward.run()
+    specs = notes_specs(ward.notes)
+    lock, fresh = lock_dataset(specs, ward.store), LocalArtifacts(ward.folder / "fresh")
+    ensure_certificate(notes_engine(ward.notes), fresh)
+    assert list(drift_of_recipes(specs, fresh, lock)) == [], "to whom the list applies is not known yet"
+    ward.run(fresh.root)
+    assert list(drift_of_contents(specs, fresh, lock)) == []
+    ward.retract("P-2010-01-4")
+    told = [drift.name for drift in drift_of_recipes(specs, fresh, lock)]
+    assert told == ["packed_cohorts/2010-01"]
 
 
 @pytest.mark.parametrize(
