@@ -25,6 +25,7 @@ from dataprep_assets.pipelines.notes.packed_cohorts_proofs import prove_cohort
 from dataprep_assets.pipelines.notes.reading import patient_digest
 from dataprep_assets.pipelines.notes.replay import build_replay
 from dataprep_assets.pipelines.notes.retract import retract_patients
+from dataprep_assets.tokenization.certificate import CLASSES
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome, products, receipts
 from dataprep_assets_tests.pipelines.corpus.shards import reference_ids
@@ -189,7 +190,7 @@ def test_only_the_months_that_held_them_are_rebuilt_and_nothing_is_left(ward: Wa
         {"packing": {"algorithm": "concat_then_split"}},
         {"row_length": 16, "long_notes": {"rule": "repeat_header", "overlap": 2}, **HEADER},
         {"row_length": 16, "long_notes": {"rule": "truncate"}},
-        {"tokenizer": {"path": CORPUS / "tokenizer", "engine": "reference"}},
+        {"tokenizer": {"path": CORPUS / "tokenizer", "engine": "fastokens", "refuse": CLASSES}},
     ],
     ids=["unpacked", "one_stream", "cut", "truncated", "by_the_reference"],
 )
