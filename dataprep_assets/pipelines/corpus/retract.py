@@ -151,35 +151,6 @@ class _Shard:
         return None if found is None else f"{int(self.ids[found]):016x}"
 
 
-def retract(corpus: CorpusDeclaration, store: ArtifactStore, path: Path) -> Retracted:
-    """Put the documents that a list of ids names on a corpus' retraction list.
-
-    Args:
-        corpus: The dataset.
-        store: Where its shards are.
-        path: The list of ids.
-
-    Raises the errors of `read_ids`, `locate` and `add_retractions`.
-    """
-    assert corpus.retractions is not None, "a located declaration has a list"
-    given = read_ids(path)
-    found = locate(corpus, store, given)
-    added = add_retractions(corpus.retractions, document_ids_of(corpus), found.listed)
-    return Retracted(
-        list=corpus.retractions,
-        given=len(given),
-        already=len(found.already),
-        found=len(found.found),
-        added=added,
-        # of a sensitive dataset an id is no less secret for being in no document
-        not_found=tuple(NotFound(line=u.line, text=None if corpus.sensitive else u.text) for u in found.unknown),
-        counted=("documents", "tokens"),
-        held=tuple(Held(partition=s.partition, counts=(s.documents, s.tokens)) for s in found.shards),
-        partitions="shards",
-        kept="ids and hashes among them are dropped if they come later",
-    )
-
-
 def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Given]) -> Located:
     """Find the documents of a list in the finished shards.
 
@@ -241,3 +212,32 @@ def _hash(corpus: CorpusDeclaration, one: Given, ids: DocumentIds, shards: Seque
             "their own. Give file:row, or the 16 hex digits of the hash of a text"
         )
     return id_of(one.id or "", ids)
+
+
+def retract(corpus: CorpusDeclaration, store: ArtifactStore, path: Path) -> Retracted:
+    """Put the documents that a list of ids names on a corpus' retraction list.
+
+    Args:
+        corpus: The dataset.
+        store: Where its shards are.
+        path: The list of ids.
+
+    Raises the errors of `read_ids`, `locate` and `add_retractions`.
+    """
+    assert corpus.retractions is not None, "a located declaration has a list"
+    given = read_ids(path)
+    found = locate(corpus, store, given)
+    added = add_retractions(corpus.retractions, document_ids_of(corpus), found.listed)
+    return Retracted(
+        list=corpus.retractions,
+        given=len(given),
+        already=len(found.already),
+        found=len(found.found),
+        added=added,
+        # of a sensitive dataset an id is no less secret for being in no document
+        not_found=tuple(NotFound(line=u.line, text=None if corpus.sensitive else u.text) for u in found.unknown),
+        counted=("documents", "tokens"),
+        held=tuple(Held(partition=s.partition, counts=(s.documents, s.tokens)) for s in found.shards),
+        partitions="shards",
+        kept="ids and hashes among them are dropped if they come later",
+    )
