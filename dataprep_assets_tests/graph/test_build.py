@@ -58,6 +58,16 @@ def test_it_is_made_once_and_its_receipt_says_of_what(store: LocalArtifacts) -> 
     }
     kept = read_receipt(store.directory(RECIPE.artifact))
     assert kept == receipt
+
+
+def test_a_recipe_that_only_writing_tells_in_full_is_that_of_the_receipt(store: LocalArtifacts) -> None:
+    full = replace(RECIPE, key="5" * 64, settings={"greeting": "hello", "left_out": "1 word"})
+    write = Writer()
+    receipt, _ = ensure(RECIPE, store, lambda staged: replace(write(staged), recipe=full))
+    assert (receipt.key, receipt.recipe["settings"]) == (full.key, full.settings)
+    assert full.difference(receipt) is None
+    assert ensure(full, store, write) == (receipt, True)
+    assert write.calls == 1
     assert damage(store.directory(RECIPE.artifact), receipt) == []
     again, reused = ensure(RECIPE, store, write)
     assert (again, reused, write.calls) == (receipt, True, 1)
