@@ -58,6 +58,10 @@ def test_it_is_made_once_and_its_receipt_says_of_what(store: LocalArtifacts) -> 
     }
     kept = read_receipt(store.directory(RECIPE.artifact))
     assert kept == receipt
+    assert damage(store.directory(RECIPE.artifact), receipt) == []
+    again, reused = ensure(RECIPE, store, write)
+    assert (again, reused, write.calls) == (receipt, True, 1)
+    assert debris(store.root) == []
 
 
 def test_a_recipe_that_only_writing_tells_in_full_is_that_of_the_receipt(store: LocalArtifacts) -> None:
@@ -68,10 +72,6 @@ def test_a_recipe_that_only_writing_tells_in_full_is_that_of_the_receipt(store: 
     assert full.difference(receipt) is None
     assert ensure(full, store, write) == (receipt, True)
     assert write.calls == 1
-    assert damage(store.directory(RECIPE.artifact), receipt) == []
-    again, reused = ensure(RECIPE, store, write)
-    assert (again, reused, write.calls) == (receipt, True, 1)
-    assert debris(store.root) == []
 
 
 def test_another_key_or_a_damaged_file_makes_it_anew(store: LocalArtifacts) -> None:
