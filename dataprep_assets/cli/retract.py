@@ -5,21 +5,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dataprep_assets.cli import project, status
-from dataprep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-    from dataprep_assets.pipelines.corpus.retract import Given, Located
+    from dataprep_assets.graph.retraction import Retracted
 
 __all__ = ["declare"]
 
 MOST_SHOWN = 20
+_WIDTHS = (10, 14)
+"""Of the columns of counts."""
 
 
 def declare(commands: project.Commands) -> None:
     """Add the command's arguments."""
     parser = commands.add_parser(
-        "retract", help="put documents on a dataset's retraction list, and say what will be rebuilt without them"
+        "retract",
+        help="put documents, or patients of notes, on a dataset's retraction list, and say what will be rebuilt "
+        "without them",
     )
     parser.add_argument("dataset")
     parser.add_argument(
@@ -27,28 +29,17 @@ def declare(commands: project.Commands) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="one a line: an id, a hash of the index (16 hex digits) or file:row, plain or as JSON",
+        help="one a line, plain or as JSON: an id, a hash of the index (16 hex digits) or file:row; of notes the id of "
+        "a patient",
     )
     parser.set_defaults(execute=_retract)
 
 
 def _retract(options: argparse.Namespace) -> int:
-    from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-    from dataprep_assets.pipelines.corpus.retract import document_ids_of, locate, read_ids
-    from dataprep_assets.pipelines.corpus.retractions import add_retractions
-
     component = project.component(options.dataset)
-    corpus = component.declaration
-    if not isinstance(corpus, CorpusDeclaration) or corpus.retractions is None:
-        raise ConfigError(
-            f"{options.dataset} is a {type(component).__name__}: documents are retracted of corpora and releases. "
-            "Retract them of the corpus that it is made of"
-        )
-    given = read_ids(options.ids)
-    found = locate(corpus, component.store(project.storage()), given)
-    new = add_retractions(corpus.retractions, document_ids_of(corpus), found.listed)
-    _tell(corpus, given, found)
-    print(f"{new} added to {corpus.retractions}; nothing is rebuilt yet: `dataprep run {options.dataset}` does that")
+    found = component.retract(component.store(project.storage()), options.ids)
+    _tell(component.declaration.dataset, found)
+    print(f"{found.added} added to {found.list}; nothing is rebuilt yet: `dataprep run {options.dataset}` does that")
     if found.found:
         print()
         status.tell(options.dataset, as_json=False)
@@ -59,19 +50,20 @@ def _retract(options: argparse.Namespace) -> int:
     return 0
 
 
-def _tell(corpus: "CorpusDeclaration", given: "list[Given]", found: "Located") -> None:
-    documents, tokens = sum(s.documents for s in found.shards), sum(s.tokens for s in found.shards)
-    print(f"{corpus.dataset}: {len(given)} given, {len(found.already)} retracted already")
-    print(f"found {len(found.found)}: {documents:,} documents, {tokens:,} tokens in {len(found.shards)} shards")
-    for shard in found.shards[:MOST_SHOWN]:
-        print(f"  {shard.partition:<20}{shard.documents:>10,} documents{shard.tokens:>14,} tokens")
-    _more(len(found.shards))
-    if found.unknown:
-        print(f"not found {len(found.unknown)}; ids and hashes among them are dropped if they come later")
-    for one in found.unknown[:MOST_SHOWN]:
-        # of a sensitive dataset an id is no less secret for being in no document
-        print(f"  line {one.line}" + ("" if corpus.sensitive else f": {one.text}"))
-    _more(len(found.unknown))
+def _tell(dataset: str, found: "Retracted") -> None:
+    totals = [sum(held.counts[at] for held in found.held) for at in range(len(found.counted))]
+    told = ", ".join(f"{count:,} {noun}" for count, noun in zip(totals, found.counted, strict=True))
+    print(f"{dataset}: {found.given} given, {found.already} retracted already")
+    print(f"found {found.found}: {told} in {len(found.held)} {found.partitions}")
+    for held in found.held[:MOST_SHOWN]:
+        columns = zip(held.counts, _WIDTHS, found.counted, strict=False)
+        print(f"  {held.partition:<20}" + "".join(f"{count:>{width},} {noun}" for count, width, noun in columns))
+    _more(len(found.held))
+    if found.not_found:
+        print(f"not found {len(found.not_found)}; {found.kept}")
+    for one in found.not_found[:MOST_SHOWN]:
+        print(f"  line {one.line}" + ("" if one.text is None else f": {one.text}"))
+    _more(len(found.not_found))
 
 
 def _more(count: int) -> None:

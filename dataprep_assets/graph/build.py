@@ -22,7 +22,8 @@ class Written:
     """What a writer says of the files it left in the staging directory, for the receipt.
 
     `inputs` are what it was made of, name → digest. `digests` are SHA-256 of files that it knows already, by name:
-    these are not read again. `joined` are files that `ArtifactStore.join` made.
+    these are not read again. `joined` are files that `ArtifactStore.join` made. `recipe` is given where only writing
+    tells all of it, and is then that of the receipt.
     """
 
     inputs: Mapping[str, str]
@@ -30,6 +31,7 @@ class Written:
     ledger: Ledger | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
     joined: tuple[Joined, ...] = ()
+    recipe: Recipe | None = None
 
 
 def ensure(
@@ -64,6 +66,7 @@ def ensure(
         started = time.monotonic()
         written = write(staged)
         seconds = time.monotonic() - started
+        made = written.recipe or recipe
         joined = {j.record.path: j for j in written.joined}
         digests = {**written.digests, **{name: j.record.sha256 for name, j in joined.items()}}
         files = {record.path: record for record in record_files(staged, digests)}
@@ -72,13 +75,13 @@ def ensure(
             dataset=artifact.dataset,
             artifact=artifact.name,
             partition=artifact.partition,
-            key=recipe.key,
+            key=made.key,
             inputs=written.inputs,
             files=tuple(files[name] for name in sorted(files)),
             facts=written.facts.to_json() if written.facts is not None else {},
             ledger=written.ledger,
             measured={"created": now(), "versions": versions(), "wall_seconds": round(seconds, 3)},
-            recipe=recipe.to_json(),
+            recipe=made.to_json(),
         )
         receipt.write(staged)
         publish_directory(staged, directory)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.estimate import Estimate
+from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
@@ -104,6 +105,21 @@ class DatasetComponent(dg.Component):
         raise ConfigError(
             f"trace: {self.declaration.dataset}: only corpora, releases and blends for pretraining or chat can be "
             "traced: artifacts of other kinds do not record which row is where"
+        )
+
+    def retract(self, store: ArtifactStore, ids: Path) -> Retracted:
+        """Put what a list of ids names on the dataset's retraction list.
+
+        Args:
+            store: Where its artifacts are; they are read alone.
+            ids: The list, one a line.
+
+        Raises ConfigError, naming the line, for a list that is empty or malformed; and for a kind of dataset that has
+        no documents of its own.
+        """
+        raise ConfigError(
+            f"{self.declaration.dataset} is a {type(self).__name__}: documents are retracted of corpora and releases, "
+            "patients of notes. Retract them of the dataset that it is made of"
         )
 
     def store(self, storage: StorageResource) -> ArtifactStore:

@@ -64,6 +64,16 @@ def test_it_is_made_once_and_its_receipt_says_of_what(store: LocalArtifacts) -> 
     assert debris(store.root) == []
 
 
+def test_a_recipe_that_only_writing_tells_in_full_is_that_of_the_receipt(store: LocalArtifacts) -> None:
+    full = replace(RECIPE, key="5" * 64, settings={"greeting": "hello", "left_out": "1 word"})
+    write = Writer()
+    receipt, _ = ensure(RECIPE, store, lambda staged: replace(write(staged), recipe=full))
+    assert (receipt.key, receipt.recipe["settings"]) == (full.key, full.settings)
+    assert full.difference(receipt) is None
+    assert ensure(full, store, write) == (receipt, True)
+    assert write.calls == 1
+
+
 def test_another_key_or_a_damaged_file_makes_it_anew(store: LocalArtifacts) -> None:
     ensure(RECIPE, store, Writer())
     receipt, reused = ensure(replace(RECIPE, key="4" * 64), store, Writer("good bye"))

@@ -8,6 +8,7 @@ from typing import ClassVar
 from dagster.components.scaffold.scaffold import scaffold_with
 
 from dataprep_assets.graph.estimate import Estimate
+from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
 from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
@@ -22,6 +23,7 @@ from dataprep_assets.pipelines.corpus.cost import corpus_cost
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
 from dataprep_assets.pipelines.corpus.manifest import load_manifest, manifest_spec
+from dataprep_assets.pipelines.corpus.retract import retract
 from dataprep_assets.pipelines.corpus.snapshot import snapshot_spec
 from dataprep_assets.pipelines.corpus.stream_tracer import corpus_tracer
 from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS, token_bins_spec
@@ -53,6 +55,9 @@ class TokenizedCorpus(DatasetComponent):
 
     def tracer(self, store: ArtifactStore) -> Tracer:
         return corpus_tracer(self.declaration, store, self.specs)
+
+    def retract(self, store: ArtifactStore, ids: Path) -> Retracted:
+        return retract(self.declaration, store, ids)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         corpus, manifest = self.declaration, load_manifest(self.declaration, store)

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.retraction import Held, NotFound, Retracted
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.combined_bins import TOKEN_BINS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest
-from dataprep_assets.pipelines.corpus.retractions import Retraction, id_of, read_retractions
+from dataprep_assets.pipelines.corpus.retractions import Retraction, add_retractions, id_of, read_retractions
 from dataprep_assets.pipelines.corpus.stream_index import IndexedShard
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
-__all__ = ["Given", "HeldDocuments", "Located", "document_ids_of", "locate", "read_ids"]
+__all__ = ["Given", "HeldDocuments", "Located", "document_ids_of", "id_lines", "locate", "read_ids", "retract"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,20 +75,25 @@ def document_ids_of(corpus: CorpusDeclaration) -> DocumentIds:
     return ids
 
 
+def id_lines(path: Path) -> list[tuple[int, bytes]]:
+    """The lines of a list of ids that are not blank, each with its number from 1; ConfigError where there is none."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise ConfigError(f"--ids {path}: {error.strerror or error}") from error
+    found = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not found:
+        raise ConfigError(f"--ids {path}: no ids in it; give one a line")
+    return found
+
+
 def read_ids(path: Path) -> list[Given]:
     """A list of ids: one a line, as JSON (`{"id": …}`, `{"hash": …}`, `{"file": …, "row": …}`) or as plain text.
 
     A plain line is a hash when it is 16 hex digits, a row when it is `file:row`, else a declared id. ConfigError for
     an empty list and, naming the line, for one that is none of these.
     """
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise ConfigError(f"--ids {path}: {error.strerror or error}") from error
-    given = [_given(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    if not given:
-        raise ConfigError(f"--ids {path}: no ids in it; give one a line")
-    return given
+    return [_given(path, number, line) for number, line in id_lines(path)]
 
 
 def _given(path: Path, number: int, line: bytes) -> Given:
@@ -181,3 +187,32 @@ def _hash(corpus: CorpusDeclaration, one: Given, ids: DocumentIds, shards: Seque
             "their own. Give file:row, or the 16 hex digits of the hash of a text"
         )
     return id_of(one.id or "", ids)
+
+
+def retract(corpus: CorpusDeclaration, store: ArtifactStore, path: Path) -> Retracted:
+    """Put the documents that a list of ids names on a corpus' retraction list.
+
+    Args:
+        corpus: The dataset.
+        store: Where its shards are.
+        path: The list of ids.
+
+    Raises the errors of `read_ids`, `locate` and `add_retractions`.
+    """
+    assert corpus.retractions is not None, "a located declaration has a list"
+    given = read_ids(path)
+    found = locate(corpus, store, given)
+    added = add_retractions(corpus.retractions, document_ids_of(corpus), found.listed)
+    return Retracted(
+        list=corpus.retractions,
+        given=len(given),
+        already=len(found.already),
+        found=len(found.found),
+        added=added,
+        # of a sensitive dataset an id is no less secret for being in no document
+        not_found=tuple(NotFound(line=u.line, text=None if corpus.sensitive else u.text) for u in found.unknown),
+        counted=("documents", "tokens"),
+        held=tuple(Held(partition=s.partition, counts=(s.documents, s.tokens)) for s in found.shards),
+        partitions="shards",
+        kept="ids and hashes among them are dropped if they come later",
+    )

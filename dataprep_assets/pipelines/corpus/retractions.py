@@ -13,7 +13,7 @@ Only what of the list applies to a shard enters its key: a list that grows rebui
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 __all__ = [
     "Retraction",
     "add_retractions",
+    "append_lines",
     "hex_ids",
     "id_of",
     "read_retractions",
@@ -104,13 +105,18 @@ def add_retractions(path: Path, ids: DocumentIds, new: Iterable[Retraction]) -> 
     """
     listed = read_retractions(path, ids)
     added = {one.hash: one for one in new if one.hash not in listed}
-    if added:
-        before = path.read_bytes() if path.exists() else b""
-        if before and not before.endswith(b"\n"):
-            before += b"\n"
-        lines = [json.dumps(_line(one, ids), ensure_ascii=False).encode() + b"\n" for one in added.values()]
-        write_atomically(path, before + b"".join(lines))
+    append_lines(path, [_line(one, ids) for one in added.values()])
     return len(added)
+
+
+def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Add JSON lines to a list, made where it is not there, in one step; with none nothing is touched."""
+    if not lines:
+        return
+    before = path.read_bytes() if path.exists() else b""
+    if before and not before.endswith(b"\n"):
+        before += b"\n"
+    write_atomically(path, before + b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines))
 
 
 def _line(one: Retraction, ids: DocumentIds) -> dict[str, Any]:

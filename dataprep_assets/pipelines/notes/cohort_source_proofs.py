@@ -6,18 +6,11 @@ counts: no text, no identifier, no name of a source file.
 Entry points: `notes_recounted`, `round_trip`.
 """
 
-from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
-
-import numpy as np
-
 from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
-from dataprep_assets.packing.splitting import SplitRule, split
+from dataprep_assets.pipelines.corpus.stream_documents import RETRACTED
+from dataprep_assets.pipelines.notes.note_search import NoteSearch
 from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort
 from dataprep_assets.pipelines.notes.packed_files import packed_paths, read_patients
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
-from dataprep_assets.tokenization.engines import ReferenceEngine
 
 __all__ = ["notes_recounted", "round_trip"]
 
@@ -27,16 +20,17 @@ def notes_recounted(packed: OpenedCohort) -> Finding:
     """The source as it is now: the same file, with the notes, drops, headers and patients that the receipt has."""
     receipt, ledger, source = packed.receipt, ledger_of(packed.receipt), packed.source
     where = name_of(receipt)
-    late = ledger.dropped.get("header_too_long", 0)
+    late, retracted = ledger.dropped.get("header_too_long", 0), ledger.dropped.get(RETRACTED, 0)
+    kept = source.notes - source.retracted
     expected = {
         "sha256": (source.sha256, receipt.inputs["cohort"]),
-        "notes that are kept": (source.notes, ledger.documents + late),
+        "notes that are kept": (kept, ledger.documents + late - (source.retracted - retracted)),
         "notes": (source.notes + sum(source.dropped.values()), ledger.rows_in),
-        "patients": (source.patients, packed.facts.patients),
+        "patients": (source.patients, packed.facts.patients + len(packed.left_out)),
         "patients without notes": (source.patients_without_notes, packed.facts.patients_without_notes),
     }
     defects = [f"{where}: the source has {what} {a}, the receipt {b}" for what, (a, b) in expected.items() if a != b]
-    dropped = {r: n for r, n in ledger.dropped.items() if r != "header_too_long"}
+    dropped = {r: n for r, n in ledger.dropped.items() if r not in ("header_too_long", RETRACTED)}
     if source.dropped != dropped:
         defects.append(f"{where}: the source has drops {dict(source.dropped)}, the receipt {dropped}")
     stored = _digests(packed)
@@ -50,7 +44,7 @@ def notes_recounted(packed: OpenedCohort) -> Finding:
     return verdict(
         defects,
         f"{source.notes} notes of {source.patients} patients, {source.headers} with a header, {missing} dropped "
-        "because a field of theirs is missing.",
+        "because a field of theirs is missing" + (f", {retracted} because they are retracted." if retracted else "."),
         f"The source or the key changed since the cohort was packed. {REBUILD}",
         facts={
             "notes": source.notes,
@@ -75,23 +69,18 @@ def round_trip(packed: OpenedCohort) -> Finding:
     The sample is seeded by the receipt's key, so a failure repeats. Messages name record, note and chunk.
     """
     receipt, sampled = packed.receipt, packed.source.sampled
-    reference = ReferenceEngine(packed.bundle, packed.notes.document.special_tokens)
-    separator, bos = packed.facts.separator_id, packed.facts.bos_id
     defects, compared = [], 0
-    names = list(packed.notes.splits)
-    for index, name in enumerate(names):
+    for index, name in enumerate(packed.notes.splits):
         notes = [note for note in sampled if note.split == index]
-        headers = [([] if bos is None else [bos]) + _ids(reference, note.header) for note in notes]
-        bodies = [[*_ids(reference, note.text), separator] for note in notes]
-        wanted, at_chunk = _pieces(packed, headers, bodies)
-        path = packed.directory / packed_paths(packed.notes, packed.month)[name].rows
-        found = _stream_has(path, wanted) if packed.concatenated else _segments_have(path, wanted)
+        search = NoteSearch(packed, name)
+        chunks = search.chunks(notes)
         compared += len(notes)
-        for (note, chunk), there in zip(at_chunk, found, strict=True):
+        for chunk, there in zip(chunks, search.there(chunks), strict=True):
             if not there:
-                lost = notes[note]
+                lost = notes[chunk.note]
                 defects.append(
-                    f"record {lost.record}, note {lost.number}: its chunk {chunk + 1} is not in the rows of {name}"
+                    f"record {lost.record}, note {lost.number}: its chunk {chunk.chunk + 1} is not in the rows of "
+                    f"{name}"
                 )
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in defects),
@@ -99,62 +88,3 @@ def round_trip(packed: OpenedCohort) -> Finding:
         f"Source, template or tokenizer changed since it was packed. {REBUILD}",
         facts={"notes_compared": compared, "notes": packed.source.notes},
     )
-
-
-def _ids(reference: ReferenceEngine, text: str) -> list[int]:
-    ids: list[int] = reference.encode([text])[0].tolist()
-    return ids
-
-
-def _pieces(
-    packed: OpenedCohort, headers: Sequence[list[int]], bodies: Sequence[list[int]]
-) -> tuple[list[bytes], list[tuple[int, int]]]:
-    """The bytes (int32) that rows must hold one after another, and the note and chunk of each."""
-    if packed.concatenated:
-        whole = [np.array(h + b, "<i4").tobytes() for h, b in zip(headers, bodies, strict=True)]
-        return whole, [(note, 0) for note in range(len(whole))]
-    rule = SplitRule(
-        rule=packed.notes.long_notes.rule,
-        row_length=packed.notes.capacity,
-        overlap=packed.notes.long_notes.overlap,
-    )
-    chunks = split(np.array([len(h) for h in headers], np.int64), np.array([len(b) for b in bodies], np.int64), rule)
-    pieces, chunk_of = [], []
-    before: Counter[int] = Counter()
-    for note, start, stop, header in zip(
-        chunks.documents.tolist(), chunks.starts.tolist(), chunks.stops.tolist(), chunks.with_header, strict=True
-    ):
-        pieces.append(np.array([*(headers[note] if header else ()), *bodies[note][start:stop]], "<i4").tobytes())
-        chunk_of.append((note, before[note]))
-        before[note] += 1
-    return pieces, chunk_of
-
-
-def _segments_have(path: Path, wanted: Sequence[bytes]) -> list[bool]:
-    """Which of these are whole segments of a file of packed rows."""
-    file, missing = PackedRowsFile(path), set(wanted)
-    lengths = np.unique(np.array([len(piece) // 4 for piece in wanted], np.int64))
-    for block in file.blocks(file.shape.batch_rows) if wanted else ():
-        stops = np.cumsum(block.segments)
-        for at in np.flatnonzero(np.isin(block.segments, lengths)).tolist():
-            piece = block.tokens[stops[at] - block.segments[at] : stops[at]].astype("<i4", copy=False)
-            missing.discard(piece.tobytes())
-    return [piece not in missing for piece in wanted]
-
-
-def _stream_has(path: Path, wanted: Sequence[bytes]) -> list[bool]:
-    """Which of these are in the tokens of all rows, read as one stream."""
-    file, missing, carried = PackedRowsFile(path), set(wanted), b""
-    keep = max((len(piece) for piece in wanted), default=4) - 4
-    for block in file.blocks(file.shape.batch_rows) if wanted else ():
-        stream = carried + block.tokens.astype("<i4", copy=False).tobytes()
-        missing = {piece for piece in missing if not _aligned(stream, piece)}
-        carried = stream[len(stream) - min(keep, len(stream)) :]
-    return [piece not in missing for piece in wanted]
-
-
-def _aligned(stream: bytes, piece: bytes) -> bool:
-    at = stream.find(piece)
-    while at >= 0 and at % 4:
-        at = stream.find(piece, at + 1)
-    return at >= 0

@@ -9,6 +9,7 @@ import dagster as dg
 from dagster.components.scaffold.scaffold import scaffold_with
 from pydantic import BaseModel
 
+from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -24,6 +25,7 @@ from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts_spec
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
 from dataprep_assets.pipelines.notes.replay import combined_directory_spec
+from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.pipelines.notes.tfds_directory import tfds_directory_spec
 
 
@@ -49,6 +51,9 @@ class PackedCohorts(DatasetComponent):
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(DIRECTORIES[self.declaration.formats[0]])
+
+    def retract(self, store: ArtifactStore, ids: Path) -> Retracted:
+        return retract_patients(self.declaration, store, ids)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         notes = self.declaration

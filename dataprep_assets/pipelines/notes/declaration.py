@@ -21,6 +21,7 @@ from dataprep_assets.packing.bins import LARGEST_CAPACITY
 from dataprep_assets.packing.rows import COLUMNS, TARGETS
 from dataprep_assets.packing.splitting import Rule
 from dataprep_assets.pipelines.corpus.declaration import (
+    RETRACTIONS,
     BadRecordPolicy,
     DocumentPolicy,
     LocalSource,
@@ -260,6 +261,11 @@ class NotesDeclaration(DatasetDeclaration):
     rows_per_shard: int = Field(ROWS_PER_SHARD, ge=1, description="Rows that a shard has at most.")
     tfds_version: TfdsVersion = Field("1.0.0", description=_VERSION_HELP)
     bad_records: BadRecordPolicy = BadRecordPolicy()
+    retractions: Path | None = Field(
+        None,
+        description="List of the patients whose notes are not to be in it, keyed digests alone, which `dataprep "
+        "retract` writes; default: `retracted.jsonl` beside this YAML.",
+    )
     duplicate_patients: Literal["fail", "allow"] = Field(
         "fail", description="A patient in several cohorts: refuse to make the directory, or count and go on."
     )
@@ -331,7 +337,11 @@ class NotesDeclaration(DatasetDeclaration):
             source = source.model_copy(update={"path": resolved(source.path, folder)})
         else:
             source = source.model_copy(update={"cache_dir": resolved(source.cache_dir, folder)})
-        update = {"source": source, "tokenizer": self.tokenizer.located(folder)}
+        update = {
+            "source": source,
+            "tokenizer": self.tokenizer.located(folder),
+            "retractions": resolved(self.retractions or Path(RETRACTIONS), folder),
+        }
         return super().located(folder).model_copy(update=update)
 
 

@@ -11,6 +11,7 @@ from dataprep_assets.pipelines.corpus.token_stream import StreamPlan
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, key_digest
 from dataprep_assets.pipelines.notes.packed_rows import RowShape
+from dataprep_assets.pipelines.notes.retractions import retracted_patients
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
 
@@ -19,7 +20,11 @@ __all__ = ["NotesPlan", "notes_plan", "pad_id"]
 
 @dataclass(frozen=True, kw_only=True)
 class NotesPlan:
-    """All that decides the bytes of packed cohorts but their source. Picklable; the same for every worker."""
+    """All that decides the bytes of packed cohorts but their source. Picklable; the same for every worker.
+
+    `retracted` are the digests of the patients on the retraction list; it enters the key of a cohort as far as it
+    applies there.
+    """
 
     notes: NotesDeclaration
     stream: StreamPlan
@@ -27,6 +32,7 @@ class NotesPlan:
     tokenizer: str
     vocab_size: int
     key: bytes = field(repr=False)
+    retracted: frozenset[bytes] = field(default=frozenset(), repr=False)
 
     def key_parts(self) -> dict[str, Any]:
         """What of the plan enters the key of a cohort."""
@@ -48,7 +54,7 @@ class NotesPlan:
 
 
 def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
-    """The plan; ConfigError for a pad id that documents hold, and for a patient key that is not there."""
+    """The plan; ConfigError for a pad id that documents hold, for a patient key that is not there, for a bad list."""
     bundle = load_bundle(notes.tokenizer)
     bos = bundle.bos(notes.document.bos)
     separator = bundle.separator(notes.document.separator).id
@@ -64,13 +70,15 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
         bad_records=notes.bad_records.policy,
         sample_rate=notes.sample_rate,
     )
+    key = notes.patient_key.load()
     return NotesPlan(
         notes=notes,
         stream=stream,
         shape=RowShape(columns=notes.columns, row_length=notes.capacity, pad_id=pad_id(notes, bundle, stream)),
         tokenizer=bundle.name,
         vocab_size=bundle.vocab_size,
-        key=notes.patient_key.load(),
+        key=key,
+        retracted=retracted_patients(notes.retractions, key),
     )
 
 

@@ -7,7 +7,7 @@ Entry points: `OpenedCohort`; `RowScan`, `SourceScan`, `SampledNote` for what a 
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,19 +19,29 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.graph.finding import ledger_of
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.stream_documents import RETRACTED
 from dataprep_assets.pipelines.notes.cohort_source import CohortFile, no_file
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_files import PackedCohortFacts, PackedSplit, packed_paths
+from dataprep_assets.pipelines.notes.packed_files import (
+    RETRACTED_PATIENTS,
+    PackedCohortFacts,
+    PackedSplit,
+    packed_paths,
+    read_patients,
+)
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
 from dataprep_assets.pipelines.notes.privacy import unquoting
-from dataprep_assets.pipelines.notes.reading import Note, Opened, read_notes
+from dataprep_assets.pipelines.notes.reading import Dropped, Note, Opened, read_notes
 from dataprep_assets.pipelines.notes.spool import split_of
+from dataprep_assets.sources.cohorts import CohortReader
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 __all__ = ["REBUILD", "SAMPLED_NOTES", "OpenedCohort", "RowScan", "SampledNote", "SourceScan"]
 
 SAMPLED_NOTES = 16
 """Notes of a cohort that are rendered and encoded again."""
+SAMPLED_RETRACTED = 8
+"""Retracted notes of a cohort that are looked for."""
 REBUILD = "Materialize this partition of packed_cohorts again"
 Int64 = NDArray[np.int64]
 
@@ -69,7 +79,12 @@ class SampledNote:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceScan:
-    """What the source of a cohort holds now."""
+    """What the source of a cohort holds now.
+
+    `notes` counts those of retracted patients too; `retracted` counts these alone. `digests` are the other patients
+    with notes, `retracted_digests` the retracted ones. `sampled` are notes that must be in the rows,
+    `sampled_retracted` notes that must not.
+    """
 
     sha256: str
     notes: int
@@ -79,6 +94,9 @@ class SourceScan:
     patients_without_notes: int
     digests: frozenset[bytes]
     sampled: tuple[SampledNote, ...]
+    retracted: int = 0
+    retracted_digests: frozenset[bytes] = frozenset()
+    sampled_retracted: tuple[SampledNote, ...] = ()
 
     def __repr__(self) -> str:
         return f"SourceScan({self.notes} notes)"
@@ -86,7 +104,10 @@ class SourceScan:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedCohort:
-    """One packed cohort to prove: where its files lie, what its receipt says, and what was declared."""
+    """One packed cohort to prove: where its files lie, what its receipt says, and what was declared.
+
+    `retracted` are the digests of the patients on the dataset's retraction list.
+    """
 
     directory: Path
     receipt: Receipt
@@ -95,6 +116,7 @@ class OpenedCohort:
     bundle: TokenizerBundle
     file: CohortFile | None = None
     key: bytes = b""
+    retracted: frozenset[bytes] = frozenset()
 
     def __repr__(self) -> str:
         return f"OpenedCohort({self.month})"
@@ -157,6 +179,12 @@ class OpenedCohort:
         """Split → its counts in the receipt."""
         return self.facts.splits
 
+    @cached_property
+    def left_out(self) -> frozenset[bytes]:
+        """The digests of the patients whose notes were left out as retracted."""
+        path = self.directory / RETRACTED_PATIENTS
+        return frozenset(digest.tobytes() for digest in read_patients(path)) if path.exists() else frozenset()
+
     @property
     def concatenated(self) -> bool:
         """Whether the rows are one stream of notes cut at row ends."""
@@ -170,32 +198,48 @@ class OpenedCohort:
         with unquoting(self.month):
             return self._read(self.file)
 
-    def _read(self, file: CohortFile) -> SourceScan:
-        kept = ledger_of(self.receipt).documents + ledger_of(self.receipt).dropped.get("header_too_long", 0)
-        rng = np.random.default_rng(int(digest_value(self.receipt.key)[:16], 16))
-        wanted = set(rng.choice(kept, min(SAMPLED_NOTES, kept), replace=False).tolist()) if kept else set()
-        reader, shares = file.reader(file.fetch()), list(self.notes.splits.values())
+    def kept_notes(self) -> Iterator[SampledNote]:
+        """The notes of the source as it is now whose patients are not retracted, read again each time."""
+        if self.file is None:
+            raise no_file([self.month])
+        with unquoting(self.month):
+            for found in self._found(self.file.reader(self.file.fetch())):
+                if isinstance(found, Note) and found.patient not in self.retracted:
+                    yield self._placed(found)
+
+    def _found(self, reader: CohortReader) -> Iterator[Opened | Note | Dropped]:
         fields, template = self.notes.cohorts.fields, self.notes.header_template()
+        return read_notes(reader, fields, template, key=self.key, month=self.month)
+
+    def _placed(self, note: Note) -> SampledNote:
+        return SampledNote(
+            record=note.record,
+            number=note.number,
+            split=split_of(note.patient, self.notes.splits.values()),
+            header=note.header,
+            text=note.text,
+        )
+
+    def _read(self, file: CohortFile) -> SourceScan:
+        ledger = ledger_of(self.receipt)
+        rng = np.random.default_rng(int(digest_value(self.receipt.key)[:16], 16))
+        wanted = _chosen(rng, ledger.documents + ledger.dropped.get("header_too_long", 0), SAMPLED_NOTES)
+        unwanted = _chosen(rng, ledger.dropped.get(RETRACTED, 0), SAMPLED_RETRACTED)
+        reader = file.reader(file.fetch())
         counts: Counter[str] = Counter()
         dropped: Counter[str] = Counter()
         opened: set[bytes] = set()
-        digests: set[bytes] = set()
-        sampled = []
-        for found in read_notes(reader, fields, template, key=self.key, month=self.month):
+        digests: dict[bool, set[bytes]] = {False: set(), True: set()}
+        sampled: dict[bool, list[SampledNote]] = {False: [], True: []}
+        for found in self._found(reader):
             if isinstance(found, Note):
-                if counts["notes"] in wanted:
-                    sampled.append(
-                        SampledNote(
-                            record=found.record,
-                            number=found.number,
-                            split=split_of(found.patient, shares),
-                            header=found.header,
-                            text=found.text,
-                        )
-                    )
-                counts["notes"] += 1
+                is_retracted = found.patient in self.retracted
+                kind = "retracted" if is_retracted else "kept"
+                if counts[kind] in (unwanted if is_retracted else wanted):
+                    sampled[is_retracted].append(self._placed(found))
+                counts[kind] += 1
                 counts["headers"] += bool(found.header)
-                digests.add(found.patient)
+                digests[is_retracted].add(found.patient)
             elif isinstance(found, Opened):
                 opened.add(found.patient)
                 counts["without"] += not found.notes
@@ -203,11 +247,18 @@ class OpenedCohort:
                 dropped[found.reason] += found.notes
         return SourceScan(
             sha256=reader.sha256,
-            notes=counts["notes"],
+            notes=counts["kept"] + counts["retracted"],
             headers=counts["headers"],
             dropped=dict(sorted(dropped.items())),
             patients=len(opened),
             patients_without_notes=counts["without"],
-            digests=frozenset(digests),
-            sampled=tuple(sampled),
+            digests=frozenset(digests[False]),
+            sampled=tuple(sampled[False]),
+            retracted=counts["retracted"],
+            retracted_digests=frozenset(digests[True]),
+            sampled_retracted=tuple(sampled[True]),
         )
+
+
+def _chosen(rng: np.random.Generator, count: int, most: int) -> set[int]:
+    return set(rng.choice(count, min(most, count), replace=False).tolist()) if count else set()

@@ -6,12 +6,14 @@ rows; a cohort that does not balance is not committed.
 Entry points: `PackedCohort`, `ensure_packed_cohort`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatError, IntegrityError
 from dataprep_assets.execution.tasks import report
@@ -22,10 +24,12 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.stream_documents import RETRACTED
 from dataprep_assets.pipelines.notes.cohort_source import CohortFile, no_file
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.packed_files import (
     QUARANTINE,
+    RETRACTED_PATIENTS,
     PackedCohortFacts,
     PackedSplit,
     SplitTokens,
@@ -44,13 +48,18 @@ _SPOOL = "spool.tokens"
 
 @dataclass(frozen=True, kw_only=True)
 class PackedCohort:
-    """One cohort to pack, or to prove. `file` is None where the source has none, which fails this cohort alone."""
+    """One cohort to pack, or to prove.
+
+    `file` is None where the source has none, which fails this cohort alone. `retracted` are the digests (hex) of the
+    patients on the plan's retraction list whose notes are left out here, as far as is known before it is packed.
+    """
 
     artifact: Artifact
     store: ArtifactStore = field(repr=False)
     plan: NotesPlan = field(repr=False)
     month: str
     file: CohortFile | None
+    retracted: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def source_bytes(self) -> int:
@@ -62,9 +71,14 @@ class PackedCohort:
         settings = self.plan.key_parts()
         stream = settings.pop("stream")
         columns, row_length, pad_id = settings.pop("shape")
+        parts = ["packed_cohorts", VERSION, self.month, self.plan.key_parts(), sha256]
+        added: dict[str, Any] = {"retracted": list(self.retracted)} if self.retracted else {}
+        if added:
+            parts.append(added)
+            added = {"retracted": f"{len(self.retracted)} patients ({digest_value(list(self.retracted))[:12]})"}
         return Recipe(
             artifact=self.artifact,
-            key=digest_value(["packed_cohorts", VERSION, self.month, self.plan.key_parts(), sha256]),
+            key=digest_value(parts),
             version=VERSION,
             sources={
                 "cohort": sha256,
@@ -77,6 +91,7 @@ class PackedCohort:
                 "document": {name: stream[name] for name in ("separator", "bos", "special_tokens")},
                 "engine_refuses": stream["refused"],
                 "stream_version": stream["stream"],
+                **added,
             },
         )
 
@@ -109,7 +124,7 @@ class _Writer:
     """Writes one cohort's files into its staging directory."""
 
     def __init__(self, cohort: PackedCohort, staged: Path) -> None:
-        self._plan, self._notes = cohort.plan, cohort.plan.notes
+        self._cohort, self._plan, self._notes = cohort, cohort.plan, cohort.plan.notes
         self._month, self._staged = cohort.month, staged
         self._drops = DropCounter(cohort.plan, cohort.month)
         self._low, self._high = 1 << 32, -1
@@ -120,8 +135,12 @@ class _Writer:
         spool = fill_spool(self._plan, reader, spooled, self._drops, month=self._month, report=report)
         if reader.sha256 != sha256:
             raise CorruptSourceError(f"{self._month}: its file changed while it was read; run it again")
-        layouts = [lay_out(self._notes, spool, index, self._drops) for index in range(len(self._notes.splits))]
-        rows_in = len(spool) + sum(self._drops.dropped.values()) - self._drops.dropped["header_too_long"]
+        layouts = [
+            lay_out(self._notes, spool, index, self._drops, self._plan.retracted)
+            for index in range(len(self._notes.splits))
+        ]
+        dropped = self._drops.dropped
+        rows_in = len(spool) + sum(dropped.values()) - dropped["header_too_long"] - dropped[RETRACTED]
         self._drops.check_budget(rows_in)
         splits = {
             name: self._write_split(spool, layout, name)
@@ -131,13 +150,17 @@ class _Writer:
         if self._drops.quarantine:
             lines = b"".join(canonical_json(position) + b"\n" for position in self._drops.quarantine)
             (self._staged / QUARANTINE).write_bytes(lines)
+        retracted = _patients(spool, (layout.retracted for layout in layouts))
+        if retracted:
+            (self._staged / RETRACTED_PATIENTS).write_bytes(b"".join(retracted))
         ledger = self._ledger(spool, layouts, splits, rows_in, reader.bytes_read)
         ledger.balance(self._month)
         self._require_notes(spool, ledger)
         return Written(
             inputs={"cohort": sha256, "tokenizer": self._plan.stream.tokenizer_digest},
-            facts=self._facts(spool, splits),
+            facts=self._facts(spool, splits, len(retracted)),
             ledger=ledger,
+            recipe=replace(self._cohort, retracted=tuple(one.hex() for one in retracted)).recipe(sha256),
         )
 
     def _write_split(self, spool: Spool, layout: RowLayout, name: str) -> PackedSplit:
@@ -158,7 +181,7 @@ class _Writer:
                     jsonl.write(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE))
                 rows += len(block)
                 tokens += block.tokens.size
-        patients = sorted({spool.digests[at] for at in np.unique(spool.patients[layout.documents]).tolist()})
+        patients = _patients(spool, [layout.documents])
         (self._staged / paths.patients).write_bytes(b"".join(patients))
         positions = rows * shape.row_length
         return PackedSplit(
@@ -231,14 +254,14 @@ class _Writer:
         )
 
     def _require_notes(self, spool: Spool, ledger: Ledger) -> None:
-        if ledger.documents or self._month in self._notes.months.allow_empty:
+        if ledger.documents or ledger.dropped.get(RETRACTED) or self._month in self._notes.months.allow_empty:
             return
         raise BadRecordError(
             f"{self._month}: no note is left of {spool.patients_seen} patients, dropped {dict(ledger.dropped)}. Check "
             "cohorts.fields, or name the month in months.allow_empty"
         )
 
-    def _facts(self, spool: Spool, splits: Mapping[str, PackedSplit]) -> PackedCohortFacts:
+    def _facts(self, spool: Spool, splits: Mapping[str, PackedSplit], retracted: int) -> PackedCohortFacts:
         plan = self._plan
         return PackedCohortFacts(
             layout=self._notes.layout,
@@ -253,7 +276,13 @@ class _Writer:
             certificate=dict(plan.stream.certificate),
             packing=self._notes.packing.model_dump(),
             long_notes=self._notes.long_notes.model_dump(),
-            patients=spool.patients_seen,
+            patients=spool.patients_seen - retracted,
             patients_without_notes=spool.patients_without_notes,
             splits=dict(splits),
         )
+
+
+def _patients(spool: Spool, notes: Iterable[NDArray[np.int64]]) -> list[bytes]:
+    """The digests of the patients of these notes, sorted."""
+    found = {patient for some in notes for patient in np.unique(spool.patients[some]).tolist()}
+    return sorted(spool.digests[at] for at in found)

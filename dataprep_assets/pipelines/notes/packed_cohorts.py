@@ -4,6 +4,7 @@ One cohort that fails holds up no other. What is in it: `packed_files`; how it i
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from dataprep_assets.errors import ConfigError
@@ -24,6 +25,7 @@ from dataprep_assets.pipelines.notes.notes_plan import notes_plan
 from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort, ensure_packed_cohort
 from dataprep_assets.pipelines.notes.packed_cohorts_proofs import COHORT_PROOFS, prove_cohort
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
+from dataprep_assets.pipelines.notes.retractions import retracted_here
 
 __all__ = ["build_packed_cohorts", "packed_cohorts", "packed_cohorts_spec"]
 
@@ -75,6 +77,7 @@ def packed_cohorts(notes: NotesDeclaration, store: ArtifactStore, months: Iterab
             plan=plan,
             month=month,
             file=files.get(month),
+            retracted=retracted_here(store, notes.artifact(PACKED_COHORTS, month), plan.retracted),
         )
         for month in chosen
     ]
@@ -103,9 +106,14 @@ def _build(notes: NotesDeclaration, request: BuildRequest) -> Iterator[Outcome]:
 
 
 def _recipes(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[str | None]) -> Iterator[Recipe]:
-    """Those of the source as it is now: every cohort file is read whole."""
+    """Those of the source as it is now: every cohort file is read whole.
+
+    Where there is a retraction list and no cohort yet, packing it tells to whom the list applies, and so the key.
+    """
     for cohort in packed_cohorts(notes, store, [month or "" for month in months]):
-        yield cohort.recipe_now
+        recipe = cohort.recipe_now
+        is_known = not cohort.plan.retracted or store.receipt(cohort.artifact) is not None
+        yield recipe if is_known else replace(recipe, key="")
 
 
 def _examine(notes: NotesDeclaration, store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:

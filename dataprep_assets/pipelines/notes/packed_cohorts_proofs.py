@@ -16,6 +16,7 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.pipelines.corpus import round_trip_proofs
+from dataprep_assets.pipelines.corpus.stream_documents import RETRACTED
 from dataprep_assets.pipelines.corpus.token_shard import TokenBinsFacts
 from dataprep_assets.pipelines.notes.cohort_source_proofs import notes_recounted, round_trip
 from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort
@@ -31,6 +32,7 @@ from dataprep_assets.pipelines.notes.packed_rows_proofs import (
 )
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import DEFECTS
+from dataprep_assets.pipelines.notes.retraction_proofs import no_retracted_document
 from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
@@ -58,6 +60,10 @@ COHORT_PROOFS = (
     ),
     Proof("round_trip", "Sampled notes, rendered and encoded again by the reference, are in the rows of their split."),
     Proof("patients_in_their_split", "Each patient is in the one split that the keyed digest of the id decides."),
+    Proof(
+        "no_retracted_document",
+        "No patient on the retraction list is in the rows, by digest, by the source, and by a sample's tokens.",
+    ),
     # half-empty rows cost time, nothing else
     Proof(
         "rows_filled",
@@ -84,6 +90,7 @@ def prove_cohort(cohort: PackedCohort) -> dict[str, Finding]:
         bundle=bundle,
         file=cohort.file,
         key=cohort.plan.key,
+        retracted=cohort.plan.retracted,
     )
     with unquoting(cohort.month):
         return {
@@ -98,6 +105,7 @@ def prove_cohort(cohort: PackedCohort) -> dict[str, Finding]:
             "notes_recounted": notes_recounted(packed),
             "round_trip": round_trip(packed),
             "patients_in_their_split": patients_in_their_split(packed),
+            "no_retracted_document": no_retracted_document(packed),
             "rows_filled": rows_filled(packed),
         }
 
@@ -132,7 +140,7 @@ def ledger_balances(packed: OpenedCohort) -> Finding:
 def certificate_valid(packed: OpenedCohort) -> Finding:
     """The proof of token bins, on a cohort: header and text of a note are two documents to an engine."""
     ledger, special_tokens = ledger_of(packed.receipt), packed.notes.document.special_tokens
-    encoded = 2 * (ledger.documents + ledger.dropped.get("header_too_long", 0))
+    encoded = 2 * (ledger.documents + ledger.dropped.get("header_too_long", 0) + ledger.dropped.get(RETRACTED, 0))
     facts = TokenBinsFacts(
         dtype="uint32",
         separator_id=packed.facts.separator_id,

@@ -9,9 +9,11 @@ With the one split `train` the files are at the top, as the seed has them; with 
 ``patients.bin``            sorted 16-byte keyed digests of the patients in these rows; see below
 ==========================  =====================================================================================
 
-``quarantine.jsonl`` holds the positions of what was dropped for a defect. The digests of patients are what proves that
-no patient is in two splits or two cohorts; without the secret key they cannot be traced back, but they are data about
-patients all the same: they stay in this artifact, beside the notes, and in no receipt, event or shard.
+``quarantine.jsonl`` holds the positions of what was dropped for a defect; ``retracted.bin``, where there are any, the
+digests of the patients whose notes are left out because they are on the retraction list. The digests of patients are
+what proves that no patient is in two splits or two cohorts; without the secret key they cannot be traced back, but
+they are data about patients all the same: they stay in this artifact, beside the notes, and in no receipt, event or
+shard.
 """
 
 from collections.abc import Sequence
@@ -31,6 +33,7 @@ __all__ = [
     "PACKED_COHORTS",
     "PATIENTS",
     "QUARANTINE",
+    "RETRACTED_PATIENTS",
     "PackedCohortFacts",
     "PackedPaths",
     "PackedSplit",
@@ -45,6 +48,7 @@ PACKED_COHORTS = "packed_cohorts"
 """Name of the artifact."""
 QUARANTINE = "quarantine.jsonl"
 PATIENTS = "patients.bin"
+RETRACTED_PATIENTS = "retracted.bin"
 
 
 class RowFacts(Facts):

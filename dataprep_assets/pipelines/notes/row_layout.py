@@ -3,7 +3,7 @@
 Entry points: `lay_out`, `RowLayout`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +27,12 @@ Int64 = NDArray[np.int64]
 class RowLayout:
     """Rows as ranges of the spool, in row order: each segment is its first range and then its second.
 
-    ``documents``: int64, the notes that are in the rows. ``offsets``: the first segment of each row, from 0.
+    ``documents``: int64, the notes that are in the rows; ``retracted``: those that would be, were their patients not
+    retracted. ``offsets``: the first segment of each row, from 0.
     """
 
     documents: Int64
+    retracted: Int64
     first_starts: Int64
     first_lengths: Int64
     second_starts: Int64
@@ -54,26 +56,53 @@ class RowLayout:
             )
 
 
-def lay_out(notes: NotesDeclaration, spool: Spool, index: int, drops: DropCounter) -> RowLayout:
-    """Lay out the rows of one split of a ``spool``, as ``notes`` declare.
+def lay_out(
+    notes: NotesDeclaration, spool: Spool, index: int, drops: DropCounter, retracted: Set[bytes] = frozenset()
+) -> RowLayout:
+    """Lay out the rows of one split.
 
-    ``index`` is the split's place in the declared order. A note whose header leaves no room in a row is counted in
-    ``drops``, which raises BadRecordError where the policy of bad records is to fail.
+    A note of a retracted patient that would have been in a row is left out and counted. One that would not have been
+    is dropped for its own reason: so the patients of the rows and those left out tell where a retraction list applies.
+
+    Args:
+        notes: What is declared.
+        spool: The notes of a cohort, of all splits.
+        index: The split's place in the declared order.
+        drops: Counts what is left out; raises BadRecordError for a note whose header leaves no room in a row, where the
+            policy of bad records is to fail.
+        retracted: Digests of the patients on the retraction list.
     """
     chosen = np.flatnonzero(spool.splits == index)
     dates = spool.dates[chosen] if notes.order == "date" else np.zeros_like(chosen)
     documents = chosen[np.lexsort((chosen, dates, spool.patients[chosen]))]
-    if notes.layout == "unpacked" or notes.packing.algorithm == "concat_then_split":
-        return _concatenated(notes, spool, documents)
-    return _packed(notes, spool, documents, drops)
+    concatenated = notes.layout == "unpacked" or notes.packing.algorithm == "concat_then_split"
+    if not concatenated:
+        documents = _with_room(notes, spool, documents, drops)
+    listed = np.array([digest in retracted for digest in spool.digests], bool)[spool.patients[documents]]
+    drops.retract(int(np.count_nonzero(listed)))
+    layout = _concatenated if concatenated else _packed
+    return layout(notes, spool, documents[~listed], documents[listed])
 
 
-def _concatenated(notes: NotesDeclaration, spool: Spool, documents: Int64) -> RowLayout:
+def _rule(notes: NotesDeclaration) -> SplitRule:
+    return SplitRule(rule=notes.long_notes.rule, row_length=notes.capacity, overlap=notes.long_notes.overlap)
+
+
+def _with_room(notes: NotesDeclaration, spool: Spool, documents: Int64, drops: DropCounter) -> Int64:
+    refused = without_room(spool.headers[documents], spool.bodies[documents], _rule(notes))
+    for at in documents[refused].tolist():
+        position = (int(spool.records[at]), int(spool.numbers[at]), -1)
+        drops.drop(Dropped(*position, "header_too_long"))
+    return np.delete(documents, refused)
+
+
+def _concatenated(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: Int64) -> RowLayout:
     lengths = (spool.headers + spool.bodies)[documents]
     segments = concat_then_split(lengths, notes.capacity)
     nothing = np.zeros_like(segments.starts)
     return RowLayout(
         documents=documents,
+        retracted=retracted,
         first_starts=spool.starts[documents][segments.items] + segments.starts,
         first_lengths=segments.stops - segments.starts,
         second_starts=nothing,
@@ -82,21 +111,16 @@ def _concatenated(notes: NotesDeclaration, spool: Spool, documents: Int64) -> Ro
     )
 
 
-def _packed(notes: NotesDeclaration, spool: Spool, documents: Int64, drops: DropCounter) -> RowLayout:
+def _packed(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: Int64) -> RowLayout:
     algorithm: Any = notes.packing.algorithm
-    rule = SplitRule(rule=notes.long_notes.rule, row_length=notes.capacity, overlap=notes.long_notes.overlap)
-    refused = without_room(spool.headers[documents], spool.bodies[documents], rule)
-    for at in documents[refused].tolist():
-        position = (int(spool.records[at]), int(spool.numbers[at]), -1)
-        drops.drop(Dropped(*position, "header_too_long"))
-    documents = np.delete(documents, refused)
     headers, bodies = spool.headers[documents], spool.bodies[documents]
-    chunks = split(headers, bodies, rule)
+    chunks = split(headers, bodies, _rule(notes))
     bins = pack(chunks.lengths, notes.capacity, algorithm, seed=notes.packing.seed)
     of = chunks.documents[bins.items]
     starts = spool.starts[documents][of]
     return RowLayout(
         documents=documents,
+        retracted=retracted,
         first_starts=starts,
         first_lengths=headers[of] * chunks.with_header[bins.items],
         second_starts=starts + headers[of] + chunks.starts[bins.items],

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import BadRecordError, IntegrityError
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.pipelines.corpus.stream_documents import sampled
+from dataprep_assets.pipelines.corpus.stream_documents import RETRACTED, sampled
 from dataprep_assets.pipelines.corpus.token_stream import load_encoder
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.reading import EMPTY, MISSING_METADATA, Dropped, Note, Opened, read_notes
@@ -38,7 +38,7 @@ class DropCounter:
 
     def __init__(self, plan: NotesPlan, month: str) -> None:
         self._policy, self._budget = plan.notes.bad_records.policy, plan.notes.bad_records.budget
-        self._harmless = {EMPTY} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
+        self._harmless = {EMPTY, RETRACTED} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
         self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
         self._month = month
         self.dropped: Counter[str] = Counter()
@@ -60,6 +60,10 @@ class DropCounter:
             position = {"record": found.record, "note": found.number, "byte": found.byte}
             self.quarantine.append(position | {"notes": found.notes, "reason": found.reason})
         self.dropped[found.reason] += found.notes
+
+    def retract(self, count: int) -> None:
+        """Count notes of retracted patients, which are no defect and have no place in the quarantine."""
+        self.dropped[RETRACTED] += count
 
     def check_budget(self, rows_in: int) -> None:
         """BadRecordError when more was dropped for defects than the budget allows."""

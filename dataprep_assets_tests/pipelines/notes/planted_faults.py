@@ -19,6 +19,7 @@ from dataprep_assets.integrity.receipt import _own_digest
 from dataprep_assets.pipelines.notes import tfds_reader
 from dataprep_assets.pipelines.notes.component import PackedCohorts
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, PackedRowsWriter, RowBlock
+from dataprep_assets.pipelines.notes.retractions import add_patients
 from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject
 
 HAS_TFDS = importlib.util.find_spec("tensorflow_datasets") is not None
@@ -108,6 +109,13 @@ def other_patient(made: NotesProject, _: pytest.MonkeyPatch) -> None:
     train, val = (packed(made, f"{split}/patients.bin") for split in ("train", "val"))
     digests = sorted([val.read_bytes()[i : i + 16] for i in range(16, len(val.read_bytes()), 16)])
     val.write_bytes(b"".join(sorted([*digests, train.read_bytes()[:16]])))
+
+
+def listed_patient(made: NotesProject, _: pytest.MonkeyPatch) -> None:
+    """A patient of the rows is put on the retraction list, and nothing is built."""
+    key = made.notes.patient_key.load()
+    assert made.notes.retractions is not None
+    add_patients(made.notes.retractions, key, [packed(made, "train/patients.bin").read_bytes()[:16]])
 
 
 def edit_source(made: NotesProject, _: pytest.MonkeyPatch) -> None:
@@ -355,6 +363,7 @@ FAULTS: dict[tuple[str, str], Fault] = {
     (PACKED, "notes_recounted"): receipt_of("packed_cohorts", MONTH, forgotten_drop),
     (PACKED, "round_trip"): other_words,
     (PACKED, "patients_in_their_split"): other_patient,
+    (PACKED, "no_retracted_document"): listed_patient,
     (PACKED, "rows_filled"): one_row_as_two,
     **of_shards("tfrecord"),
     **of_shards("array_record"),

@@ -1,0 +1,111 @@
+"""Looks for notes in packed rows: rendered and encoded again by the reference engine, chunk by chunk.
+
+Messages and representations show places, never content.
+
+Entry points: `NoteSearch`, `SampledNote`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dataprep_assets.packing.splitting import SplitRule, split, without_room
+from dataprep_assets.pipelines.notes.opened_cohort import OpenedCohort, SampledNote
+from dataprep_assets.pipelines.notes.packed_files import packed_paths
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
+from dataprep_assets.tokenization.engines import ReferenceEngine
+
+__all__ = ["Chunk", "NoteSearch"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """A piece of a note as rows must hold it: the index of the note, that of the chunk, and the ids (int32)."""
+
+    note: int
+    chunk: int
+    ids: bytes
+
+    def __repr__(self) -> str:
+        return f"Chunk({self.note}, {self.chunk})"
+
+
+class NoteSearch:
+    """Finds notes of one split in its columnar file."""
+
+    def __init__(self, packed: OpenedCohort, split: str) -> None:
+        self._packed = packed
+        self._path = packed.directory / packed_paths(packed.notes, packed.month)[split].rows
+        self._reference = ReferenceEngine(packed.bundle, packed.notes.document.special_tokens)
+
+    def chunks(self, notes: Sequence[SampledNote]) -> list[Chunk]:
+        """The chunks of these notes, in order; none of a note whose header leaves no room in a row."""
+        packed = self._packed
+        separator, bos = packed.facts.separator_id, packed.facts.bos_id
+        headers = [([] if bos is None else [bos]) + self._ids(note.header) for note in notes]
+        bodies = [[*self._ids(note.text), separator] for note in notes]
+        if packed.concatenated:
+            whole = [np.array(h + b, "<i4").tobytes() for h, b in zip(headers, bodies, strict=True)]
+            return [Chunk(note=note, chunk=0, ids=ids) for note, ids in enumerate(whole)]
+        long_notes = packed.notes.long_notes
+        rule = SplitRule(rule=long_notes.rule, row_length=packed.notes.capacity, overlap=long_notes.overlap)
+        of_headers, of_bodies = (np.array([len(ids) for ids in some], np.int64) for some in (headers, bodies))
+        fits = np.delete(np.arange(len(notes)), without_room(of_headers, of_bodies, rule))
+        cut = split(of_headers[fits], of_bodies[fits], rule)
+        found = []
+        before: Counter[int] = Counter()
+        for note, start, stop, header in zip(
+            fits[cut.documents].tolist(), cut.starts.tolist(), cut.stops.tolist(), cut.with_header, strict=True
+        ):
+            ids = np.array([*(headers[note] if header else ()), *bodies[note][start:stop]], "<i4").tobytes()
+            found.append(Chunk(note=note, chunk=before[note], ids=ids))
+            before[note] += 1
+        return found
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self._reference.encode([text])[0].tolist()
+        return ids
+
+    def there(self, chunks: Sequence[Chunk]) -> list[bool]:
+        """Which of these chunks the rows hold: as whole segments, or in the stream where rows are one."""
+        wanted = [chunk.ids for chunk in chunks]
+        return _stream_has(self._path, wanted) if self._packed.concatenated else _segments_have(self._path, wanted)
+
+    def holds(self, within: Sequence[Chunk], chunk: Chunk) -> bool:
+        """Whether `chunk` is in the rows because `within`, chunks of a note, are."""
+        if self._packed.concatenated:
+            return any(_aligned(one.ids, chunk.ids) for one in within)
+        return any(one.ids == chunk.ids for one in within)
+
+
+def _segments_have(path: Path, wanted: Sequence[bytes]) -> list[bool]:
+    """Which of these are whole segments of a file of packed rows."""
+    file, missing = PackedRowsFile(path), set(wanted)
+    lengths = np.unique(np.array([len(piece) // 4 for piece in wanted], np.int64))
+    for block in file.blocks(file.shape.batch_rows) if wanted else ():
+        stops = np.cumsum(block.segments)
+        for at in np.flatnonzero(np.isin(block.segments, lengths)).tolist():
+            piece = block.tokens[stops[at] - block.segments[at] : stops[at]].astype("<i4", copy=False)
+            missing.discard(piece.tobytes())
+    return [piece not in missing for piece in wanted]
+
+
+def _stream_has(path: Path, wanted: Sequence[bytes]) -> list[bool]:
+    """Which of these are in the tokens of all rows, read as one stream."""
+    file, missing, carried = PackedRowsFile(path), set(wanted), b""
+    keep = max((len(piece) for piece in wanted), default=4) - 4
+    for block in file.blocks(file.shape.batch_rows) if wanted else ():
+        stream = carried + block.tokens.astype("<i4", copy=False).tobytes()
+        missing = {piece for piece in missing if not _aligned(stream, piece)}
+        carried = stream[len(stream) - min(keep, len(stream)) :]
+    return [piece not in missing for piece in wanted]
+
+
+def _aligned(stream: bytes, piece: bytes) -> bool:
+    at = stream.find(piece)
+    while at >= 0 and at % 4:
+        at = stream.find(piece, at + 1)
+    return at >= 0

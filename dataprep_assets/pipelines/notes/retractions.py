@@ -1,0 +1,128 @@
+"""The retraction list of a dataset of notes: patients whose notes must not be in it (objections, withdrawn consent).
+
+The list is JSON lines beside the YAML, as that of a corpus, which `dataprep retract` writes::
+
+    {"patient": "9e3779b97f4a7c15f39cc0605cedc834", "key": "3b1c8f0e5d2a9746"}
+
+`patient` is the keyed digest of the patient's id, as `patients.bin` has it, `key` the digest of the key. No id is ever
+on it. Only what of the list applies to a month enters its key: a list that grows rebuilds the months that held the new
+ones. Which ones applied is in the month's own files: a patient who is there is in `patients.bin`, one whose notes were
+left out in `retracted.bin`.
+"""
+
+import json
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.retractions import append_lines
+from dataprep_assets.pipelines.notes.declaration import key_digest
+from dataprep_assets.pipelines.notes.packed_files import PATIENTS, RETRACTED_PATIENTS, read_patients
+from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
+
+__all__ = ["CohortPatients", "add_patients", "cohort_patients", "retracted_here", "retracted_patients"]
+
+
+def retracted_patients(path: Path | None, key: bytes) -> frozenset[bytes]:
+    """The digests on a list; none where there is no file.
+
+    Args:
+        path: The list.
+        key: The patient key, under which the digests must have been made.
+
+    Raises ConfigError, naming the line, for one that is no retraction or is under another key.
+    """
+    if path is None or not path.exists():
+        return frozenset()
+    return frozenset(
+        _digest(path, number, line, key_digest(key))
+        for number, line in enumerate(path.read_bytes().splitlines(), 1)
+        if line.strip()
+    )
+
+
+def _digest(path: Path, number: int, line: bytes, key: str) -> bytes:
+    try:
+        value = json.loads(line)
+        digest, made_with = bytes.fromhex(value["patient"]), value["key"]
+        is_one = len(digest) == DIGEST_BYTES and isinstance(made_with, str)
+    except (ValueError, TypeError, KeyError):  # not chained: what was found there may be an id
+        is_one = False
+    if not is_one:
+        raise ConfigError(
+            f'{path}: line {number}: not a retraction, {{"patient": "32 hex digits", "key": "16 hex digits"}}. Mend '
+            "the line, or write the list with `dataprep retract`"
+        )
+    if made_with != key:
+        raise ConfigError(
+            f"{path}: line {number}: its digest is not under the patient key of the dataset, which is {key} (the "
+            "key's digest). Retract these patients again under the key of today, and remove the line"
+        )
+    return digest
+
+
+def add_patients(path: Path, key: bytes, digests: Iterable[bytes]) -> int:
+    """Add to a list what is not on it, in one step; returns how many were new.
+
+    Args:
+        path: The list, made where it is not there.
+        key: The patient key.
+        digests: What to add, made under that key.
+    """
+    listed = retracted_patients(path, key)
+    added = [digest for digest in dict.fromkeys(digests) if digest not in listed]
+    append_lines(path, [{"patient": digest.hex(), "key": key_digest(key)} for digest in added])
+    return len(added)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CohortPatients:
+    """The digests of a packed cohort: `held` of the patients in its rows, `left_out` of those who are retracted."""
+
+    held: frozenset[bytes]
+    left_out: frozenset[bytes]
+
+    def __repr__(self) -> str:
+        return f"CohortPatients({len(self.held)}, {len(self.left_out)})"
+
+
+def cohort_patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt) -> CohortPatients:
+    """Whose notes a finished cohort holds, and whose it left out; FormatError for a damaged file.
+
+    Args:
+        store: Where it is.
+        cohort: Its artifact.
+        receipt: Its receipt.
+    """
+    names = [file.path for file in receipt.files if PurePosixPath(file.path).name in (PATIENTS, RETRACTED_PATIENTS)]
+    directory = store.local(cohort, names)
+    found: dict[str, set[bytes]] = {PATIENTS: set(), RETRACTED_PATIENTS: set()}
+    for name in names:
+        found[PurePosixPath(name).name].update(digest.tobytes() for digest in read_patients(directory / name))
+    return CohortPatients(held=frozenset(found[PATIENTS]), left_out=frozenset(found[RETRACTED_PATIENTS]))
+
+
+def retracted_here(store: ArtifactStore, cohort: Artifact, listed: Set[bytes]) -> tuple[str, ...]:
+    """Which patients on the list have notes in a cohort, by the cohort that is there: digests as hex, sorted.
+
+    Empty for a cohort that is not there or cannot be read: it is built anyway, and then its files say which they were.
+
+    Args:
+        store: Where the cohort is.
+        cohort: Its artifact.
+        listed: The digests on the list.
+    """
+    if not listed:
+        return ()
+    try:
+        receipt = store.receipt(cohort)
+        if receipt is None:
+            return ()
+        found = cohort_patients(store, cohort, receipt)
+    except (DataprepError, OSError):
+        return ()
+    return tuple(sorted(digest.hex() for digest in listed & (found.held | found.left_out)))

@@ -1,0 +1,445 @@
+"""Patients who are taken out of notes: only their months are rebuilt, nothing of them is left, no id is anywhere."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.graph.drift import drift_of_contents, drift_of_recipes
+from dataprep_assets.graph.lock import lock_dataset
+from dataprep_assets.graph.retraction import Retracted
+from dataprep_assets.graph.status import stale
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.receipt import Receipt, read_receipt
+from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
+from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts, notes_specs
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration, key_digest
+from dataprep_assets.pipelines.notes.notes_sample import notes_engine
+from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
+from dataprep_assets.pipelines.notes.packed_cohorts_proofs import prove_cohort
+from dataprep_assets.pipelines.notes.reading import patient_digest
+from dataprep_assets.pipelines.notes.replay import build_replay
+from dataprep_assets.pipelines.notes.retract import retract_patients
+from dataprep_assets.tokenization.certificate import CLASSES
+from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome, products, receipts
+from dataprep_assets_tests.pipelines.corpus.shards import reference_ids
+from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
+from dataprep_assets_tests.pipelines.notes.packed_months import failed
+from dataprep_assets_tests.pipelines.notes.pipeline import KEY, SAMPLE, run_notes
+from dataprep_assets_tests.project import SAMPLE as CORPUS
+from dataprep_assets_tests.project import cloned_project
+
+MONTHS = ("2010-01", "2010-02", "2010-03")
+WORDS = ["kettle", "goat", "lantern", "teapot", "snow", "kite", "walk", "pie"]
+HEADER = {
+    "cohorts": {"fields": {"note": {"colour": "colour"}}},
+    "template": {"header": "{colour}\n", "defaults": {"colour": "none"}},
+}
+
+
+def text(number: int) -> str:
+    """A note that no other contains, shorter than a row."""
+    return f"Visit {number}: " + " ".join(WORDS[(number * 5 + i * i) % 8] for i in range(12))
+
+
+class Ward:
+    """Eight patients a month, two notes each, with an id of their own: `P-2010-01-0`."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.people = {
+            month: [patient(f"P-{month}-{at}", *(note(one) for one in self.texts(month, at))) for at in range(8)]
+            for month in MONTHS
+        }
+        self.list, self.changes = folder / "retracted.jsonl", changes
+        self.root = folder / "out"
+        self.store = LocalArtifacts(self.root)
+
+    @staticmethod
+    def texts(month: str, at: int) -> list[str]:
+        number = 1000 * int(month[-2:]) + 10 * at
+        return [text(number), text(number + 1)]
+
+    @property
+    def notes(self) -> NotesDeclaration:
+        base: dict[str, Any] = {
+            "row_length": 64,
+            "splits": {"train": 0.6, "val": 0.4},
+            "retractions": self.list,
+            "formats": ["tfrecord"],
+        }
+        return plain(written(self.folder / "in", self.people), MONTHS, **(base | self.changes))
+
+    def run(self, root: Path | None = None) -> Outcome:
+        outcome = run_notes(self.notes, root or self.root)
+        assert not outcome.failed, outcome.failed
+        return outcome
+
+    def retract(self, *lines: str) -> Retracted:
+        ids = self.folder / "ids"
+        ids.write_text("".join(line + "\n" for line in lines))
+        return retract_patients(self.notes, self.store, ids)
+
+    def reasons(self) -> dict[str, str]:
+        return {one.name.partition("/")[2]: one.reason for one in stale(notes_specs(self.notes), self.store)}
+
+    def failed(self, month: str) -> dict[str, str]:
+        (cohort,) = packed_cohorts(self.notes, self.store, [month])
+        return failed(prove_cohort(cohort))
+
+    def receipt(self, month: str) -> Receipt:
+        found = read_receipt(self.store.directory(self.notes.artifact("packed_cohorts", month)))
+        assert found is not None
+        return found
+
+    def equals_a_build_from_scratch(self) -> None:
+        scratch = self.folder / "scratch"
+        shutil.rmtree(scratch, ignore_errors=True)
+        self.run(scratch)
+        assert products(scratch) == products(self.root)
+        assert receipts(scratch) == receipts(self.root)
+        assert self.reasons() == {}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ward")
+    Ward(folder).run()
+    return folder
+
+
+@pytest.fixture
+def ward(built: Path, tmp_path: Path) -> Ward:
+    shutil.copytree(built, tmp_path / "ward")
+    return Ward(tmp_path / "ward")
+
+
+def varint(number: int) -> bytes:
+    """A number as a TFRecord's packed list holds it."""
+    low, number = number & 127, number >> 7
+    return bytes([low | 128]) + varint(number) if number else bytes([low])
+
+
+def traces(root: Path, texts: list[str]) -> list[str]:
+    """Every file below a root that holds the tokens of one of these texts, in whatever way, by a scan of its bytes."""
+    wanted: list[bytes] = []
+    for one in texts:
+        ids = reference_ids([one])[0]
+        wanted += [
+            np.array(ids, "<i4").tobytes(),
+            b"".join(map(varint, ids)),
+            ",".join(map(str, ids)).encode(),
+            one.encode(),
+        ]
+    return [
+        path.relative_to(root).as_posix()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and any(one in path.read_bytes() for one in wanted)
+    ]
+
+
+def test_only_the_months_that_held_them_are_rebuilt_and_nothing_is_left(ward: Ward) -> None:
+    before, kept_receipts = products(ward.root), receipts(ward.root)
+    gone = ward.texts("2010-01", 3) + ward.texts("2010-03", 0) + ward.texts("2010-03", 5)
+    kinds = {Path(name).suffix for name in traces(ward.root, gone)}
+    assert {".arrow", ".jsonl", ".tfrecords"} <= kinds
+    assert any("tfds_directory" in name for name in traces(ward.root, gone))
+    found = ward.retract("P-2010-01-3", '{"patient": "P-2010-03-0"}', "P-2010-03-5", "", "P-nobody")
+    assert (found.given, found.found, found.already, found.added) == (4, 3, 0, 4)
+    assert [line.line for line in found.not_found] == [5]
+    assert [(held.partition, held.counts) for held in found.held] == [("2010-01", (1,)), ("2010-03", (2,))]
+    reasons = ward.reasons()
+    assert reasons["packed_cohorts/2010-03"].startswith("retracted was not set, is 2 patients (")
+    assert {name for name in reasons if "packed" in name} == {"packed_cohorts/2010-01", "packed_cohorts/2010-03"}
+    assert set(ward.failed("2010-01")) >= {"no_retracted_document"}, "until it is rebuilt"
+    assert "1 retracted patients are in the rows" in ward.failed("2010-01")["no_retracted_document"]
+    outcome = ward.run()
+    assert outcome.built == [
+        "packed_cohorts/2010-01",
+        "packed_cohorts/2010-03",
+        "tfrecord_shards/2010-01",
+        "tfrecord_shards/2010-03",
+        "tfds_directory",
+    ]
+    assert traces(ward.root, gone) == []
+    assert traces(ward.root, ward.texts("2010-03", 1)) != []
+    assert [ward.failed(month) for month in MONTHS] == [{}, {}, {}]
+    ledger = ward.receipt("2010-03").ledger
+    assert ledger is not None
+    assert (ledger.dropped, ledger.documents, ledger.rows_in) == ({"retracted": 4}, 12, 16)
+    assert ward.receipt("2010-03").facts["patients"] == 6
+    now, now_receipts = products(ward.root), receipts(ward.root)
+    for artifact in ("packed_cohorts/2010-02", "tfrecord_shards/2010-02", "engine_certificate"):
+        assert {n: d for n, d in now.items() if artifact in n} == {n: d for n, d in before.items() if artifact in n}
+        assert now_receipts[f"notes/{artifact}"] == kept_receipts[f"notes/{artifact}"]
+    assert ward.run().built == []
+    ward.equals_a_build_from_scratch()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layout": "unpacked"},
+        {"packing": {"algorithm": "concat_then_split"}},
+        {"row_length": 16, "long_notes": {"rule": "repeat_header", "overlap": 2}, **HEADER},
+        {"row_length": 16, "long_notes": {"rule": "truncate"}},
+        {"tokenizer": {"path": CORPUS / "tokenizer", "engine": "fastokens", "refuse": CLASSES}},
+    ],
+    ids=["unpacked", "one_stream", "cut", "truncated", "by_the_reference"],
+)
+def test_however_rows_are_made_the_check_knows_their_notes(changes: dict[str, Any], tmp_path: Path) -> None:
+    ward = Ward(tmp_path, **changes)
+    ward.run()
+    month = "2010-02"
+    with_it = shutil.copytree(ward.store.directory(ward.notes.artifact("packed_cohorts", month)), tmp_path / "with_it")
+    ward.retract(*(f"P-{month}-{at}" for at in range(4)))
+    ward.run()
+    assert ward.failed(month) == {}
+    ward.equals_a_build_from_scratch()
+    for rows in with_it.glob("*/*.arrow"):  # their tokens, though the digests deny it
+        shutil.copyfile(
+            rows, ward.store.directory(ward.notes.artifact("packed_cohorts", month)) / rows.parent.name / rows.name
+        )
+    assert "which is retracted, are in" in ward.failed(month)["no_retracted_document"]
+
+
+def test_the_same_note_of_another_patient_stays_and_is_no_defect(tmp_path: Path) -> None:
+    ward = Ward(tmp_path, splits={"train": 1.0})
+    same = "Came for the yearly walk, is well, comes again in a year. " + text(1)
+    for at in (0, 1):
+        ward.people["2010-01"][at]["notes"].append(note(same))
+    ward.run()
+    ward.retract("P-2010-01-0")
+    ward.run()
+    assert traces(ward.root, [same]) != []
+    assert ward.failed("2010-01") == {}
+    ward.retract("P-2010-01-1")
+    ward.run()
+    assert traces(ward.root, [same]) == []
+
+
+def test_a_month_of_which_all_go_is_empty_and_valid(ward: Ward) -> None:
+    assert ward.retract(*(f"P-2010-02-{at}" for at in range(8))).held[0].counts == (8,)
+    ward.run()
+    assert ward.failed("2010-02") == {}
+    facts = ward.receipt("2010-02").facts
+    assert [split["rows"] for split in facts["splits"].values()] == [0, 0]
+    assert traces(ward.root, [one for at in range(8) for one in ward.texts("2010-02", at)]) == []
+    ward.equals_a_build_from_scratch()
+
+
+def test_what_was_retracted_before_is_told_and_who_leaves_the_list_comes_back(ward: Ward) -> None:
+    before = products(ward.root)
+    ward.retract("P-2010-01-3")
+    ward.run()
+    listed = ward.list.read_bytes()
+    again = ward.retract("P-2010-01-3")
+    assert (again.found, again.already, again.added, again.not_found) == (0, 1, 0, ())
+    assert ward.list.read_bytes() == listed
+    ward.list.unlink()
+    assert set(ward.failed("2010-01")) >= {"notes_recounted", "no_retracted_document"}
+    ward.run()
+    assert products(ward.root) == before
+
+
+def test_a_patient_who_is_in_no_month_is_left_out_when_notes_come(ward: Ward) -> None:
+    assert ward.retract("P-later").found == 0
+    assert ward.run().built == []
+    ward.people["2010-02"].append(patient("P-later", note(text(7777))))
+    ward.people["2010-02"].append(patient("P-too", note(text(8888))))
+    ward.run()
+    assert traces(ward.root, [text(7777)]) == []
+    assert traces(ward.root, [text(8888)]) != []
+    assert ward.failed("2010-02") == {}
+    ward.equals_a_build_from_scratch()
+
+
+def test_notes_that_no_row_would_hold_are_dropped_for_that_whosever_they_are(tmp_path: Path) -> None:
+    ward = Ward(tmp_path, bad_records={"policy": "drop", "budget": 0.9}, **HEADER)
+    long = "kettle and teapot " * 40
+    month = "2010-01"
+    ward.people[month] += [
+        patient("P-header", note(text(5001), colour=long)),  # never in a row
+        patient("P-both", note(text(5002), colour=long), note(text(5003)), note(" "), note(None)),
+        patient("P-none"),
+    ]
+    ward.run()
+    assert ward.retract("P-header", "P-none").held == ()
+    assert ward.run().built == [], "nothing of theirs was there"
+    assert ward.failed(month) == {}
+    ward.equals_a_build_from_scratch()
+    assert ward.retract("P-both").found == 1
+    ward.run()
+    ledger = ward.receipt(month).ledger
+    assert ledger is not None
+    assert ledger.dropped == {"empty_note": 1, "header_too_long": 2, "null_text": 1, "retracted": 1}
+    assert ward.failed(month) == {}
+    ward.equals_a_build_from_scratch()
+
+
+def test_records_that_are_notes_go_by_their_patient(tmp_path: Path) -> None:
+    ward = Ward(
+        tmp_path,
+        cohorts={"format": "jsonl", "pattern": r"(?P<year>\d{4})-(?P<month>\d{2})\.json", "fields": {"notes": None}},
+    )
+    lines = [{"patient_id": number % 4, "text": text(number), "date": "2011-01-01"} for number in range(12)]
+    content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    ward.people = dict.fromkeys(MONTHS[:1], content) | {m: content.replace(b'_id": ', b'_id": 9') for m in MONTHS[1:2]}
+    ward.people[MONTHS[2]] = content.replace(b'_id": ', b'_id": 8')
+    ward.run()
+    assert ward.retract('{"patient": 2}').found == 1
+    ward.run()
+    assert traces(ward.store.directory(ward.notes.artifact("packed_cohorts", MONTHS[0])), [text(2), text(6)]) == []
+    assert [ward.failed(month) for month in MONTHS] == [{}, {}, {}]
+    ward.equals_a_build_from_scratch()
+
+
+def test_a_mixture_that_replays_them_is_stale_until_it_is_made_again(ward: Ward, tmp_path: Path) -> None:
+    other = plain(SAMPLE, ("2010-11", "2010-12"), dataset="finetune", row_length=64, splits=ward.notes.splits)
+    assert not run_notes(other, ward.root).failed
+    replay = ReplayDeclaration.model_validate(
+        {"dataset": "both", "sources": [{"dataset": "notes"}, {"dataset": "finetune"}], "splits": ["train", "val"]}
+    )
+    gone = [one for at in range(4) for one in ward.texts("2010-01", at)]
+    build_replay(replay, ward.store)
+    assert traces(ward.root / "both", gone) != []
+    ward.retract(*(f"P-2010-01-{at}" for at in range(4)))
+    ward.run()
+    found = {one.name: one.reason for one in stale(CombinedCohorts(replay).specs, ward.store)}
+    assert found["both/tfds_directory"] == "its input changed: notes:tfds_directory"
+    build_replay(replay, ward.store)
+    assert traces(ward.root / "both", gone) == []
+
+
+def test_a_fresh_machine_builds_what_the_lock_of_a_retracted_dataset_says(ward: Ward) -> None:
+    ward.retract("P-2010-01-3")
+    ward.run()
+    specs = notes_specs(ward.notes)
+    lock, fresh = lock_dataset(specs, ward.store), LocalArtifacts(ward.folder / "fresh")
+    ensure_certificate(notes_engine(ward.notes), fresh)
+    assert list(drift_of_recipes(specs, fresh, lock)) == [], "to whom the list applies is not known yet"
+    ward.run(fresh.root)
+    assert list(drift_of_contents(specs, fresh, lock)) == []
+    ward.retract("P-2010-01-4")
+    told = [drift.name for drift in drift_of_recipes(specs, fresh, lock)]
+    assert told == ["packed_cohorts/2010-01"]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "no ids in it"),
+        ("\n \n", "no ids in it"),
+        ('a\n{"patient": 1.5}\n', "line 2: give the id of a patient"),
+        ('{"patient": ""}\n', "line 1: give the id of a patient"),
+        ('{"patient": true}\n', "line 1: give the id of a patient"),
+        ('{"id": "SECRET"}\n', "line 1: give the id of a patient"),
+        ('a\nb\n{"patient": "SECRET\n', "line 3: give the id of a patient"),
+        ('{"patient": "SECRET\\ud800"}\n', "line 1: give the id of a patient"),
+        ("[" * 3 + '"SECRET"\n{' + '"SECRET":{' * 100_000 + "\n", "Its message is withheld"),
+    ],
+)
+def test_a_list_of_ids_that_is_empty_or_malformed_says_where_and_quotes_nothing(
+    ward: Ward, content: str, told: str
+) -> None:
+    ids = ward.folder / "ids"
+    ids.write_text(content)
+    with pytest.raises(DataprepError, match=told) as raised:
+        retract_patients(ward.notes, ward.store, ids)
+    assert "SECRET" not in f"{raised.value} {raised.value.__cause__} {raised.value.__context__}"
+    assert not ward.list.exists()
+
+
+def test_a_retraction_list_that_is_wrong_says_where_and_quotes_nothing(ward: Ward) -> None:
+    ward.retract("P-2010-01-3")
+    good = ward.list.read_text()
+    assert json.loads(good) == {
+        "patient": patient_digest(KEY.encode(), "P-2010-01-3").hex(),
+        "key": key_digest(KEY.encode()),
+    }
+    for wrong in (
+        "SECRET",
+        '{"patient": "SECRET"}',
+        '{"patient": "00"}',
+        '["SECRET"]',
+        '{"hash": "SECRET", "of": "text"}',
+    ):
+        ward.list.write_text(f"{good}\n{wrong}\n")
+        with pytest.raises(ConfigError, match="line 3: not a retraction") as raised:
+            ward.run()
+        assert "SECRET" not in f"{raised.value} {raised.value.__cause__}"
+    ward.list.write_text(good.replace(key_digest(KEY.encode()), "0" * 16))
+    with pytest.raises(ConfigError, match="line 1: its digest is not under the patient key of the dataset"):
+        ward.run()
+
+
+def test_what_has_no_patients_of_its_own_says_where_to_retract(ward: Ward) -> None:
+    replay = ReplayDeclaration.model_validate({"dataset": "both", "sources": [{"dataset": "notes"}]})
+    with pytest.raises(ConfigError, match="both is a CombinedCohorts: documents are retracted of corpora and releases"):
+        CombinedCohorts(replay).retract(ward.store, ward.folder / "ids")
+    (ward.folder / "ids").write_text("P-2010-01-1\n")
+    assert PackedCohorts(ward.notes).retract(ward.store, ward.folder / "ids").found == 1
+
+
+CANARY = "CANARY"
+
+
+@pytest.mark.slow
+def test_of_a_sensitive_dataset_nothing_that_is_printed_or_left_names_a_patient(tmp_path: Path) -> None:
+    clone = cloned_project(tmp_path / "project")
+    folder, work = clone / "dataprep_assets" / "defs" / "ward", tmp_path / "work"
+    for other in folder.parent.iterdir():
+        if other.is_dir():
+            shutil.rmtree(other)
+    people = [patient(f"{CANARY}-id-{at}", note(f"{CANARY} {text(at)}")) for at in range(6)]
+    written(folder / "data", {"2010-01": people, "2010-02": [patient(f"{CANARY}-other", note(text(99)))]})
+    attributes = {
+        "dataset": "ward",
+        "source": {"kind": "local", "path": "./data"},
+        "months": {"first": "2010-01", "last": "2010-02"},
+        "tokenizer": {"path": str(CORPUS / "tokenizer"), "engine": "tokenizers"},
+        "document": {"separator": "<|endoftext|>"},
+        "pad": {"token": "<|pad|>"},
+        "patient_key": {"env": "NOTES_KEY"},
+        "row_length": 64,
+        "workers": 1,
+        "accept": {"tfds_reads": "TensorFlow has a test of its own"},
+    }
+    declared = {"type": "dataprep_assets.components.PackedCohorts", "attributes": attributes}
+    (folder / "defs.yaml").write_text(yaml.safe_dump(declared))
+    key = f"{CANARY}-key-{'0' * 32}"
+    ids = tmp_path / "ids"
+    ids.write_text(f"{CANARY}-id-3\n{CANARY}-nobody\n")
+
+    def said(*arguments: str, code: int = 0) -> str:
+        done = dataprep(work, *arguments, project=clone, NOTES_KEY=key)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert CANARY not in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout + done.stderr
+
+    said("run", "ward")
+    told = said("retract", "ward", "--ids", str(ids))
+    assert "ward: 2 given, 0 retracted already\nfound 1: 1 patients in 1 months\n" in told
+    assert "  2010-01                      1 patients\n" in told
+    assert "not found 1; they stay on the list, and their notes are left out if they come later\n  line 2\n" in told
+    assert f"2 added to {folder / 'retracted.jsonl'}; nothing is rebuilt yet: `dataprep run ward` does that" in told
+    said("run", "ward")
+    assert '"retracted":1' in (work / "artifacts/ward/packed_cohorts/2010-01/receipt.json").read_text().replace(" ", "")
+    ids.write_text(f'{{"patient": ["{CANARY}"]}}\n')
+    assert "line 1: give the id of a patient" in said("retract", "ward", "--ids", str(ids), code=1)
+    shutil.rmtree(folder / "data")
+    ids.unlink()
+    digests = [patient_digest(key.encode(), f"{CANARY}-id-3").hex().encode()]
+    for path in [*work.rglob("*"), *clone.rglob("*.jsonl")]:
+        if path.is_file():
+            assert CANARY.encode() not in path.read_bytes(), path
+            assert path.name == "retracted.jsonl" or digests[0] not in path.read_bytes(), path
+    assert traces(work, [f"{CANARY} {text(3)}"]) == []
