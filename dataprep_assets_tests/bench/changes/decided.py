@@ -55,15 +55,26 @@ def decided(state: State) -> dict[str, Any]:
             here,
         ]
         left = [(i, t) for i, t in rows if i not in state.retracted]
-        dropped = [[i in state.retracted for i, _ in state.files[f].documents] for f in files] if here else []
+        moved = [by for f in files for by in _moved(state, f)]
         encoded = _encoded(state, [t for _, t in left])
-        contents[split].append([encoded, [i for i, _ in left], dropped])
+        contents[split].append([encoded, [i for i, _ in left], moved if any(moved) else []])
         texts[split].append(encoded)
     for split in SPLITS:
         found[f"combined_bins/{split}"] = [s["tokenizer.name"], contents[split]]
     joined = [[s["tokenizer.name"], [t for shard in texts[split] for t in shard]] for split in SPLITS]
     for view in VIEWS:
         found[f"{view}_bins"] = [joined, s["olmo_sequence_length"] if view == "olmo" else None]
+    return found
+
+
+def _moved(state: State, path: str) -> list[int]:
+    """Of each document that is left of a file, how many rows before it were left out: the index has to know."""
+    found, before = [], 0
+    for name, _ in state.files[path].documents:
+        if name in state.retracted:
+            before += 1
+        else:
+            found.append(before)
     return found
 
 
