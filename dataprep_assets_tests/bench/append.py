@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command; 1 when appending costs more than the target."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.bench.append", description=__doc__)
     parser.add_argument("--shards", type=int, default=1000)
-    parser.add_argument("--size", type=int, default=150_000, help="bytes of a file; a shard has two")
+    parser.add_argument("--size", type=int, default=300_000, help="bytes of a file; a shard has two")
     parser.add_argument("--runs", type=int, default=3, help="of nothing new and of append")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", type=Path)
@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rng, words = random.Random(0), vocabulary()
         train_tokenizer(folder / "tokenizer", [sentence(rng, words, 200) for _ in range(500)], size=2_000)
         source = write_files(folder, 0, files, arguments.size)
-        print(f"{files:,} files, {source / 1e6:,.1f} MB of text, {arguments.shards:,} shards, {arguments.workers} workers")
+        print(f"{files:,} files, {source / 1e6:,.1f} MB of text, {arguments.shards:,} shards")
         print(f"{'':<14}{'CPU s':>10}{'wall s':>10}{'MB read':>12}   built")
         first, built = _measured(folder, arguments)
         print(_line("first build", first, built), flush=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 SEPARATORS = ("<|endoftext|>", "<|stop|>")
-_SYLLABLES = "ba be bi bo bu da de di do du ka ke ki ko ku la le li lo lu ma me mi mo mu na ne ni no nu ra re ri ro".split()
+_SYLLABLES = [consonant + vowel for consonant in "bdklmnr" for vowel in "aeiou"]
 _WORDS = 3_000
 
 

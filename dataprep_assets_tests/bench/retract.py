@@ -8,6 +8,7 @@ build from scratch.
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -78,7 +79,7 @@ def found_by_scan(root: Path, folder: Path, numbers: Sequence[int]) -> dict[str,
     words, bundle = vocabulary(), TokenizerBundle.load(folder / "tokenizer")
     separator = bundle.token(SEPARATORS[0], key="separator").id
     ids, ends = ReferenceEngine(bundle, "text").encode([text(n, words) for n in numbers])
-    wanted = {ids[a:b].astype("<u2").tobytes() for a, b in zip(ends[:-1], ends[1:], strict=True)}
+    wanted = {ids[a:b].astype("<u2").tobytes() for a, b in itertools.pairwise(ends.tolist())}
     assert len(wanted) == len(numbers)
     found = {}
     for path in sorted((root / DATASET).rglob("*.bin")):
@@ -189,9 +190,9 @@ def _bench(folder: Path, documents: int, count: int) -> int:
     )
     print(f"the run after it: {run.cpu:.1f} CPU s, {run.wall:.1f} s; built {', '.join(built)}")
     print(f"only the {TOUCHED} shards that held them rebuilt: {only}")
-    print(f"traces: {sum(traces.values())} in {len(traces)} token files (before: {count} in each of {len(streams)} streams)")
+    print(f"traces: {sum(traces.values())} in {len(traces)} token files (before: {count} in each stream)")
     print(f"bytes equal to a build from scratch ({scratch.cpu:.1f} CPU s): {same}")
-    return int(not (only and same and not any(traces.values()) and seconds['named'] < TARGET_SECONDS))
+    return int(not (only and same and not any(traces.values()) and seconds["named"] < TARGET_SECONDS))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`python -m dataprep_assets_tests.bench.changes --count 300 --seed 1`: the table by kind of change; 1 on any mismatch."""
+"""`python -m dataprep_assets_tests.bench.changes --count 300 --seed 1`: a table by kind of change; 1 on a mismatch."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Killed at any point of an append, a retraction or a prune, the next run ends as an undisturbed one; so do two at once."""
+"""Killed at any point of an append, a retraction or a prune, the next run ends as an undisturbed one; two at once too."""
 
 import shutil
 import signal
@@ -23,7 +23,7 @@ from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, ru
 pytestmark = pytest.mark.slow
 
 SECONDS = 120
-PARENT_KILLS, WORKER_KILLS = 7, 3
+PARENT_KILLS, WORKER_KILLS = 5, 2
 
 
 def do(what: str, declaration: Path, root: Path) -> int:
@@ -37,7 +37,9 @@ def do(what: str, declaration: Path, root: Path) -> int:
 class Process:
     """The same in a process of its own, watched, and killed where it is told."""
 
-    def __init__(self, home: Path, what: str, declaration: Path, root: Path, role: Role = "parent", at: int = 0) -> None:
+    def __init__(
+        self, home: Path, what: str, declaration: Path, root: Path, role: Role = "parent", at: int = 0
+    ) -> None:
         code = f"import sys; from {__name__} import do, Path; sys.exit(do({what!r}, *map(Path, sys.argv[1:])))"
         self._home, environment = home, armed(home, root, role, at)
         self._process = subprocess.Popen(
