@@ -1,4 +1,4 @@
-"""Killed at any point of an append, a retraction or a prune, the next run ends as an undisturbed one; two at once too."""
+"""Killed at any point of an append, a retraction or a prune, the next run ends as an undisturbed one."""
 
 import shutil
 import signal
