@@ -42,7 +42,7 @@ def _retract(options: argparse.Namespace) -> int:
     print(f"{found.added} added to {found.list}; nothing is rebuilt yet: `dataprep run {options.dataset}` does that")
     if found.found:
         print()
-        status.tell(options.dataset, as_json=False)
+        status.tell_of(component, as_json=False)
         print(
             "not reached from here: copies made with `dataprep sync`, downloads, trainers' caches, and windows of a "
             "trainer that runs"

@@ -26,11 +26,16 @@ _ORPHANS_SECONDS = 300
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Wall and CPU seconds (user + system, all processes), peak resident bytes of the largest process."""
+    """Wall and CPU seconds (user + system, all processes), peak resident bytes of the largest process.
+
+    `read` counts the bytes of all `read` calls of all processes, from the cache too, interpreters and libraries
+    included; pages of mapped files are not in it. 0 where the system does not count them.
+    """
 
     wall: float
     cpu: float
     peak_rss: int
+    read: int = 0
 
 
 class CommandFailedError(RuntimeError):
@@ -59,10 +64,18 @@ def _too_long(_signal: int, _frame: FrameType | None) -> None:
     raise TimeoutError(f"processes of the command still live {_ORPHANS_SECONDS} s after its end")
 
 
+def _bytes_read() -> int:
+    """Of this process and of the children that it has waited for."""
+    try:
+        return int(Path("/proc/self/io").read_text().partition("rchar:")[2].split()[0])
+    except OSError:
+        return 0
+
+
 def _run(books: Path, command: Sequence[str]) -> int:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    started = time.monotonic()
+    started, before = time.monotonic(), _bytes_read()
     process = subprocess.Popen(command, start_new_session=True)
     code = process.wait()
     wall = time.monotonic() - started
@@ -77,7 +90,8 @@ def _run(books: Path, command: Sequence[str]) -> int:
         raise
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     rss = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    books.write_text(json.dumps({"wall": wall, "cpu": used.ru_utime + used.ru_stime, "peak_rss": rss}))
+    found = {"wall": wall, "cpu": used.ru_utime + used.ru_stime, "peak_rss": rss, "read": _bytes_read() - before}
+    books.write_text(json.dumps(found))
     return code
 
 

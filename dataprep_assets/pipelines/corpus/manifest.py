@@ -159,16 +159,11 @@ def _kept_shards(
 
 
 def _built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Collection[str]] | None:
-    """The shards of a manifest that is damaged, by the receipts of what was built of them.
+    """The shards of a manifest that is damaged or gone, by the receipts of what was built of them.
 
-    Cutting them anew would build a corpus again in which nothing has changed. None where the manifest was never there,
-    or where receipts contradict each other: shards of an older plan lie beside those of the last.
+    Cutting them anew would build a corpus again in which nothing has changed. None where nothing was built, or where
+    receipts contradict each other: shards of an older plan lie beside those of the last.
     """
-    try:
-        if store.receipt(corpus.artifact(MANIFEST)) is None:
-            return None
-    except IntegrityError:  # its receipt is what is damaged
-        pass
     artifacts = [corpus.artifact(TOKEN_BINS, p) for p in store.partitions(corpus.dataset, TOKEN_BINS)]
     try:
         receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
@@ -176,7 +171,7 @@ def _built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[st
         return None
     shards = {str(receipt.partition): [line["file"] for line in receipt.sources] for receipt in receipts}
     paths = [path for files in shards.values() for path in files]
-    return shards if len(paths) == len(set(paths)) else None
+    return shards if shards and len(paths) == len(set(paths)) else None
 
 
 def build_manifest_artifact(

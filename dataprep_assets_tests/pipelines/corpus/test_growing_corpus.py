@@ -139,6 +139,17 @@ def test_a_damaged_manifest_is_planned_by_the_shards_that_are_there(corpus: Chan
     assert shards(corpus) == before
 
 
+@pytest.mark.parametrize("gone", ["receipt.json", "."])
+def test_a_manifest_that_is_gone_is_planned_by_the_shards_that_are_there(corpus: ChangedCorpus, gone: str) -> None:
+    write(corpus.data / "train/chunk0/example_train_0.jsonl.zst", "The first in natural order.")
+    corpus.run()
+    before = shards(corpus)
+    manifest = corpus.root / "sample_corpus/manifest"
+    (manifest / gone).unlink() if gone != "." else shutil.rmtree(manifest)
+    assert made(corpus.run(), "manifest", "snapshot", "token_bins", "combined_bins") == ["manifest"]
+    assert shards(corpus) == before
+
+
 def test_combined_bins_never_mix_two_plans(corpus: ChangedCorpus) -> None:
     (corpus.data / shards(corpus)["train-00001"][0]).unlink()
     build_manifest_artifact(corpus.declared(), corpus.store)
