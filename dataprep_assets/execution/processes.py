@@ -27,7 +27,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.errors import DataprepError, WorkerDiedError
-from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId, connect
+from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId, connect, kept_for_later
 
 _PR_SET_PDEATHSIG = 1
 _DYING_SECONDS = 60.0
@@ -74,11 +74,11 @@ def serve(handle: int, parent: int) -> None:
             answer = ("error", error)
         except Exception as error:  # a bug or the operating system: the parent gets its name, not a dead worker
             answer = ("error", DataprepError(f"{task.id}: {type(error).__name__}: {error}"))
-        channel.send(answer)
+        channel.send((*answer, kept_for_later()))
 
 
 def _send_counts(channel: Channel, running: TaskId, done: dict[str, int]) -> None:
-    channel.send(("counts", Counts(running, done)))
+    channel.send(("counts", Counts(running, done), True))
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:
@@ -159,6 +159,7 @@ class WorkerPool:
         self._idle: list[_Worker] = []
         self._busy: dict[Channel, tuple[_Worker, Task]] = {}
         self._queue: deque[Task] = deque()
+        self._last: set[Channel] = set()  # of workers that are not kept
 
     def __enter__(self) -> "WorkerPool":
         return self
@@ -168,7 +169,10 @@ class WorkerPool:
             worker.process.kill()
         for worker, _ in self._busy.values():
             worker.end()
-        _keep(self._idle)
+        for worker in self._idle:
+            if worker.channel in self._last:
+                worker.end()
+        _keep([worker for worker in self._idle if worker.channel not in self._last])
 
     @property
     def outstanding(self) -> int:
@@ -233,7 +237,7 @@ class WorkerPool:
     def _receive(self, channel: Channel) -> Iterator[Counts | Finished]:
         worker, task = self._busy[channel]
         try:
-            kind, value = channel.recv()
+            kind, value, later = channel.recv()
         except (EOFError, OSError):
             code = _ended(worker.process)
             how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
@@ -246,5 +250,7 @@ class WorkerPool:
             return
         del self._busy[channel]
         self._idle.append(worker)
+        if not later:
+            self._last.add(channel)
         self._dispatch()
         yield Finished(task, value if kind == "result" else None, value if kind == "error" else None)

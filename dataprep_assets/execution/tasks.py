@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-__all__ = ["Counts", "Finished", "Pool", "Task", "TaskId", "connect", "report"]
+__all__ = [
+    "Counts",
+    "Finished",
+    "Pool",
+    "Task",
+    "TaskId",
+    "connect",
+    "keep_for_this_pool_only",
+    "kept_for_later",
+    "report",
+]
 
 
 @dataclass(frozen=True, order=True)
@@ -89,3 +99,20 @@ def report(**done: int) -> None:
     """Called inside a task: tell the run what was done since the last call. Nothing happens outside a worker."""
     if _send is not None:
         _send(done)
+
+
+_later = True
+
+
+def keep_for_this_pool_only() -> None:
+    """Called inside a task that loads what may be another in the next pool under the same name, as a user's module.
+
+    Its worker is not kept when the pool is left.
+    """
+    global _later
+    _later = False
+
+
+def kept_for_later() -> bool:
+    """Whether this process may serve another pool."""
+    return _later

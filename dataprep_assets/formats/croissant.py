@@ -1,6 +1,6 @@
 """Croissant 1.1, the JSON-LD that describes a dataset for machines: written, and read back for defects.
 
-The facts are those of the specification (mlcommons/croissant, `docs/croissant-spec-1.1.md`): its required properties,
+The facts are those of the specification (mlcommons/croissant, its page croissant-spec-1.1): its required properties,
 its context (appendix 1, with the `https` spelling of schema.org that its example datasets and `mlcroissant` use), and
 its advice to tell provenance with PROV-O. See docs/data-cards.md.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import BadRecordError
 from dataprep_assets.execution.jobs import Outcome, TaskJob
-from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId, report
+from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId, keep_for_this_pool_only, report
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.receipt import Receipt
 
@@ -111,3 +111,9 @@ def told_environment(name: str, seconds: float) -> tuple[int, str]:
     """The process that does this task, and what an environment variable is there."""
     time.sleep(seconds)
     return os.getpid(), os.environ.get(name, "")
+
+
+def told_last(name: str, seconds: float) -> tuple[int, str]:
+    """As `told_environment`, in a process that says that it is not to be kept."""
+    keep_for_this_pool_only()
+    return told_environment(name, seconds)

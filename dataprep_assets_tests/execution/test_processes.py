@@ -9,7 +9,7 @@ import pytest
 
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
-from dataprep_assets_tests.execution.job_tasks import told_environment
+from dataprep_assets_tests.execution.job_tasks import told_environment, told_last
 
 
 def asked(count: int = 1, environment: dict[str, str] | None = None, *, silent: bool = False) -> list[tuple[int, str]]:
@@ -74,3 +74,13 @@ def test_a_worker_that_is_at_work_when_its_pool_is_left_ends() -> None:
         (pid,) = pool.pids
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_worker_that_has_a_users_module_is_not_kept() -> None:
+    with WorkerPool(1) as pool:
+        pool.submit(Task(TaskId("p-0"), told_last, ("TOLD", 0.0)))
+        pool.submit(Task(TaskId("p-1"), told_last, ("TOLD", 0.0)))
+        first, second = (event.result[0] for event in pool.events() if isinstance(event, Finished))
+    assert first == second
+    ((other, _),) = asked()
+    assert other != first

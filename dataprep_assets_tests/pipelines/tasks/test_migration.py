@@ -220,7 +220,7 @@ def test_a_stale_task_folder_says_why_and_the_other_is_fresh(
     ("before", "now", "reason"),
     [
         ({}, {"mode": "symlink"}, "mode was copy, is symlink now"),
-        ({"version": "version_1"}, {"version": "version_9-2"}, "its source changed: "),
+        ({"version": "version_1"}, {"version": "version_9-2"}, "version was version_1, is version_9-2 now"),
         ({}, {"version": "version_77"}, "tasks.Copa.version: version_77: not there; there are "),
     ],
 )

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.execution.tasks import keep_for_this_pool_only
 from dataprep_assets.graph.declaration import Declared
 from dataprep_assets.pipelines.blend.declaration import BlendDataset, SourceAccessDeclaration, Unit
 from dataprep_assets.pipelines.blend.discovery import Discovered, discover, open_place
@@ -107,6 +108,7 @@ def fetch_sources(
 @lru_cache(maxsize=4)
 def _rows(files: tuple[tuple[Path, str, str | None], ...]) -> Sequence[tuple[Any, Any]]:
     """Question and answer of every row, in order. A row that has none keeps its number."""
+    keep_for_this_pool_only()  # the files may be others under these names then
     found: list[tuple[Any, Any]] = []
     for path, kind, compression in files:
         reader = read_rows(
