@@ -88,7 +88,7 @@ def _untrue(announced: dict[str, Stale], happened: Happened) -> Iterator[str]:
     """Reasons that are not the true one: the change itself, or an input that is announced as well."""
     inherited = {f"its input {one.name} is stale" for one in announced.values()}
     for name, one in announced.items():
-        if one.provisional and one.kind == "input changed" and one.reason in inherited:
+        if one.kind == "input changed" and one.reason in inherited:
             continue
         prefixes = sorted((p for p in happened.because if name.startswith(p)), key=len, reverse=True)
         if not prefixes:
