@@ -6,6 +6,7 @@ For each shard the flat ids, the document ends, the quarantine of bad records an
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_and_sweep, run_jobs
@@ -141,7 +142,9 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequen
     manifest, plan = load_manifest(corpus, store), stream_plan(corpus, load_certificate(corpus, store))
     for partition in partitions:  # one by one: a shard whose snapshot cannot be read hides no other
         (shard,) = token_shards(corpus, store, manifest, plan, [partition or ""])
-        yield shard.recipe
+        # what of a retraction list applies to a shard that is not there is known when it is made
+        is_known = not plan.retracted or store.receipt(shard.artifact) is not None
+        yield shard.recipe if is_known else replace(shard.recipe, key="")
 
 
 def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:

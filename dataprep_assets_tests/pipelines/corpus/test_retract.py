@@ -10,6 +10,8 @@ import pytest
 import zstandard
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.drift import drift_of_recipes
+from dataprep_assets.graph.lock import lock_dataset
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt
@@ -259,3 +261,17 @@ def test_of_a_sensitive_dataset_the_list_keeps_keyed_hashes_alone(
     bare = Retracting(tmp_path / "bare", sensitive=True)
     with pytest.raises(ConfigError, match=r"declares no `document\.id_key`"):
         bare.retract("https://example.org/3")
+
+
+def test_a_fresh_machine_may_build_what_a_lock_with_retractions_says(corpus: Retracting, tmp_path: Path) -> None:
+    assert corpus.retract("https://example.org/3") == (1, 0, 0, 1)
+    corpus.run()
+    specs = corpus_specs(corpus.declared)
+    lock = lock_dataset(specs, corpus.store)
+    fresh = LocalArtifacts(tmp_path / "fresh")
+    for name in ("manifest", "engine_certificate", "snapshot"):
+        shutil.copytree(corpus.root / "sample_corpus" / name, fresh.root / "sample_corpus" / name)
+    assert list(drift_of_recipes(specs, fresh, lock)) == []
+    corpus.run(fresh.root)
+    assert list(drift_of_recipes(specs, fresh, lock)) == []
+    assert lock_dataset(specs, fresh) == lock
