@@ -68,7 +68,7 @@ class Browser:
             pytest.skip("no Chromium on this machine: apt-get install chromium")
         port = free_port()
         flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-        flags += "--disable-component-update --disable-sync --hide-scrollbars --window-size=1600,1200"
+        flags += "--disable-component-update --disable-sync --hide-scrollbars --window-size=2400,1600"
         self.process = subprocess.Popen(
             [chromium, *flags.split(), f"--remote-debugging-port={port}", f"--user-data-dir={folder}", "about:blank"],
             stdout=subprocess.DEVNULL,
