@@ -16,7 +16,7 @@ from dataprep_assets.graph.declaration import Attributed, CardDeclaration, Datas
 from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.ledger import RETRACTED, Ledger
 from dataprep_assets.integrity.receipt import FileRecord, Receipt
 
 __all__ = [
@@ -33,9 +33,6 @@ __all__ = [
     "gathered",
     "ledger_counts",
 ]
-
-RETRACTED = "retracted"
-"""The reason, in a ledger, of documents that somebody has asked to take out."""
 
 Receipts = Mapping[ArtifactSpec, Sequence[Receipt]]
 """Every artifact of a dataset with the receipts of its partitions, in the order of the plan."""

@@ -10,6 +10,9 @@ from typing import Any, Self
 
 from dataprep_assets.errors import IntegrityError
 
+RETRACTED = "retracted"
+"""The reason in a ledger of documents that are on the dataset's retraction list."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:

@@ -35,17 +35,16 @@ from dataprep_assets.pipelines.corpus.eye_test import eye_test
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.order_proofs import shuffle_quality, source_run_length
 from dataprep_assets.pipelines.corpus.retraction_proofs import made_without
-from dataprep_assets.pipelines.corpus.retractions import hex_ids, retracted_ids
+from dataprep_assets.pipelines.corpus.retractions import retracted_ids
 from dataprep_assets.pipelines.corpus.snapshot_proofs import disk_headroom
 from dataprep_assets.pipelines.corpus.stream_plan import meta_of
-from dataprep_assets.pipelines.corpus.token_shard import ENDS, IDS, TOKENS, TokenBinsFacts
+from dataprep_assets.pipelines.corpus.token_shard import ENDS, IDS, TOKEN_BINS, TOKENS, TokenBinsFacts
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.corpus.training_proofs import alignment, sampler_dry_run
 from dataprep_assets.planning.shard_plan import split_of
 
 VERSION = 1
 COMBINED_BINS = "combined_bins"
-TOKEN_BINS = "token_bins"
 
 
 class CombinedBinsFacts(Facts):
@@ -269,7 +268,8 @@ def _examine(
 ) -> Iterator[tuple[str, Finding]]:
     manifest, artifact = load_manifest(corpus, store), corpus.artifact(COMBINED_BINS, split)
     receipt, directory, bundle = store.require(artifact), store.local(artifact), load_bundle(corpus.tokenizer)
-    shards = [(store.local(a, [ENDS]), r) for a, r in shard_receipts(corpus, store, manifest, split)]
+    made_of = shard_receipts(corpus, store, manifest, split)
+    shards = [(store.local(a, [ENDS]), r) for a, r in made_of]
     receipts = [r for _, r in shards]
     separator = bundle.separator(corpus.document.separator).id
     facts = CombinedBinsFacts.of(receipt)
@@ -297,10 +297,9 @@ def _examine(
 
     @judged
     def retracted() -> Finding:
-        listed = hex_ids(retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive)))
-        names = [IDS] if listed else []
-        folders = [store.local(a, names) for a, _ in shard_receipts(corpus, store, manifest, split)]
-        return made_without(list(zip(folders, receipts, strict=True)), listed, receipt)
+        listed = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
+        names = [IDS] if len(listed) else []
+        return made_without([(store.local(a, names), r) for a, r in made_of], listed, receipt)
 
     yield "equals_shards", equals_shards(directory, receipt, shards, split=split)
     yield "totals_match", wrong_totals(receipt, shards)

@@ -27,6 +27,7 @@ from dataprep_assets.pipelines.corpus.declaration import (
 )
 from dataprep_assets.pipelines.corpus.manifest_changes import ManifestChanges, changes_between, changes_shown
 from dataprep_assets.pipelines.corpus.manifest_proofs import count_matches, entries_resolve, plan_covers
+from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
 from dataprep_assets.planning import shard_plan
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, read_manifest, write_manifest
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
@@ -38,7 +39,6 @@ logger = logging.getLogger(__name__)
 
 VERSION = 1
 MANIFEST = "manifest"
-TOKEN_BINS = "token_bins"
 
 
 class ManifestFacts(Facts):

@@ -11,11 +11,11 @@ import numpy as np
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.retraction import Held, NotFound, Retracted
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.corpus.combined_bins import TOKEN_BINS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest
 from dataprep_assets.pipelines.corpus.retractions import Retraction, add_retractions, id_of, read_retractions
 from dataprep_assets.pipelines.corpus.stream_index import IndexedShard
+from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
 __all__ = ["Given", "HeldDocuments", "Located", "document_ids_of", "id_lines", "locate", "read_ids", "retract"]

@@ -6,20 +6,21 @@ views by `same_stream`, npy shards by `equals_stream`.
 """
 
 import mmap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
+from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.retractions import hex_ids
-from dataprep_assets.pipelines.corpus.stream_documents import RETRACTED, Documents
+from dataprep_assets.pipelines.corpus.stream_documents import Documents
 from dataprep_assets.pipelines.corpus.token_shard import TOKENS, TokenBinsFacts, document_rows
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
-from dataprep_assets.sources.records import read_records
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
@@ -97,16 +98,7 @@ def _sampled(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]
     line = next((line for line in receipt.sources if line["dropped"].get(RETRACTED)), None)
     if line is None or (part := files.get(line["file"])) is None:
         return
-    reader = read_records(
-        part.path,
-        format=part.format,
-        compression=part.compression,
-        text_field=plan.text_field,
-        label=part.label,
-        rows=part.rows,
-        id_field=plan.ids.id_field if plan.ids is not None else None,
-    )
-    for block in reader:
+    for block in part.read_records(plan.fields):
         documents = Documents.of(block, plan.ids)
         assert documents.ids is not None
         for at in np.flatnonzero(np.isin(documents.ids, listed)).tolist():
@@ -128,16 +120,14 @@ def _occurs(path: Path, wanted: bytes, item: int) -> bool:
 
 
 @judged
-def made_without(receipts: Iterable[tuple[Path, Receipt]], plan_ids: Sequence[str], whole: Receipt) -> Finding:
+def made_without(shards: Sequence[tuple[Path, Receipt]], listed: NDArray[np.uint64], whole: Receipt) -> Finding:
     """No shard that combined bins are made of holds a document that is on the list.
 
     Args:
-        receipts: Directory, with the index of documents in it, and receipt of each shard, in order.
-        plan_ids: The list, 16 hex digits each.
+        shards: Directory, with the index of documents in it, and receipt of each shard, in order.
+        listed: The ids on the list.
         whole: The receipt of the combined bins.
     """
-    shards = list(receipts)
-    listed = np.array([int(one, 16) for one in plan_ids], np.uint64)
     return verdict(
         _holding(shards, listed, whole),
         f"None of the {len(listed)} ids on the list is in its {len(shards)} shards." if len(listed) else _NONE_LISTED,

@@ -8,10 +8,8 @@ from numpy.typing import NDArray
 from dataprep_assets.sources.records import Block
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
-__all__ = ["NONE_RETRACTED", "RETRACTED", "Documents", "sampled", "without"]
+__all__ = ["NONE_RETRACTED", "Documents", "sampled", "without"]
 
-RETRACTED = "retracted"
-"""The reason in a ledger for documents that are on the dataset's retraction list."""
 NONE_RETRACTED = np.empty(0, np.uint64)
 """An empty retraction list."""
 

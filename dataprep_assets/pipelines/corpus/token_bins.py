@@ -29,7 +29,7 @@ from dataprep_assets.pipelines.corpus.shard_job import ShardJob, ensure_shard
 from dataprep_assets.pipelines.corpus.snapshot import readings, snapshot_digests
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
-from dataprep_assets.pipelines.corpus.token_shard import TokenBinsFacts, TokenShard
+from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS, TokenBinsFacts, TokenShard
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
 from dataprep_assets.planning.manifest import ManifestEntry
 
@@ -41,8 +41,6 @@ __all__ = [
     "token_bins_spec",
     "token_shards",
 ]
-
-TOKEN_BINS = "token_bins"
 
 Fetch = Callable[[], None]
 """Fetches a shard's source files to where its `SourcePart`s say. Picklable."""

@@ -39,6 +39,7 @@ __all__ = [
     "QUARANTINE",
     "ROWS",
     "TOKENS",
+    "TOKEN_BINS",
     "TokenBinsFacts",
     "TokenShard",
     "document_rows",
@@ -49,6 +50,7 @@ __all__ = [
 ]
 
 VERSION = 2
+TOKEN_BINS = "token_bins"
 TOKENS = "tokens.bin"
 ENDS = "document_ends.bin"
 QUARANTINE = "quarantine.jsonl"

@@ -7,7 +7,7 @@ Entry points: `notes_recounted`, `round_trip`.
 """
 
 from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
-from dataprep_assets.pipelines.corpus.stream_documents import RETRACTED
+from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.notes.note_search import NoteSearch
 from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort
 from dataprep_assets.pipelines.notes.packed_files import packed_paths, read_patients

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import FormatError
 from dataprep_assets.graph.finding import ledger_of
 from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.stream_documents import RETRACTED
 from dataprep_assets.pipelines.notes.cohort_source import CohortFile, no_file
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_files import (

@@ -15,8 +15,8 @@ import orjson
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.spec import Proof
+from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.corpus import round_trip_proofs
-from dataprep_assets.pipelines.corpus.stream_documents import RETRACTED
 from dataprep_assets.pipelines.corpus.token_shard import TokenBinsFacts
 from dataprep_assets.pipelines.notes.cohort_source_proofs import notes_recounted, round_trip
 from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort

@@ -10,7 +10,7 @@ Messages name records, notes and counts: no digest, no text.
 from collections.abc import Iterator, Sequence
 
 from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
-from dataprep_assets.pipelines.corpus.stream_documents import RETRACTED
+from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.notes.note_search import Chunk, NoteSearch
 from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort, SampledNote
 from dataprep_assets.pipelines.notes.packed_files import RETRACTED_PATIENTS, packed_paths, read_patients

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import BadRecordError, IntegrityError
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.pipelines.corpus.stream_documents import RETRACTED, sampled
+from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.pipelines.corpus.stream_documents import sampled
 from dataprep_assets.pipelines.corpus.token_stream import load_encoder
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.reading import EMPTY, MISSING_METADATA, Dropped, Note, Opened, read_notes
