@@ -1,0 +1,268 @@
+"""What is wrong with a `defs.yaml`, in sentences: which line, which key, what stands there, what is allowed.
+
+`read` parses a file and refuses what YAML itself lets pass or says badly (tabs, keys that stand twice); `mistakes` turns
+what the model of a component refuses into one line each.
+"""
+
+import difflib
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from dataprep_assets.errors import ConfigError
+
+__all__ = ["MOST_SHOWN", "Document", "mistakes", "nearest", "read", "together"]
+
+MOST_SHOWN = 5
+"""Mistakes of one file that are told at once."""
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_KINDS = {
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "dict_type": "must be a block of keys",
+    "model_type": "must be a block of keys",
+    "model_attributes_type": "must be a block of keys",
+    "path_type": "must be a path",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """One YAML document of a `defs.yaml`: a component and its attributes.
+
+    Attributes:
+        path: The file.
+        type: The component's name as it stands there.
+        attributes: As YAML has them.
+        node: The YAML tree of `attributes`, which knows the lines.
+        line: Where the document begins, from 1.
+    """
+
+    path: Path
+    type: str
+    attributes: Any
+    node: yaml.Node | None
+    line: int
+
+    def line_of(self, keys: Sequence[str | int]) -> int:
+        """The line of the deepest of these keys that stands there."""
+        node, line = self.node, self.line if self.node is None else self.node.start_mark.line + 1
+        for key in keys:
+            child = None
+            if isinstance(node, yaml.MappingNode):
+                child = next(((k, v) for k, v in node.value if k.value == str(key)), None)
+            elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+                child = (node.value[key], node.value[key])
+            if child is None:  # a tag of a union, which pydantic counts among the keys, or an absent key
+                continue
+            line, node = child[0].start_mark.line + 1, child[1]
+        return int(line)
+
+
+def read(path: Path) -> list[Document]:
+    """The documents of a `defs.yaml`.
+
+    Raises ConfigError, naming the line, for text that is not YAML, for a key that stands twice, and for a document
+    without a `type`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text: byte {error.start}") from error
+    try:
+        nodes = [node for node in yaml.compose_all(text, Loader=_LOADER) if node is not None]
+        for node in nodes:
+            _refuse_twice(path, node)
+        documents = [_document(path, node) for node in nodes]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark is not None else 1
+        what = error.problem or str(error)
+        if "\t" in _line(text, line):
+            what = "a tab; YAML is indented with spaces"
+        elif "found unknown escape" not in what and ":" in _line(text, line) and "mapping values" in what:
+            what = "a colon where no key can be; put the value in quotes"
+        raise ConfigError(f"{path}:{line}: not YAML: {what}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {str(error).splitlines()[0]}") from error
+    if not documents:
+        raise ConfigError(f"{path}: empty; `dg scaffold defs` writes a commented example")
+    return documents
+
+
+def _line(text: str, number: int) -> str:
+    lines = text.splitlines()
+    return lines[number - 1] if number <= len(lines) else ""
+
+
+def _refuse_twice(path: Path, node: yaml.Node) -> None:
+    if isinstance(node, yaml.MappingNode):
+        seen: dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if key.value in seen:
+                raise ConfigError(f"{path}:{line}: `{key.value}` stands twice, first in line {seen[key.value]}")
+            seen[str(key.value)] = line
+            _refuse_twice(path, value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _refuse_twice(path, value)
+
+
+def _document(path: Path, node: yaml.Node) -> Document:
+    line = node.start_mark.line + 1
+    if not isinstance(node, yaml.MappingNode):
+        raise ConfigError(f"{path}:{line}: must be a block of keys: `type` and `attributes`")
+    keys = {str(key.value): value for key, value in node.value}
+    type_ = keys.get("type")
+    if type_ is None:
+        near = nearest("type", list(keys))
+        raise ConfigError(
+            f"{path}:{line}: `type` is missing: the component, for example dataprep_assets.components.TokenizedCorpus"
+            + (f" (there is `{near}`)" if near else "")
+        )
+    return Document(
+        path=path,
+        type=str(type_.value),
+        attributes=_value(keys["attributes"]) if "attributes" in keys else None,
+        node=keys.get("attributes"),
+        line=line,
+    )
+
+
+def _value(node: yaml.Node) -> Any:
+    loader = yaml.SafeLoader("")
+    try:
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    """The known name that a misspelt one most probably means; None where none is near."""
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
+
+
+def mistakes(error: ValidationError, model: type[BaseModel], document: Document) -> list[str]:
+    """One sentence for each mistake: `file:line: key: what is wrong`, in the order of the file."""
+    hidden = bool(model.model_config.get("hide_input_in_errors", False))  # a secret may stand in a wrong place
+    found = []
+    for details in error.errors(include_url=False):
+        keys = list(details["loc"])
+        line = document.line_of(keys)
+        shown = ".".join(str(key) for key in _written(keys, document.attributes, details["type"]))
+        sentence = _sentence(details, model, hidden)
+        found.append((line, f"{document.path}:{line}: {f'{shown}: ' if shown else ''}{sentence}"))
+    # a mistake in one member of a union is reported for each of its members
+    return list(dict.fromkeys(text for _, text in sorted(found, key=lambda one: one[0])))
+
+
+def together(sentences: Sequence[str]) -> str:
+    """The first sentences, one a line, and how many more there are."""
+    more = len(sentences) - MOST_SHOWN
+    return "\n".join([*sentences[:MOST_SHOWN], *([f"… and {more} more"] if more > 0 else [])])
+
+
+def _written(keys: Sequence[str | int], attributes: Any, kind: str) -> Iterator[str | int]:
+    """The keys as they stand in the file, without the tags of unions."""
+    value = attributes
+    for i, key in enumerate(keys):
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and isinstance(key, int) and key < len(value):
+            value = value[key]
+        elif not (kind == "missing" and i == len(keys) - 1):
+            continue
+        yield key
+
+
+def _sentence(details: ErrorDetails, model: type[BaseModel], hidden: bool) -> str:
+    kind, context = details["type"], details.get("ctx") or {}
+    owner, field = _field_at(model, details["loc"])
+    got = "" if hidden else f"{details['input']!r:.80}"
+    if kind == "extra_forbidden":
+        known = [info.alias or name for name, info in owner.model_fields.items()]
+        near = nearest(str(details["loc"][-1]), known)
+        return "unknown key; " + (f"did you mean `{near}`?" if near else f"known here: {', '.join(known)}")
+    if kind == "missing":
+        return "missing" + _described(field)
+    if kind == "union_tag_not_found":
+        return f"{context['discriminator']} is missing: which kind of source or value this is"
+    if kind in ("literal_error", "union_tag_invalid", "enum"):
+        return _choice(details, context, got)
+    if kind in _KINDS:
+        return _KINDS[kind] + (f", not {got}" if got else "")
+    if kind == "string_pattern_mismatch":
+        return f"{got} is not allowed{_described(field) or ': must match ' + str(context.get('pattern'))}".strip()
+    if kind in ("greater_than_equal", "greater_than", "less_than_equal", "less_than"):
+        bound = next(iter(context.values()))
+        words = {"greater_than_equal": "at least", "greater_than": "more than", "less_than_equal": "at most"}
+        return f"must be {words.get(kind, 'less than')} {bound}" + (f", not {got}" if got else "")
+    if kind in ("too_short", "string_too_short"):
+        return "must not be empty" + _described(field)
+    said = details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return said if kind == "value_error" or not got else f"{said} (got {got})"
+
+
+def _choice(details: ErrorDetails, context: dict[str, Any], got: str) -> str:
+    allowed = str(context.get("expected_tags") or context.get("expected", "")).replace("'", "").replace(" or ", ", ")
+    names = [name.strip() for name in allowed.split(",")]
+    value = context.get("tag", details["input"])
+    near = nearest(str(value), names) if got else None
+    shown = f"{value!r:.80} is not allowed; " if got else ""
+    return f"{shown}one of {', '.join(names)}" + (f". Did you mean `{near}`?" if near else "")
+
+
+def _described(field: FieldInfo | None) -> str:
+    return f": {field.description.rstrip('.')}" if field is not None and field.description else ""
+
+
+def _field_at(model: type[BaseModel], keys: Sequence[str | int]) -> tuple[type[BaseModel], FieldInfo | None]:
+    """The innermost model on the way that pydantic reports, and the field of it that the last key names."""
+    owner: type[BaseModel] = model
+    here: Any = model
+    field: FieldInfo | None = None
+    for key in keys:
+        inner = _models(here)
+        chosen = next((m for m in inner if key in m.model_fields), None)
+        if chosen is not None:
+            owner, field = chosen, chosen.model_fields[str(key)]
+            here = field.annotation
+            continue
+        tagged = [m for m in inner if any(key in _literals(f.annotation) for f in m.model_fields.values())]
+        if tagged and len(inner) > 1:
+            here = owner = tagged[0]
+            continue
+        owner, field = (inner[0], None) if len(inner) == 1 else (owner, field)
+    return owner, field
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """The models that a type may hold, through unions, lists and mappings."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _models(get_args(annotation)[0])
+    if origin in (Union, types.UnionType) or (origin is not None and origin is not Literal):
+        return [found for part in get_args(annotation) for found in _models(part)]
+    return []
+
+
+def _literals(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
