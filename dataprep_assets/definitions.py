@@ -13,16 +13,8 @@ PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """All datasets declared in `defs/`."""
+    """All datasets declared in `defs/`, but for shipped ones that are not to be shown (`orchestration/shipped.py`)."""
     return bound(_declared(), PROJECT_ROOT)
-
-
-def datasets() -> dg.Definitions:
-    """The same without what Dagster's UI says of installed component packages, whose import takes longer than all else.
-
-    For commands that run a dataset in their own process.
-    """
-    return bound(_declared(Path()), PROJECT_ROOT)
 
 
 @cache
@@ -31,12 +23,12 @@ def tree() -> dg.ComponentTree:
     return dg.ComponentTree.for_project(path_within_project=Path(__file__).parent / "defs")
 
 
-def _declared(below: Path | None = None) -> dg.Definitions:
-    """Of the tree, or of a folder of it (relative to `defs/`); kept by the tree."""
+def _declared() -> dg.Definitions:
+    """Of the whole tree, which keeps them."""
     with warnings.catch_warnings():
         for said in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", said)
-        return tree().build_defs(below)
+        return tree().build_defs()
 
 
 def bound(loaded: dg.Definitions, project_root: Path) -> dg.Definitions:

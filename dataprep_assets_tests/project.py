@@ -20,7 +20,7 @@ from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from resources import StorageResource, resources_of
 from resources.environment import initialized
 
-SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "sample_corpus"
+SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "samples" / "sample_corpus"
 
 
 def sample_attributes(**changes: Any) -> dict[str, Any]:

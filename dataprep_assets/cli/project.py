@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
+_DEFS = PROJECT_ROOT / "dataprep_assets" / "defs"
 
 
 class Commands(Protocol):
@@ -75,8 +76,9 @@ def place_of_dataset(place: "Place", dataset: str) -> "Place":
 
 
 def folder(name: str) -> Path:
-    """The folder of a dataset's defs.yaml, whether or not it is there."""
-    return PROJECT_ROOT / "dataprep_assets" / "defs" / name
+    """The folder of a dataset's defs.yaml; where there is none, the one that it would be in."""
+    found = _declarations().get(name)
+    return _DEFS / name if found is None else found.parent
 
 
 def component(name: str) -> "DatasetComponent":
@@ -87,16 +89,18 @@ def component(name: str) -> "DatasetComponent":
     known = _declarations()
     if name not in known:
         raise ConfigError(f"{name!r} is not a dataset here; defs/ has {sorted(known)}")
-    found = tree().load_component(Path(name))
+    found = tree().load_component(known[name].parent.relative_to(_DEFS))
     if not isinstance(found, DatasetComponent):
         raise ConfigError(f"{name!r} is a {type(found).__name__}, which `dataprep` cannot run; use `dg launch`")
     return found
 
 
 def _declarations() -> dict[str, Path]:
-    """Name of each declared dataset → its `defs.yaml`."""
-    folder = PROJECT_ROOT / "dataprep_assets" / "defs"
-    return {path.parent.relative_to(folder).as_posix(): path for path in folder.rglob("defs.yaml")}
+    """Name of each declared dataset → its `defs.yaml`; of two with one name, that which is not shipped."""
+    from dataprep_assets.orchestration.shipped import dataset_of, shown_as
+
+    found = sorted(_DEFS.rglob("defs.yaml"), key=lambda path: shown_as(path.parent) is None)
+    return {dataset_of(path.parent.relative_to(_DEFS)): path for path in found}
 
 
 def naming(dataset: str) -> "list[DatasetComponent]":

@@ -60,7 +60,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 def _run(name: str, lock: str | None) -> int:
     from dataprep_assets.cli.lock import LockedRuns, lock_of
-    from dataprep_assets.definitions import datasets
+    from dataprep_assets.definitions import bound
     from dataprep_assets.graph.runs import planned_runs
     from dataprep_assets.graph.status import stale, sweep
     from dataprep_assets.orchestration.assets import asset_key
@@ -84,7 +84,8 @@ def _run(name: str, lock: str | None) -> int:
             return 0
         print(f"{name}:")
         runs = planned_runs(specs, store)
-        ok = materialize(datasets(), runs if locked is None else locked.each(runs), instance)
+        definitions = bound(component.definitions, project.PROJECT_ROOT)
+        ok = materialize(definitions, runs if locked is None else locked.each(runs), instance)
         if ok:
             print(summary(component, instance, store, time.monotonic() - started))
             if locked is not None:
@@ -93,7 +94,7 @@ def _run(name: str, lock: str | None) -> int:
 
 
 def _run_shards(name: str, options: argparse.Namespace) -> int:
-    from dataprep_assets.definitions import datasets
+    from dataprep_assets.definitions import bound
     from dataprep_assets.graph.runs import PlannedRun, planned_runs
     from dataprep_assets.orchestration.progress import watched
     from dataprep_assets.orchestration.runs import materialize
@@ -121,7 +122,7 @@ def _run_shards(name: str, options: argparse.Namespace) -> int:
     print(f"{name}:")
     with project.instance() as instance, watched(sys.stderr.isatty()):
         run = PlannedRun(title=title, specs=members, partitions=shards)
-        return 0 if materialize(datasets(), [run], instance) else 1
+        return 0 if materialize(bound(component.definitions, project.PROJECT_ROOT), [run], instance) else 1
 
 
 def chosen(every: Sequence[str], *, bounds: str | None, count: int | None, index: int | None) -> Sequence[str]:

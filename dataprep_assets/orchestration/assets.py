@@ -6,6 +6,7 @@ their errors, and the step fails without a retry: "re-execute from failure" then
 """
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
@@ -40,10 +41,10 @@ def store_of(declaration: DatasetDeclaration, storage: StorageResource) -> Artif
     return storage.artifacts(declaration.storage)
 
 
-def asset_of(spec: ArtifactSpec) -> dg.AssetsDefinition:
-    """The asset of an artifact."""
+def asset_of(spec: ArtifactSpec, tags: Mapping[str, str] = MappingProxyType({})) -> dg.AssetsDefinition:
+    """The asset of an artifact, with these tags beside those of its declaration."""
 
-    @dg.asset(**_arguments(spec))
+    @dg.asset(**_arguments(spec, tags))
     def artifact(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
         store = store_of(spec.declaration, storage)
         workers = worker_count(spec.declaration.workers)
@@ -66,7 +67,7 @@ def asset_of(spec: ArtifactSpec) -> dg.AssetsDefinition:
     return artifact
 
 
-def _arguments(spec: ArtifactSpec) -> dict[str, Any]:
+def _arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
     """The arguments of `dg.asset`."""
     declaration = spec.declaration
     arguments: dict[str, Any] = {
@@ -76,7 +77,7 @@ def _arguments(spec: ArtifactSpec) -> dict[str, Any]:
         "kinds": set(spec.kinds),
         "owners": list(declaration.owners),
         "description": "\n\n".join(filter(None, (spec.description, declaration.description))),
-        "tags": {"dataprep/sensitive": "true"} if declaration.sensitive else {},
+        "tags": {**tags, **({"dataprep/sensitive": "true"} if declaration.sensitive else {})},
         "metadata": {io_manager.STORAGE: declaration.storage} if declaration.storage else {},
         "io_manager_key": io_manager.KEY,
     }

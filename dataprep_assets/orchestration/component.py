@@ -18,6 +18,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.assets import asset_of, store_of
 from dataprep_assets.orchestration.checks import checks_of
+from dataprep_assets.orchestration.shipped import TAG, is_shown, shown_as
 from dataprep_assets.planning.cost import Machine
 from resources import StorageResource
 
@@ -54,6 +55,8 @@ class DatasetComponent(dg.Component):
     """One declared dataset. Subclasses name their declaration and make the list of its artifacts from it."""
 
     model: ClassVar[type[DatasetDeclaration]]
+    shown_as: str | None = None
+    """`sample` or `example` of a dataset that this project ships."""
 
     def __init__(self, declaration: DatasetDeclaration) -> None:
         self.declaration = declaration
@@ -72,11 +75,19 @@ class DatasetComponent(dg.Component):
         yaml_path = Path(context.path) / "defs.yaml"
         component = cls(declared(cls.model, resolved, yaml_path))
         _check_accepted(component, yaml_path)
+        component.shown_as = shown_as(Path(context.path))
         return component
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """What the code location has of it: nothing of a shipped dataset that is not to be shown."""
+        return self.definitions if is_shown(self.shown_as) else dg.Definitions()
+
+    @property
+    def definitions(self) -> dg.Definitions:
+        """Its assets and checks, shown or not."""
+        tags = {TAG: self.shown_as} if self.shown_as is not None else {}
         return dg.Definitions(
-            assets=[asset_of(spec) for spec in self.specs],
+            assets=[asset_of(spec, tags) for spec in self.specs],
             asset_checks=[checks_of(spec) for spec in self.specs if spec.proofs is not None],
         )
 

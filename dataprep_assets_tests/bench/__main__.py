@@ -12,7 +12,7 @@ from dataprep_assets_tests.bench.comparison import REPOSITORY, add_arguments, co
 
 _CONTENDERS = "a,b,c,d,floor"
 _SHARED = REPOSITORY.parent / "shared"
-_SAMPLE = REPOSITORY / "dataprep_assets" / "defs" / "sample_corpus"
+_SAMPLE = REPOSITORY / "dataprep_assets" / "defs" / "samples" / "sample_corpus"
 
 
 def _default(shared: Path, sample: Path) -> Path:

@@ -23,7 +23,7 @@ from dataprep_assets_tests.bench.contenders import Spec
 
 _CONTENDERS = "a,b,c,d,e,f,floor"
 _FILES_A_SHARD = 6
-_SAMPLE = REPOSITORY / "dataprep_assets" / "defs" / "sample_corpus"
+_SAMPLE = REPOSITORY / "dataprep_assets" / "defs" / "samples" / "sample_corpus"
 
 
 class PretrainComparison(Comparison):

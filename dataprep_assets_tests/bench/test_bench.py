@@ -13,7 +13,7 @@ from dataprep_assets_tests.bench.comparison import REPOSITORY
 from dataprep_assets_tests.bench.runner import CommandFailedError, measure
 from dataprep_assets_tests.bench.verdict import Judge
 
-SAMPLE = REPOSITORY / "dataprep_assets" / "defs" / "sample_corpus"
+SAMPLE = REPOSITORY / "dataprep_assets" / "defs" / "samples" / "sample_corpus"
 
 
 @pytest.mark.slow

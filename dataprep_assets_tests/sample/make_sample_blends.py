@@ -8,7 +8,7 @@ a chat.
 Each file is seeded by its own path, and only ``Random.random()`` is drawn from: the one method whose sequence Python
 promises to keep.
 
-Entry points: ``python -m dataprep_assets_tests.sample.make_sample_blends DEFS_DIR``, ``write_samples``.
+Entry points: ``python -m dataprep_assets_tests.sample.make_sample_blends SAMPLES_DIR``, ``write_samples``.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import dataprep_assets
 from dataprep_assets_tests.sample.make_sample_notes import between, pick
 
 SEED = "dataprep-assets sample blends 1"
-TOKENIZER = Path(dataprep_assets.__file__).parent / "defs" / "sample_corpus" / "tokenizer"
+TOKENIZER = Path(dataprep_assets.__file__).parent / "defs" / "samples" / "sample_corpus" / "tokenizer"
 MERGES = 600
 """Merges that the SFT tokenizer keeps of the sample's."""
 SPECIAL = ("<|endoftext|>", "<|pad|>", "<|im_start|>", "<|im_end|>")
@@ -137,7 +137,7 @@ def tool_task(random: Random, number: int) -> dict[str, Any]:
 
 
 def sample_rows() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Path below `defs/` and rows of every data file."""
+    """Path below `defs/samples/` and rows of every data file."""
     makers = (
         ("sample_blend_pretrain/data/tales/part-0.jsonl.zst", lambda r, n: {"text": tale(r, n)}, 60),
         ("sample_blend_pretrain/data/tales/part-1.jsonl.gz", lambda r, n: {"text": tale(r, n)}, 40),
@@ -189,7 +189,7 @@ def write_tokenizer(folder: Path) -> None:
 
 
 def write_samples(folder: Path) -> None:
-    """Every data file and the tokenizer below `folder`, the `defs/` of the package."""
+    """Every data file and the tokenizer below `folder`, the `defs/samples/` of the package."""
     for path, rows in sample_rows():
         write_rows(folder / path, rows)
     write_tokenizer(folder / "sample_blend_sft" / "tokenizer")

@@ -26,7 +26,7 @@ from dataprep_assets_tests.sample.make_sample import (
     write_sample,
 )
 
-COMMITTED = Path(str(files("dataprep_assets"))) / "defs" / "sample_corpus"
+COMMITTED = Path(str(files("dataprep_assets"))) / "defs" / "samples" / "sample_corpus"
 COUNTS = {**TRAIN_FILES, **HOLDOUT_FILES}
 
 

@@ -7,13 +7,13 @@ import dataprep_assets
 from dataprep_assets.sources.rows import read_rows
 from dataprep_assets_tests.sample.make_sample_blends import sample_rows, write_tokenizer
 
-DEFS = Path(dataprep_assets.__file__).parent / "defs"
+SAMPLES = Path(dataprep_assets.__file__).parent / "defs" / "samples"
 
 
 def test_the_committed_rows_are_those_of_the_generator_and_say_that_they_are_fiction() -> None:
     total = 0
     for name, expected in sample_rows():
-        path = DEFS / name
+        path = SAMPLES / name
         suffixes = path.suffixes
         compression = {".zst": "zstd", ".gz": "gzip"}.get(suffixes[-1])
         kind = "parquet" if suffixes[-1] == ".parquet" else "jsonl"
@@ -29,5 +29,5 @@ def test_the_committed_rows_are_those_of_the_generator_and_say_that_they_are_fic
 
 def test_the_committed_tokenizer_is_that_of_the_generator(tmp_path: Path) -> None:
     write_tokenizer(tmp_path)
-    committed = DEFS / "sample_blend_sft" / "tokenizer"
+    committed = SAMPLES / "sample_blend_sft" / "tokenizer"
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {p.name: p.read_bytes() for p in committed.iterdir()}

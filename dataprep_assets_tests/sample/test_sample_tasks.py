@@ -13,7 +13,7 @@ from dataprep_assets.pipelines.tasks.routes import partitions, route_of
 from dataprep_assets.pipelines.tasks.task_folder_proofs import prove_task_folder
 from dataprep_assets_tests.sample.make_sample_tasks import COUNTS, LAYOUT, MOST, VERSIONS, task_rows, write_sample
 
-COMMITTED = Path(dataprep_assets.__file__).parent / "defs" / "sample_tasks" / "data"
+COMMITTED = Path(dataprep_assets.__file__).parent / "defs" / "samples" / "sample_tasks" / "data"
 
 
 def files(folder: Path) -> dict[str, bytes]:

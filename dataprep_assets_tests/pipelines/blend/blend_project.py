@@ -9,18 +9,17 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
-import dataprep_assets
+from dataprep_assets.cli.project import folder
 from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets_tests.pipelines.blend.dagster_blend import blend
 
-SHIPPED = Path(dataprep_assets.__file__).parent / "defs"
 STAGES = ("pretrain", "sft", "rl")
 
 
 def shipped(name: str) -> BlendDeclaration:
     """The declaration of a dataset of this project."""
-    path = SHIPPED / name / "defs.yaml"
+    path = folder(name) / "defs.yaml"
     return declared(BlendDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
 
 

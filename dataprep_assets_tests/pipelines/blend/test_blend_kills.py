@@ -32,7 +32,7 @@ from dataprep_assets_tests.sample.make_sample_blends import sample_rows
 
 pytestmark = pytest.mark.slow
 
-DEFS = Path(dataprep_assets.__file__).parent / "defs"
+SAMPLES = Path(dataprep_assets.__file__).parent / "defs" / "samples"
 MOMENTS = (0.2, 0.35, 0.2)
 """Where in its writes each run is killed, as a share of those of an undisturbed run; each goes on where the last was
 cut, so the kills fall into the first half, the middle and the end of the work."""
@@ -123,7 +123,7 @@ def rooted(found: dict[str, dict[str, Any]], root: Path) -> Any:
 
 def test_megatron_trains_on_the_blend_json_of_the_run(undisturbed: dict[str, tuple[Path, Run]], tmp_path: Path) -> None:
     directory = run_directory("pretrain", undisturbed["pretrain"][0])
-    bundle = TokenizerBundle.load(DEFS / "sample_corpus" / "tokenizer")
+    bundle = TokenizerBundle.load(SAMPLES / "sample_corpus" / "tokenizer")
     eos = bundle.token("<|endoftext|>", key="separator").id
     stored = Counter()
     for prefix in prefixes(directory):
@@ -146,7 +146,7 @@ def test_megatron_trains_on_the_blend_json_of_the_run(undisturbed: dict[str, tup
 
 def test_the_bridges_rule_trains_on_exactly_what_the_assistant_says(undisturbed: dict[str, tuple[Path, Run]]) -> None:
     directory = run_directory("sft", undisturbed["sft"][0])
-    bundle = TokenizerBundle.load(DEFS / "sample_blend_sft" / "tokenizer")
+    bundle = TokenizerBundle.load(SAMPLES / "sample_blend_sft" / "tokenizer")
     said = Counter(
         text for name, rows in sample_rows() if "sample_blend_sft" in name for row in rows for text in answers(row)
     )

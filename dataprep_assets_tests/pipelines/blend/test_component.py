@@ -8,7 +8,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from dagster.components.scaffold.scaffold import ScaffoldRequest
 
-from dataprep_assets.definitions import defs
+from dataprep_assets.cli.project import component as dataset_named
+from dataprep_assets.definitions import PROJECT_ROOT, bound
 from dataprep_assets.errors import ConfigError, MissingArtifactError
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -147,9 +148,9 @@ def test_a_template_file_is_beside_the_yaml_even_before_it_is_there(template: st
 
 @pytest.mark.parametrize("family", ["sample_blend", "nano3"])
 def test_the_shipped_blends_load_as_assets_with_their_checks(family: str) -> None:
-    graph = defs().resolve_asset_graph()
     for stage, shards in STAGES.items():
         name = f"{family}_{stage}"
+        graph = bound(dataset_named(name).definitions, PROJECT_ROOT).resolve_asset_graph()
         keys = {k for k in graph.get_all_asset_keys() if k.path[0] == name}
         expected = {"blend_plan", "blend_preview", "blend_snapshot", shards, "blend", "data_card"}
         assert {k.path[-1] for k in keys} == expected | ({"engine_certificate"} if stage != "rl" else set())

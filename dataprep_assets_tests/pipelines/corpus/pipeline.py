@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins import build_token_bins, token_shards
 from dataprep_assets.pipelines.corpus.view import build_view
 
-SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "sample_corpus"
+SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "samples" / "sample_corpus"
 
 
 def sample_declaration(

@@ -27,7 +27,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, certify
 from dataprep_assets.tokenization.engines import fast_engine
 
-SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "sample_corpus"
+SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "samples" / "sample_corpus"
 INCLUDE = ["**/*.jsonl.zst"]
 SPLITS = {"train": ["train/**"], "val": ["validation/**"], "test": ["test/**"]}
 

@@ -75,7 +75,7 @@ def test_auto_separator_refuses_a_chat_turn_token(shared: Path, tmp_path: Path) 
 def test_the_shipped_definitions_load_with_their_groups() -> None:
     loaded = defs()
     groups = {spec.group_name for spec in loaded.resolve_all_asset_specs()}
-    assert {"sample_corpus", "slimpajama_627b_qwen3"} <= groups
+    assert {"sample_corpus", "sample_notes", "sample_blend_rl"} <= groups
     for spec in loaded.resolve_all_asset_specs():
         assert spec.description
         assert spec.kinds
@@ -121,7 +121,7 @@ def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) ->
 
 @pytest.mark.slow
 def test_dg_names_the_line_of_a_wrong_key(cloned: Path) -> None:
-    path = cloned / "dataprep_assets" / "defs" / "sample_corpus" / "defs.yaml"
+    path = cloned / "dataprep_assets" / "defs" / "samples" / "sample_corpus" / "defs.yaml"
     path.write_text(path.read_text().replace("sample_rate: 0.05", "sample_rat: 0.05"))
     # `dg check yaml` looks at one file of each component type only (dagster-dg-core 1.13.27); `check defs` at all
     checked = dg(cloned, "check", "defs")

@@ -8,7 +8,7 @@ from typing import Any
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
-from dataprep_assets_tests.pipelines.notes.pipeline import DEFS, declaration
+from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLES, declaration
 
 
 def note(text: Any, date: Any = "2011-01-01", **more: Any) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def plain(source: Path, months: Sequence[str] = ("2010-01", "2010-01"), **change
         "months": {"first": months[0], "last": months[-1]},
         "row_length": 32,
         "rows_per_shard": 4,
-        "tokenizer": {"path": DEFS / "sample_corpus" / "tokenizer", "engine": "tokenizers"},
+        "tokenizer": {"path": SAMPLES / "sample_corpus" / "tokenizer", "engine": "tokenizers"},
     }
     return declaration(source, **(base | changes))
 

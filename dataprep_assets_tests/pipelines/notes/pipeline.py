@@ -23,8 +23,8 @@ from dataprep_assets.pipelines.notes.sharded_cohort import ShardedCohort, ensure
 from dataprep_assets.pipelines.notes.tfds_directory import build_tfds_directory
 from dataprep_assets_tests.pipelines.corpus import pipeline as corpus_pipeline
 
-DEFS = Path(dataprep_assets.__file__).parent / "defs"
-SAMPLE = DEFS / "sample_notes" / "data"
+SAMPLES = Path(dataprep_assets.__file__).parent / "defs" / "samples"
+SAMPLE = SAMPLES / "sample_notes" / "data"
 C = TypeVar("C", PackedCohort, ShardedCohort)
 KEY = "a key for fictional data, known to everyone"
 
@@ -47,7 +47,7 @@ def declaration(source: Path = SAMPLE, **changes: Any) -> NotesDeclaration:
             "header": "{kind}, {on}, {author}, likes {colour}\n",
             "defaults": {"colour": "no colour"},
         },
-        "tokenizer": {"path": DEFS / "sample_corpus" / "tokenizer", "name": "sample-bpe-4096"},
+        "tokenizer": {"path": SAMPLES / "sample_corpus" / "tokenizer", "name": "sample-bpe-4096"},
         "document": {"separator": "<|endoftext|>"},
         "pad": {"token": "<|pad|>"},
         "patient_key": {"public": KEY},

@@ -10,7 +10,8 @@ import pytest
 import yaml
 from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest, get_scaffolder
 
-import dataprep_assets
+from dataprep_assets.cli.project import component as dataset_named
+from dataprep_assets.cli.project import folder
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
@@ -18,22 +19,20 @@ from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets_tests.pipelines.notes.notes_project import notes_attributes
 from resources import StorageResource, resources_of
 
-DEFS = Path(dataprep_assets.__file__).parent / "defs"
-
 
 def graph_of(component: Any) -> Any:
     """The graph of a component's assets and checks, bound to a storage."""
     resources = dg.Definitions(resources=resources_of(StorageResource(root="/nowhere")))
-    return dg.Definitions.merge(component.build_defs(None), resources).resolve_asset_graph()
+    return dg.Definitions.merge(component.definitions, resources).resolve_asset_graph()
 
 
 def shipped(name: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load((DEFS / name / "defs.yaml").read_text())["attributes"]
+    loaded: dict[str, Any] = yaml.safe_load((folder(name) / "defs.yaml").read_text())["attributes"]
     return loaded
 
 
 def test_the_shipped_definition_has_the_seeds_parameters() -> None:
-    notes = declared(NotesDeclaration, shipped("arcus_notes"), DEFS / "arcus_notes" / "defs.yaml")
+    notes = declared(NotesDeclaration, shipped("arcus_notes"), folder("arcus_notes") / "defs.yaml")
     assert notes.sensitive
     assert len(notes.months.expected) == 24 * 12
     assert (notes.row_length, notes.rows_per_shard, notes.layout) == (8192, 256, "prepacked")
@@ -45,7 +44,7 @@ def test_the_shipped_definition_has_the_seeds_parameters() -> None:
 def test_its_tokenizer_has_the_tokens_that_it_names(shared: Path) -> None:
     from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-    notes = declared(NotesDeclaration, shipped("arcus_notes"), DEFS / "arcus_notes" / "defs.yaml")
+    notes = declared(NotesDeclaration, shipped("arcus_notes"), folder("arcus_notes") / "defs.yaml")
     bundle = TokenizerBundle.load(shared / "tokenizers" / "llama3")
     ids = [
         bundle.separator(notes.document.separator).id,
@@ -57,10 +56,9 @@ def test_its_tokenizer_has_the_tokens_that_it_names(shared: Path) -> None:
 
 @pytest.mark.parametrize("name", ["arcus_notes", "sample_notes", "sample_replay", "sample_notes_replay_combined"])
 def test_the_shipped_definitions_load(name: str) -> None:
-    tree = dg.ComponentTree.for_project(DEFS.parents[1])
-    component = tree.load_component(Path(name))
-    assert isinstance(component, PackedCohorts | CombinedCohorts)
-    assert list(graph_of(component).asset_check_keys)
+    loaded = dataset_named(name)
+    assert isinstance(loaded, PackedCohorts | CombinedCohorts)
+    assert list(graph_of(loaded).asset_check_keys)
 
 
 @pytest.mark.parametrize(
@@ -73,13 +71,13 @@ def test_the_shipped_definitions_load(name: str) -> None:
 )
 def test_a_header_comes_out_of_the_yaml_as_it_was_meant(engine: str, written: str, meant: str) -> None:
     attributes = shipped("sample_notes") | {"template": {"header": written, "engine": engine}}
-    context = SimpleNamespace(path=DEFS / "sample_notes", resolution_context=dg.ResolutionContext.default())
+    context = SimpleNamespace(path=folder("sample_notes"), resolution_context=dg.ResolutionContext.default())
     loaded = PackedCohorts.load(NotesDeclaration.model_validate(attributes), context)  # type: ignore[arg-type]
     assert loaded.declaration.template.header == meant
 
 
 def test_the_graph_is_certificate_rows_shards_directory_in_each_format() -> None:
-    notes = declared(NotesDeclaration, notes_attributes(formats=["tfrecord", "array_record"]), DEFS / "defs.yaml")
+    notes = declared(NotesDeclaration, notes_attributes(formats=["tfrecord", "array_record"]), folder("sample_notes"))
     graph = graph_of(PackedCohorts(notes))
     parents = {
         key.path[-1]: sorted(parent.path[-1] for parent in graph.get(key).parent_keys)
@@ -101,7 +99,7 @@ def test_the_graph_is_certificate_rows_shards_directory_in_each_format() -> None
 
 def test_a_sensitive_dataset_is_tagged_in_the_ui() -> None:
     attributes = notes_attributes(sensitive=True, patient_key={"env": "SOME_KEY"})
-    graph = graph_of(PackedCohorts(declared(NotesDeclaration, attributes, DEFS / "defs.yaml")))
+    graph = graph_of(PackedCohorts(declared(NotesDeclaration, attributes, folder("sample_notes"))))
     assert {graph.get(key).tags.get("dataprep/sensitive") for key in graph.materializable_asset_keys} == {"true"}
 
 

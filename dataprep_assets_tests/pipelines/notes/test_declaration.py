@@ -10,7 +10,7 @@ from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, Patien
 from dataprep_assets.pipelines.notes.notes_plan import notes_plan
 from dataprep_assets.pipelines.notes.rendering import HeaderTemplate, MissingFieldError
 from dataprep_assets_tests.pipelines.corpus.shards import certificate
-from dataprep_assets_tests.pipelines.notes.pipeline import DEFS, declaration
+from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLES, declaration
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,6 @@ def test_a_combination_that_cannot_work_is_refused(changes: dict[str, Any], why:
 
 
 def test_relative_paths_are_those_of_the_yaml() -> None:
-    located = declaration(DEFS.relative_to(DEFS.parent), storage="out").located(DEFS.parent)
-    assert located.source.path == DEFS  # type: ignore[union-attr]
-    assert located.storage == str(DEFS.parent / "out")
+    located = declaration(SAMPLES.relative_to(SAMPLES.parent), storage="out").located(SAMPLES.parent)
+    assert located.source.path == SAMPLES  # type: ignore[union-attr]
+    assert located.storage == str(SAMPLES.parent / "out")

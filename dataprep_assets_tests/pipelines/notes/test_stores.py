@@ -22,7 +22,7 @@ from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, receipts
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
-from dataprep_assets_tests.pipelines.notes.pipeline import DEFS, SAMPLE, declaration, run_notes
+from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLE, SAMPLES, declaration, run_notes
 
 CEILING = 1000 << 20
 """Bytes that the build of a cohort may hold at its peak."""
@@ -74,7 +74,7 @@ print(int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
 
 def large(source: Path) -> NotesDeclaration:
     """Rows of the usual length, encoded by the fast engine."""
-    tokenizer = {"path": DEFS / "sample_corpus" / "tokenizer", "engine": "fastokens"}
+    tokenizer = {"path": SAMPLES / "sample_corpus" / "tokenizer", "engine": "fastokens"}
     return plain(source, row_length=8192, rows_per_shard=256, tokenizer=tokenizer, sample_rate=0.0005)
 
 

@@ -9,7 +9,9 @@ import pytest
 import yaml
 from dagster import AssetKey
 
-from dataprep_assets.definitions import PROJECT_ROOT, defs
+from dataprep_assets.cli.project import component as dataset_named
+from dataprep_assets.cli.project import folder
+from dataprep_assets.definitions import PROJECT_ROOT, bound, defs
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.graph.status import stale
@@ -19,8 +21,6 @@ from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration, ReleaseOptions
 from dataprep_assets_tests.dg_command import dg
 from dataprep_assets_tests.pipelines.release.release_project import release_attributes
-
-SHIPPED = PROJECT_ROOT / "dataprep_assets" / "defs"
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_the_shipped_releases_load_and_ask_nothing_of_a_network(monkeypatch: pyt
     for name in ("R2_DATASET_ACCOUNT_ID", "DATAPREP_ENDPOINT_URL", "DATAPREP_STORAGE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    graph = defs().resolve_asset_graph()
     for dataset in ("dclm_2t", "sample_release"):
+        graph = bound(dataset_named(dataset).definitions, PROJECT_ROOT).resolve_asset_graph()
         names = {key.path[-1] for key in graph.get_all_asset_keys() if key.path[0] == dataset}
         assert {"token_bins", "release_plan", "npy_shards", "published_shards"} <= names
         assert "combined_bins" not in names
@@ -101,7 +101,7 @@ def test_the_graph_runs_from_token_bins_to_the_publication() -> None:
 
 def test_dclm_2t_has_the_published_dimensions(tmp_path: Path) -> None:
     """As docs/formats/npy-shards.md#dimensions has them: 2,048 tokens a sample, 100 Gi tokens a shard."""
-    path = SHIPPED / "dclm_2t" / "defs.yaml"
+    path = folder("dclm_2t") / "defs.yaml"
     release = declared(ReleaseDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
     options = release.release
     assert (options.sequence_length, options.tokens_per_shard) == (2048, 100 * 2**30)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats import sample_ids
 from dataprep_assets.graph.runs import planned_runs
@@ -29,7 +30,7 @@ from dataprep_assets_tests.pipelines.release.release_project import (
     release_attributes,
     release_project,
 )
-from dataprep_assets_tests.project import SAMPLE, failure_of
+from dataprep_assets_tests.project import failure_of
 
 KINDS = ("folder", "swift")
 
@@ -355,7 +356,7 @@ def test_the_line_that_the_demo_prints_opens_the_release_where_it_is_pasted(
     done = subprocess.run(
         [sys.executable, "-c", f"{line}; print(shard.index, len(shard), shard[0][:3].tolist()); window.close()"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(SAMPLE.parents[2])},
+        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
         capture_output=True,
         text=True,
         timeout=120,

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-import dataprep_assets
-from dataprep_assets.definitions import defs
+from dataprep_assets.cli.project import component as dataset_named
+from dataprep_assets.cli.project import folder
+from dataprep_assets.definitions import PROJECT_ROOT, bound
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -23,8 +24,6 @@ from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS
 from dataprep_assets_tests.pipelines.tasks.migrations import evaluations, failed, migration
 from dataprep_assets_tests.pipelines.tasks.trees import COUNTS, edit, project, put
 from dataprep_assets_tests.sample.make_sample_tasks import LAYOUT, jsonl
-
-SHIPPED = Path(dataprep_assets.__file__).parent / "defs"
 
 
 def attributes(**changes: Any) -> dict[str, Any]:
@@ -82,13 +81,13 @@ def test_a_wrong_version_is_told_when_the_task_is_migrated_with_those_that_there
 
 
 def shipped(name: str) -> TaskMigrationDeclaration:
-    path = SHIPPED / name / "defs.yaml"
+    path = folder(name) / "defs.yaml"
     return declared(TaskMigrationDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
 
 
 def test_the_shipped_migrations_load_as_assets_with_their_checks() -> None:
-    graph = defs().resolve_asset_graph()
     for dataset in ("mezo_tasks", "sample_tasks"):
+        graph = bound(dataset_named(dataset).definitions, PROJECT_ROOT).resolve_asset_graph()
         keys = {k.path[-1]: k for k in graph.get_all_asset_keys() if k.path[0] == dataset}
         assert set(keys) == {TASK_FOLDER, "data_card"}
         key = keys[TASK_FOLDER]
@@ -261,7 +260,7 @@ def test_scaffolded_then_declared_then_run_from_the_command_line(cloned: Path) -
 
 @pytest.mark.slow
 def test_dg_names_the_line_of_a_wrong_key(cloned: Path) -> None:
-    path = cloned / "dataprep_assets" / "defs" / "sample_tasks" / "defs.yaml"
+    path = cloned / "dataprep_assets" / "defs" / "samples" / "sample_tasks" / "defs.yaml"
     path.write_text(path.read_text().replace("mode: symlink", "mode: hardlink"))
     checked = command(cloned, "dg", "check", "defs")
     assert checked.returncode != 0

@@ -15,7 +15,7 @@ from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, st
 from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, template_variables
 from dataprep_assets.tokenization.engines import fast_engine
 
-SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "sample_corpus" / "tokenizer"
+SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "samples" / "sample_corpus" / "tokenizer"
 SPECIAL = ("<|im_start|>", "<|im_end|>")
 PLAIN = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 

@@ -1,0 +1,47 @@
+"""Which datasets this project ships, apart from the user's own: samples, and examples that need a network.
+
+`defs/samples/` and `defs/examples/` hold them; whatever else lies in `defs/` is the user's. Their assets carry the tag
+`dataprep/shown_as`, and the code location has them as DATAPREP_SHOW says. The commands of `dataprep` find all by name.
+
+Entry points: `shown_as`, `is_shown`, `dataset_of`.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+
+from dataprep_assets.errors import ConfigError
+
+__all__ = ["FOLDERS", "TAG", "VARIABLE", "dataset_of", "is_shown", "shown_as"]
+
+FOLDERS = {"samples": "sample", "examples": "example"}
+"""Folders of `defs/` → how the assets of the datasets in them are tagged."""
+TAG = "dataprep/shown_as"
+VARIABLE = "DATAPREP_SHOW"
+
+
+def shown_as(folder: Path) -> str | None:
+    """`sample` or `example` for the folder of a shipped dataset; None for one of the user's own."""
+    return FOLDERS.get(folder.parent.name)
+
+
+def is_shown(kind: str | None, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the code location has datasets that are `shown_as` this: samples unless DATAPREP_SHOW says otherwise.
+
+    Args:
+        kind: As `shown_as` has it; the user's own datasets are always shown.
+        environment: DATAPREP_SHOW is `none`, or a list with commas of `samples` and `examples`.
+
+    Raises ConfigError for any other value.
+    """
+    said = environment.get(VARIABLE) or "samples"
+    names = [] if said == "none" else [name.strip() for name in said.split(",")]
+    if unknown := [name for name in names if name not in FOLDERS]:
+        raise ConfigError(f"{VARIABLE}: {unknown[0]!r}: give one of none, samples, examples, or samples,examples")
+    return kind is None or kind in [FOLDERS[name] for name in names]
+
+
+def dataset_of(folder: PurePath) -> str:
+    """What `dataprep` calls the dataset in a folder (relative to `defs/`): its path, less `samples/` or `examples/`."""
+    parts = folder.parts
+    return "/".join(parts[1:] if len(parts) > 1 and parts[0] in FOLDERS else parts)

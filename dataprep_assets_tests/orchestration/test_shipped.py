@@ -1,0 +1,76 @@
+"""What the project ships is apart from the user's own: tagged, and shown as DATAPREP_SHOW says."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dataprep_assets.cli import project
+from dataprep_assets.definitions import PROJECT_ROOT, bound
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.orchestration.shipped import FOLDERS, TAG, is_shown
+
+DEFS = PROJECT_ROOT / "dataprep_assets" / "defs"
+
+
+def tags_of_groups() -> dict[str, set[str | None]]:
+    """Each dataset of a code location that is loaded now, with the tags of its assets."""
+    found: dict[str, set[str | None]] = {}
+    loaded = bound(dg.ComponentTree.for_project(DEFS).build_defs(Path()), PROJECT_ROOT)
+    for spec in loaded.resolve_all_asset_specs():
+        found.setdefault(spec.group_name or "", set()).add(spec.tags.get(TAG))
+    return found
+
+
+def shipped(folder: str) -> set[str]:
+    return {path.parent.name for path in (DEFS / folder).glob("*/defs.yaml")}
+
+
+@pytest.mark.parametrize(
+    ("said", "folders"),
+    [
+        (None, ["samples"]),
+        ("", ["samples"]),
+        ("samples,examples", ["samples", "examples"]),
+        ("examples", ["examples"]),
+        ("none", []),
+    ],
+)
+def test_the_location_has_what_is_asked_for_and_tags_it(
+    said: str | None, folders: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DATAPREP_SHOW", raising=False)
+    if said is not None:
+        monkeypatch.setenv("DATAPREP_SHOW", said)
+    assert tags_of_groups() == {name: {FOLDERS[folder]} for folder in folders for name in shipped(folder)}
+
+
+def test_a_word_that_means_nothing_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"DATAPREP_SHOW: 'sample': give one of none, samples, examples"):
+        is_shown("sample", {"DATAPREP_SHOW": "examples,sample"})
+
+
+def test_the_users_own_are_always_shown_and_have_no_tag() -> None:
+    assert is_shown(None, {"DATAPREP_SHOW": "none"})
+    component = type(project.component("sample_replay"))(project.component("sample_replay").declaration)
+    assert component.shown_as is None
+    assert all(TAG not in spec.tags for spec in bound(component.definitions, PROJECT_ROOT).resolve_all_asset_specs())
+
+
+def test_a_hidden_example_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DATAPREP_SHOW", raising=False)
+    component = project.component("dclm_2t")
+    assert component.declaration.dataset == "dclm_2t"
+    assert component.shown_as == "example"
+    assert project.folder("dclm_2t") == DEFS / "examples" / "dclm_2t"
+    assert project.folder("not_there") == DEFS / "not_there"
+
+
+def test_of_two_with_one_name_the_users_own_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("examples/dclm_2t", "samples/tales", "dclm_2t", "mine/samples"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "defs.yaml").touch()
+    monkeypatch.setattr(project, "_DEFS", tmp_path)
+    assert project.folder("dclm_2t") == tmp_path / "dclm_2t"
+    assert project.folder("tales") == tmp_path / "samples" / "tales"
+    assert project.folder("mine/samples") == tmp_path / "mine" / "samples"
