@@ -1,11 +1,12 @@
 """The code location: everything under `defs/`, bound to its executor and the resources of the environment."""
 
-import warnings
 from functools import cache
 from pathlib import Path
 
 import dagster as dg
 
+from dataprep_assets import defs as declared_here
+from dataprep_assets.orchestration.declared import Declarations
 from resources import build_resources
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
@@ -14,21 +15,19 @@ PROJECT_ROOT = Path(__file__).resolve().parent.parent
 @dg.definitions
 def defs() -> dg.Definitions:
     """All datasets declared in `defs/`, but for shipped ones that are not to be shown (`orchestration/shipped.py`)."""
-    return bound(_declared(), PROJECT_ROOT)
+    return bound(declarations().definitions_of(_tree()), PROJECT_ROOT)
 
 
 @cache
-def tree() -> dg.ComponentTree:
+def declarations() -> Declarations:
+    """What `defs/` declares, file by file."""
+    return Declarations(declared_here, PROJECT_ROOT)
+
+
+@cache
+def _tree() -> dg.ComponentTree:
     """What `defs/` declares; read once a process, because Dagster asks up to six times for one run (1 to 2 s each)."""
-    return dg.ComponentTree.for_project(path_within_project=Path(__file__).parent / "defs")
-
-
-def _declared() -> dg.Definitions:
-    """Of the whole tree, which keeps them."""
-    with warnings.catch_warnings():
-        for said in (dg.BetaWarning, dg.PreviewWarning):
-            warnings.simplefilter("ignore", said)
-        return tree().build_defs()
+    return dg.ComponentTree.for_project(path_within_project=declarations().folder)
 
 
 def bound(loaded: dg.Definitions, project_root: Path) -> dg.Definitions:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.graph.declaration_mistakes import nearest
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -38,7 +39,6 @@ __all__ = [
 ]
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
-_DEFS = PROJECT_ROOT / "dataprep_assets" / "defs"
 
 
 class Commands(Protocol):
@@ -77,30 +77,27 @@ def place_of_dataset(place: "Place", dataset: str) -> "Place":
 
 def folder(name: str) -> Path:
     """The folder of a dataset's defs.yaml; where there is none, the one that it would be in."""
-    found = _declarations().get(name)
-    return _DEFS / name if found is None else found.parent
+    from dataprep_assets.definitions import declarations
+
+    found = declarations().files.get(name)
+    return declarations().folder / name if found is None else found.parent
 
 
 def component(name: str) -> "DatasetComponent":
     """The declared dataset of this name; ConfigError when there is none, or its component is not one of ours."""
-    from dataprep_assets.definitions import tree
+    from dataprep_assets.definitions import declarations
     from dataprep_assets.orchestration.component import DatasetComponent
 
-    known = _declarations()
+    known = declarations().files
     if name not in known:
-        raise ConfigError(f"{name!r} is not a dataset here; defs/ has {sorted(known)}")
-    found = tree().load_component(known[name].parent.relative_to(_DEFS))
+        near = nearest(name, list(known))
+        raise ConfigError(
+            f"{name!r} is not a dataset here; " + (f"did you mean {near!r}?" if near else f"defs/ has {sorted(known)}")
+        )
+    found = declarations().load(known[name])
     if not isinstance(found, DatasetComponent):
         raise ConfigError(f"{name!r} is a {type(found).__name__}, which `dataprep` cannot run; use `dg launch`")
     return found
-
-
-def _declarations() -> dict[str, Path]:
-    """Name of each declared dataset → its `defs.yaml`; of two with one name, that which is not shipped."""
-    from dataprep_assets.orchestration.shipped import dataset_of, shown_as
-
-    found = sorted(_DEFS.rglob("defs.yaml"), key=lambda path: shown_as(path.parent) is None)
-    return {dataset_of(path.parent.relative_to(_DEFS)): path for path in found}
 
 
 def naming(dataset: str) -> "list[DatasetComponent]":
@@ -110,7 +107,10 @@ def naming(dataset: str) -> "list[DatasetComponent]":
     """
     import dagster as dg
 
-    texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in _declarations().items()}
+    from dataprep_assets.definitions import declarations
+
+    files = declarations().files
+    texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in files.items()}
     found: dict[str, DatasetComponent] = {}
     asked = [dataset]
     while asked:

@@ -1,5 +1,6 @@
 """What every declared dataset has in common, whatever its pipeline: its name, its owners, where its artifacts go."""
 
+import re
 from datetime import date
 from pathlib import Path
 from typing import Literal, Self
@@ -8,6 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.receipt import Verification
+
+
+_OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
+"""What Dagster takes for an owner."""
 
 
 class Declared(BaseModel):
@@ -59,7 +64,10 @@ class CardDeclaration(Attributed):
 class DatasetDeclaration(Declared):
     """The keys that the YAML of every component has."""
 
-    dataset: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", description="Name of the dataset; its group in the UI.")
+    dataset: str = Field(
+        pattern=r"^[A-Za-z][A-Za-z0-9_]*$",
+        description="Name of the dataset and of its group in the UI: a letter, then letters, digits and `_`.",
+    )
     description: str = Field("", description="Shown in the UI.")
     owners: tuple[str, ...] = Field((), description="E-mail addresses, or `team:name`.")
     storage: str | None = Field(
@@ -75,6 +83,14 @@ class DatasetDeclaration(Declared):
         default_factory=dict,
         description="Checks that only warn and whose failure is accepted: name → why. They pass, and show the reason.",
     )
+
+    @field_validator("owners")
+    @classmethod
+    def _as_dagster_has_them(cls, owners: tuple[str, ...]) -> tuple[str, ...]:
+        for owner in owners:
+            if not _OWNER.fullmatch(owner):
+                raise ValueError(f"{owner!r} is no owner: an e-mail address, or a team as `team:name`")
+        return owners
 
     @field_validator("accept")
     @classmethod

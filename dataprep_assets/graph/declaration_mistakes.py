@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -18,10 +18,11 @@ from pydantic_core import ErrorDetails
 
 from dataprep_assets.errors import ConfigError
 
-__all__ = ["MOST_SHOWN", "Document", "mistakes", "nearest", "read", "together"]
+__all__ = ["MOST_SHOWN", "Document", "mistakes", "nearest", "read", "together", "validated"]
 
 MOST_SHOWN = 5
 """Mistakes of one file that are told at once."""
+M = TypeVar("M", bound=BaseModel)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _KINDS = {
     "string_type": "must be text",
@@ -158,12 +159,29 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
 
 
+def validated(model: type[M], document: Document) -> M:
+    """The attributes of a document as their model; ConfigError has a line for each mistake."""
+    if document.attributes is None:
+        raise ConfigError(f"{document.path}:{document.line}: `attributes` is missing: `dg scaffold defs` writes them")
+    try:
+        return model.model_validate(document.attributes)
+    except ValidationError as error:
+        raise ConfigError(together(mistakes(error, model, document))) from error
+
+
 def mistakes(error: ValidationError, model: type[BaseModel], document: Document) -> list[str]:
     """One sentence for each mistake: `file:line: key: what is wrong`, in the order of the file."""
     hidden = bool(model.model_config.get("hide_input_in_errors", False))  # a secret may stand in a wrong place
     found = []
-    for details in error.errors(include_url=False):
+    every = error.errors(include_url=False)
+    # a misspelt key is not missing as well
+    meant = {(d["loc"][:-1], near) for d in every if d["type"] == "extra_forbidden" and (near := _near_key(d, model))}
+    for details in every:
+        if details["type"] == "missing" and (details["loc"][:-1], details["loc"][-1]) in meant:
+            continue
         keys = list(details["loc"])
+        if details["type"] == "union_tag_invalid":
+            keys.append(str(details["ctx"]["discriminator"]).strip("'"))
         line = document.line_of(keys)
         shown = ".".join(str(key) for key in _written(keys, document.attributes, details["type"]))
         sentence = _sentence(details, model, hidden)
@@ -191,18 +209,30 @@ def _written(keys: Sequence[str | int], attributes: Any, kind: str) -> Iterator[
         yield key
 
 
+def _known_keys(details: ErrorDetails, model: type[BaseModel]) -> list[str]:
+    owner, _ = _field_at(model, details["loc"])
+    return [info.alias or name for name, info in owner.model_fields.items()]
+
+
+def _near_key(details: ErrorDetails, model: type[BaseModel]) -> str | None:
+    return nearest(str(details["loc"][-1]), _known_keys(details, model))
+
+
 def _sentence(details: ErrorDetails, model: type[BaseModel], hidden: bool) -> str:
     kind, context = details["type"], details.get("ctx") or {}
-    owner, field = _field_at(model, details["loc"])
+    _, field = _field_at(model, details["loc"])
     got = "" if hidden else f"{details['input']!r:.80}"
     if kind == "extra_forbidden":
-        known = [info.alias or name for name, info in owner.model_fields.items()]
-        near = nearest(str(details["loc"][-1]), known)
-        return "unknown key; " + (f"did you mean `{near}`?" if near else f"known here: {', '.join(known)}")
+        near = _near_key(details, model)
+        known = ", ".join(_known_keys(details, model))
+        return "unknown key; " + (f"did you mean `{near}`?" if near else f"known here: {known}")
     if kind == "missing":
         return "missing" + _described(field)
     if kind == "union_tag_not_found":
-        return f"{context['discriminator']} is missing: which kind of source or value this is"
+        name = str(context["discriminator"]).strip("'")
+        models = _models(field.annotation) if field is not None else []
+        tags = [tag for m in models for tag in _literals(m.model_fields[name].annotation)]
+        return f"`{name}` is missing: one of {', '.join(map(str, tags))}"
     if kind in ("literal_error", "union_tag_invalid", "enum"):
         return _choice(details, context, got)
     if kind in _KINDS:
@@ -210,7 +240,7 @@ def _sentence(details: ErrorDetails, model: type[BaseModel], hidden: bool) -> st
     if kind == "string_pattern_mismatch":
         return f"{got} is not allowed{_described(field) or ': must match ' + str(context.get('pattern'))}".strip()
     if kind in ("greater_than_equal", "greater_than", "less_than_equal", "less_than"):
-        bound = next(iter(context.values()))
+        bound = f"{next(iter(context.values())):g}"
         words = {"greater_than_equal": "at least", "greater_than": "more than", "less_than_equal": "at most"}
         return f"must be {words.get(kind, 'less than')} {bound}" + (f", not {got}" if got else "")
     if kind in ("too_short", "string_too_short"):

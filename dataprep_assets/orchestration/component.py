@@ -2,14 +2,17 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 import dagster as dg
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.declaration_mistakes import Document, read, validated
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.spec import ArtifactSpec
@@ -27,15 +30,11 @@ D = TypeVar("D", bound=DatasetDeclaration)
 
 def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> D:
     """The validated declaration; ConfigError names the file, the key, the value and what is allowed."""
-    try:
-        return model.model_validate(attributes).located(yaml_path.parent)
-    except ValidationError as error:
-        hidden = model.model_config.get("hide_input_in_errors", False)  # a secret may stand in a wrong place
-        lines = []
-        for fault in error.errors():
-            where = ": ".join(filter(None, (str(yaml_path), ".".join(str(part) for part in fault["loc"]))))
-            lines.append(f"{where}: {fault['msg']}" + ("" if hidden else f" (got {fault['input']!r:.120})"))
-        raise ConfigError("\n".join(lines)) from error
+    document = Document(path=yaml_path, type="", attributes=attributes, node=None, line=1)
+    with suppress(ConfigError, OSError):
+        # the lines: attributes come with their templates resolved, and tests have some without a file
+        document = next((replace(d, attributes=attributes) for d in read(yaml_path) if d.attributes), document)
+    return validated(model, document).located(yaml_path.parent)
 
 
 def _check_accepted(component: "DatasetComponent", yaml_path: Path) -> None:
@@ -69,7 +68,7 @@ class DatasetComponent(dg.Component):
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
         if attributes is None:
             raise ConfigError(
-                f"{context.path / 'defs.yaml'}: attributes: missing; `dg scaffold defs` writes a commented example"
+                f"{context.path / 'defs.yaml'}: `attributes` is missing; `dg scaffold defs` writes a commented example"
             )
         resolved = context.resolution_context.resolve_value(attributes.model_dump(mode="json", exclude_unset=True))
         yaml_path = Path(context.path) / "defs.yaml"

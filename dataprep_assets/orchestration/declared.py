@@ -1,0 +1,170 @@
+"""The datasets that a project declares: found, checked and loaded one by one, so that a broken one stops no other.
+
+Dagster's own tree of a project's components fails as a whole when one file of it is wrong, and says so with the stack
+of its parsers. So each `defs.yaml` is looked at first (`check`), and where one is wrong the others are loaded without
+it: `definitions_of` then has, in its place, a group of one asset that says what is wrong and where.
+"""
+
+import importlib
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+
+import dagster as dg
+
+from dataprep_assets import components
+from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.graph.declaration_mistakes import Document, nearest, read, validated
+from dataprep_assets.orchestration.component import DatasetComponent
+from dataprep_assets.orchestration.shipped import dataset_of, is_shown, shown_as
+
+__all__ = ["Declarations"]
+
+_DATASET = re.compile(r"""^\s+dataset:\s*["']?([A-Za-z0-9_]+)""", re.MULTILINE)
+_YAML = "defs.yaml"
+_OURS = f"{components.__name__}."
+
+
+class Declarations:
+    """The `defs.yaml` files below the folder of a module."""
+
+    def __init__(self, module: ModuleType, project_root: Path) -> None:
+        """The `module` whose folder it is, for example `dataprep_assets.defs`, and the root of its project."""
+        self.module, self.project_root = module, project_root
+        self.folder = Path(module.__path__[0])
+
+    @cached_property
+    def files(self) -> Mapping[str, Path]:
+        """Name of each declared dataset → its `defs.yaml`; of two with one name, that which is not shipped."""
+        found = sorted(self._paths, key=lambda path: shown_as(path.parent) is None)
+        return {dataset_of(path.parent.relative_to(self.folder)): path for path in found}
+
+    def check(self, path: Path) -> None:
+        """ConfigError, with a line for each mistake, unless a `defs.yaml` can be loaded as far as it tells itself."""
+        for document in read(path):
+            component = _component_of(document)
+            if component is not None:
+                declaration = validated(component.model, document)
+                self._refuse_second(declaration.dataset, document)
+
+    def load(self, path: Path) -> dg.Component:
+        """The component of a `defs.yaml`, without a look at any other; ConfigError when the file is wrong."""
+        self.check(path)
+        try:
+            return self._tree(path.parent).load_component(Path())
+        except Exception as error:
+            raise ConfigError(_reason(error)) from error
+
+    def definitions_of(self, whole: dg.ComponentTree) -> dg.Definitions:
+        """What the code location has: all of the tree, or, where a file is wrong, the others beside what is wrong."""
+        wrong = self._wrong(self.check)
+        with warnings.catch_warnings():
+            for said in (dg.BetaWarning, dg.PreviewWarning):
+                warnings.simplefilter("ignore", said)
+            if not wrong:
+                try:
+                    return whole.build_defs()
+                except Exception:
+                    wrong = self._wrong(lambda path: self._tree(path.parent).build_defs())
+                    if not wrong:
+                        raise
+            return dg.Definitions.merge(
+                *(_broken(path, why) for path, why in wrong.items()), *self._right(self.folder, wrong)
+            )
+
+    def _wrong(self, look: Callable[[Path], object]) -> dict[Path, str]:
+        """Each file at which a look raises, and why."""
+        wrong = {}
+        for path in self._paths:
+            try:
+                look(path)
+            except Exception as error:  # whatever a component of the user's own raises, too
+                wrong[path] = _reason(error)
+        return wrong
+
+    def _right(self, folder: Path, wrong: Mapping[Path, str]) -> Iterator[dg.Definitions]:
+        """The definitions of a folder without those that are wrong."""
+        if not any(folder in path.parents for path in wrong):
+            yield self._tree(folder).build_defs()
+            return
+        if folder / _YAML in wrong:
+            return
+        for inner in sorted(folder.iterdir()):
+            if inner.is_dir() and inner.name != "__pycache__":
+                yield from self._right(inner, wrong)
+            elif inner.suffix == ".py" and inner.name != "__init__.py":
+                yield dg.load_definitions_from_module(importlib.import_module(f"{self._name(folder)}.{inner.stem}"))
+
+    def _tree(self, folder: Path) -> dg.ComponentTree:
+        return dg.ComponentTree.from_module(importlib.import_module(self._name(folder)), self.project_root)
+
+    def _name(self, folder: Path) -> str:
+        return ".".join([self.module.__name__, *folder.relative_to(self.folder).parts])
+
+    @cached_property
+    def _paths(self) -> list[Path]:
+        return sorted(self.folder.rglob(_YAML))
+
+    @cached_property
+    def _declaring(self) -> Mapping[str, list[Path]]:
+        """Name of each dataset → the files that declare it and are shown."""
+        found: dict[str, list[Path]] = {}
+        for path in self._paths:
+            if is_shown(shown_as(path.parent)):
+                for dataset in _DATASET.findall(path.read_text("utf-8", errors="replace")):
+                    found.setdefault(dataset, []).append(path)
+        return found
+
+    def _refuse_second(self, dataset: str, document: Document) -> None:
+        """ConfigError where another file declares a dataset of the same name: their assets would have the same keys."""
+        others = [path for path in self._declaring.get(dataset, []) if path != document.path]
+        if others and is_shown(shown_as(document.path.parent)):
+            line = document.line_of(["dataset"])
+            raise ConfigError(f"{document.path}:{line}: dataset: {dataset} is also declared in {others[0]}")
+
+
+def _component_of(document: Document) -> type[DatasetComponent] | None:
+    """The component that a document names; None for one that is not ours. ConfigError when ours has no such name."""
+    where = f"{document.path}:{document.line}: type: {document.type}"
+    known = [_OURS + name for name in components.__all__]
+    if document.type in known:
+        found: type[DatasetComponent] = getattr(components, document.type.removeprefix(_OURS))
+        return found
+    near = nearest(document.type, known) or nearest(document.type, components.__all__)
+    if document.type.startswith("dataprep") or "." not in document.type:
+        more = f"did you mean {near if '.' in near else _OURS + near}?" if near else f"there are {', '.join(known)}"
+        raise ConfigError(f"{where}: no such component; {more}")
+    module, _, name = document.type.rpartition(".")
+    try:
+        other = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{where}: cannot be imported: {error}") from error
+    return other if isinstance(other, type) and issubclass(other, DatasetComponent) else None
+
+
+def _reason(error: BaseException) -> str:
+    """What is wrong, without the frames of what read it: the innermost error of ours, else the first cause."""
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    return str(next((cause for cause in causes if isinstance(cause, DataprepError)), causes[-1]))
+
+
+def _broken(path: Path, why: str) -> dg.Definitions:
+    """In place of a dataset that cannot be loaded: a group whose one asset says why."""
+    group = re.sub(r"\W", "_", path.parent.name)
+
+    @dg.asset(
+        key=[group, "cannot_be_loaded"],
+        group_name=group,
+        kinds={"yaml"},
+        description=f"**{path.parent.name} cannot be loaded.** Mend it, then reload the code location.\n\n```\n{why}\n```",
+    )
+    def cannot_be_loaded() -> None:
+        raise dg.Failure(description=f"{path.parent.name} cannot be loaded: {why}", allow_retries=False)
+
+    dg.get_dagster_logger().warning(f"{path.parent.name} is left out, it cannot be loaded: {why}")
+    return dg.Definitions(assets=[cannot_be_loaded])

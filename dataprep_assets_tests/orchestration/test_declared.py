@@ -1,0 +1,165 @@
+"""What a person reads who made a mistake in a `defs.yaml`, and what becomes of the other datasets."""
+
+import importlib
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dataprep_assets.definitions import bound
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.orchestration.declared import Declarations
+from dataprep_assets_tests.project import SAMPLE
+
+GOOD = f"""type: dataprep_assets.components.TokenizedCorpus
+attributes:
+  dataset: mine
+  owners: ["team:data"]
+  description: text
+  source:
+    kind: local
+    path: {SAMPLE / "data"}
+  splits:
+    train: ["train/**"]
+    val: ["validation/**"]
+  tokenizer:
+    path: {SAMPLE / "tokenizer"}
+  document: {{separator: "<|endoftext|>"}}
+  shards:
+    count: 3
+  views: [nanogpt, megatron]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Declarations]:
+    """A project with two datasets, `mine` and `other`."""
+    package = tmp_path / f"project_{tmp_path.name}"
+    for name in ("mine", "other"):
+        (package / "defs" / name).mkdir(parents=True)
+        (package / "defs" / name / "defs.yaml").write_text(GOOD.replace("mine", name))
+    (package / "__init__.py").touch()
+    (package / "defs" / "__init__.py").touch()
+    sys.path.insert(0, str(tmp_path))
+    try:
+        yield Declarations(importlib.import_module(f"{package.name}.defs"), tmp_path)
+    finally:
+        sys.path.remove(str(tmp_path))
+
+
+def told(project: Declarations, text: str) -> list[str]:
+    """The lines of the error about `mine`, without the folder."""
+    path = project.folder / "mine" / "defs.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        project.load(path)
+    return str(raised.value).replace(f"{path}:", "").splitlines()
+
+
+def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
+    assert project.load(project.files["mine"]).declaration.dataset == "mine"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "line"),
+    [
+        ("splits:", "spilts:", "9: spilts: unknown key; did you mean `splits`?"),
+        ("count: 3", "cuont: 3", "16: shards.cuont: unknown key; did you mean `count`?"),
+        ("description: text", "zzz: text", "5: zzz: unknown key; known here: dataset, description, owners,"),
+        (
+            "nanogpt,",
+            "nanogtp,",
+            "17: views.0: 'nanogtp' is not allowed; one of datatrove, hf_parquet, mds, megatron, nanogpt, olmo. "
+            "Did you mean `nanogpt`?",
+        ),
+        (
+            "kind: local",
+            "kind: lcoal",
+            "7: source.kind: 'lcoal' is not allowed; one of local, hub, hf_cache, object_store.",
+        ),
+        ("    kind: local\n", "", "6: source: `kind` is missing: one of local, hub, hf_cache, object_store"),
+        (f"    path: {SAMPLE / 'data'}\n", "", "6: source.path: missing: Folder that holds the files"),
+        ("count: 3", "count: three", "16: shards.count: must be a whole number, not 'three'"),
+        ("count: 3", "count: 0", "16: shards.count: must be at least 1, not 0"),
+        ("count: 3", "count: 3\n    count: 4", "17: `count` stands twice, first in line 16"),
+        ('train: ["train/**"]', "train: train/**", "10: splits.train: must be a list, not 'train/**'"),
+        ("train: [", "tr-ain: [", "9: splits: split name 'tr-ain': use letters, digits and '_'"),
+        ('["team:data"]', '["data"]', "4: owners: 'data' is no owner: an e-mail address, or a team as `team:name`"),
+        ("description: text", "description: [1]", "5: description: must be text, not [1]"),
+        ("description: text", "description: a: b", "5: not YAML: a colon where no key can be; put the value in quotes"),
+        ("  views", "\tviews", "17: not YAML: a tab; YAML is indented with spaces"),
+        ("[nanogpt, megatron]", "[nanogpt, megatron", "18: not YAML: "),
+        ("dataset: mine", "dataset: other", "3: dataset: other is also declared in "),
+        ("dataset: mine", "dataset: my-data", "3: dataset: 'my-data' is not allowed: Name of the dataset and of its"),
+        ("  dataset: mine\n", "", "3: dataset: missing: Name of the dataset"),
+        (
+            "TokenizedCorpus",
+            "TokenisedCorpus",
+            "1: type: dataprep_assets.components.TokenisedCorpus: no such component;",
+        ),
+        ("dataprep_assets.components.Tok", "Tok", "1: type: TokenizedCorpus: no such component; did you mean data"),
+        ("dataprep_assets.components.Tok", "nowhere.Tok", "1: type: nowhere.TokenizedCorpus: cannot be imported: "),
+        ("type: ", "typ: ", "1: `type` is missing: the component, for example "),
+        ("views: [", "accept: {eye_tset: fine}\n  views: [", "accept.eye_tset: is no check of this dataset;"),
+        ("views: [", "sample_rate: 2\n  views: [", "17: sample_rate: must be at most 1, not 2"),
+        ("views: [", "dtype: uint8\n  views: [", "17: dtype: 'uint8' is not allowed; one of auto, uint16, uint32."),
+        ("views: [", "sensitive: maybe\n  views: [", "17: sensitive: must be true or false, not 'maybe'"),
+        ("views: [", "shards: 3\n  views: [", "17: `shards` stands twice, first in line 15"),
+        ("  shards:\n    count: 3", "  shards: 3", "15: shards: must be a block of keys, not 3"),
+        (GOOD, "- type: x\n", "1: must be a block of keys: `type` and `attributes`"),
+        (GOOD, "type: dataprep_assets.components.TokenizedCorpus\n", "1: `attributes` is missing"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(project: Declarations, right: str, wrong: str, line: str) -> None:
+    assert GOOD.count(right) >= 1
+    (said,) = told(project, GOOD.replace(right, wrong, 1))
+    assert line in said
+
+
+def test_many_mistakes_are_told_at_once_in_the_order_of_the_file(project: Declarations) -> None:
+    text = GOOD.replace("count: 3", "count: x").replace("views:", "veiws:").replace("kind: local", "kind: loc")
+    assert [line.split(":")[0] for line in told(project, text)] == ["7", "16", "17"]
+    unknown = "".join(f"  unknown_{i}: 1\n" for i in range(9))
+    lines = told(project, GOOD + unknown)
+    assert (len(lines), lines[-1]) == (6, "… and 4 more")
+
+
+def test_bytes_that_are_no_text_and_an_empty_file(project: Declarations) -> None:
+    path = project.folder / "mine" / "defs.yaml"
+    path.write_bytes(b"type: x\xff\n")
+    with pytest.raises(ConfigError, match=r"not UTF-8 text: byte 7"):
+        project.load(path)
+    path.write_bytes(b"# nothing\n")
+    with pytest.raises(ConfigError, match="empty; `dg scaffold defs` writes a commented example"):
+        project.load(path)
+
+
+def located(project: Declarations) -> dict[str, dg.AssetSpec]:
+    """The assets of the code location, by key."""
+    whole = dg.ComponentTree.from_module(project.module, project.project_root)
+    found = bound(project.definitions_of(whole), project.project_root)
+    return {spec.key.to_user_string(): spec for spec in found.resolve_all_asset_specs()}
+
+
+@pytest.mark.parametrize("text", [GOOD.replace("splits:", "spilts:"), "type: [", GOOD + "  accept: {eye_tset: x}\n"])
+def test_a_broken_file_leaves_the_other_datasets_in_the_code_location(project: Declarations, text: str) -> None:
+    (project.folder / "mine" / "defs.yaml").write_text(text)
+    (project.folder / "own.py").write_text("import dagster as dg\n\n@dg.asset\ndef own() -> None: ...\n")
+    specs = located(project)
+    assert {"other/manifest", "own"} <= set(specs)
+    (broken,) = (spec for key, spec in specs.items() if key.startswith("mine/"))
+    assert (broken.key.path[-1], broken.group_name) == ("cannot_be_loaded", "mine")
+    assert f"{project.folder / 'mine' / 'defs.yaml'}:" in (broken.description or "")
+
+
+def test_two_datasets_of_one_name_are_both_named(project: Declarations) -> None:
+    (project.folder / "mine" / "defs.yaml").write_text(GOOD.replace("mine", "other"))
+    assert set(located(project)) == {"mine/cannot_be_loaded", "other/cannot_be_loaded"}
+
+
+def test_without_a_broken_file_the_location_is_the_whole_tree(project: Declarations) -> None:
+    shutil.rmtree(project.folder / "other")
+    assert {key.partition("/")[0] for key in located(project)} == {"mine"}
