@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 
 from dataprep_assets import defs as declared_here
-from dataprep_assets.orchestration.declared import Declarations
+from dataprep_assets.declarations import Declarations
 from resources import build_resources
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent

