@@ -32,8 +32,8 @@ _FAILURES_SHOWN = 20
 
 
 def asset_key(spec: ArtifactSpec | OtherDataset) -> dg.AssetKey:
-    """The key of an artifact's asset: `<dataset>/[<split>/]<name>`."""
-    return dg.AssetKey([spec.dataset, spec.name] if isinstance(spec, OtherDataset) else list(spec.path))
+    """The key of an artifact's asset."""
+    return dg.AssetKey(list(spec.path))
 
 
 def store_of(declaration: DatasetDeclaration, storage: StorageResource) -> ArtifactStore:

@@ -45,9 +45,9 @@ def test_an_asset_is_declared_as_its_spec_says(board: NoticeBoard) -> None:
     declaration = notices.declaration.model_copy(
         update={"description": "Of a school.", "owners": ("team:signs",), "sensitive": True, "storage": "s3://b/p"}
     )
-    made = asset_of(replace(notices, declaration=declaration, split="hall"))
+    made = asset_of(replace(notices, declaration=declaration, name="snapshot", split="hall"))
     (spec,) = made.specs
-    assert spec.key == dg.AssetKey(["notices", "hall", "notices"])
+    assert spec.key == dg.AssetKey(["notices", "snapshot_hall"])
     assert spec.description == "What is to be said.\n\nOf a school."
     assert (spec.group_name, spec.kinds, list(spec.owners)) == ("notices", {"file"}, ["team:signs"])
     assert spec.tags["dataprep/sensitive"] == "true"
