@@ -11,6 +11,7 @@ import dagster as dg
 
 import dataprep_assets
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.graph.asset_path import asset_path
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import declared
@@ -63,7 +64,7 @@ class Project:
 
     def key(self, name: str, split: str | None = None) -> dg.AssetKey:
         """The key of one of its assets."""
-        return dg.AssetKey([part for part in (self.corpus.dataset, split, name) if part])
+        return dg.AssetKey(asset_path(self.corpus.dataset, name, split))
 
     @property
     def definitions(self) -> dg.Definitions:

@@ -15,7 +15,7 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.errors import ConfigError, MissingArtifactError
-from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.graph.asset_path import artifact_at
 from dataprep_assets.integrity.handle import ArtifactHandle
 from resources.storage import StorageResource
 
@@ -34,8 +34,8 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
         declared = (upstream.definition_metadata or {}).get(STORAGE) if upstream is not None else None
         store = self.storage.artifacts(declared)
         if not context.has_asset_partitions:
-            return ArtifactHandle.of(store, artifact_of(context.asset_key, None))
-        artifacts = [artifact_of(context.asset_key, partition) for partition in context.asset_partition_keys]
+            return ArtifactHandle.of(store, artifact_at(context.asset_key.path, None))
+        artifacts = [artifact_at(context.asset_key.path, partition) for partition in context.asset_partition_keys]
         if len(artifacts) == 1 and context.has_partition_key:
             return ArtifactHandle.of(store, artifacts[0])
         receipts = store.receipts(artifacts)
@@ -60,15 +60,7 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
         store = self.storage.artifacts((context.definition_metadata or {}).get(STORAGE))
         partitions = context.asset_partition_keys if context.has_asset_partitions else [None]
         for partition in partitions:
-            artifact = artifact_of(context.asset_key, partition)
+            artifact = artifact_at(context.asset_key.path, partition)
             found = store.require(artifact)
             if obj is not None and (obj.artifact, obj.receipt.content) != (artifact, found.content):
                 raise ConfigError(f"{context.asset_key.to_user_string()}: returns the handle of {obj.artifact}")
-
-
-def artifact_of(key: dg.AssetKey, partition: str | None) -> Artifact:
-    """The artifact of one of our assets: `<dataset>/[<split>/]<name>`, and its partition where it has any."""
-    dataset, *split, name = key.path
-    if len(split) > 1:
-        raise ConfigError(f"{key.to_user_string()}: not an asset of this project: <dataset>/[<split>/]<artifact>")
-    return Artifact(dataset=dataset, name=name, partition=partition or (split[0] if split else None))

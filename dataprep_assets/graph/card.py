@@ -29,7 +29,7 @@ from dataprep_assets.integrity.receipt import Receipt
 
 __all__ = ["DATA_CARD", "CardFacts", "card_matches_receipts", "croissant_valid", "data_card_spec"]
 
-VERSION = 1
+VERSION = 2
 DATA_CARD = "data_card"
 _TODO = "Delete the artifact's directory and materialize data_card again"
 

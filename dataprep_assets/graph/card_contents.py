@@ -264,7 +264,7 @@ def _artifact(spec: ArtifactSpec, receipts: Sequence[Receipt], *, product: bool)
 def _name(spec: ArtifactSpec | OtherDataset) -> str:
     if isinstance(spec, OtherDataset):
         return f"{spec.dataset}/{spec.name}"
-    return "/".join(filter(None, (spec.split, spec.name)))
+    return spec.path[-1]
 
 
 def _described(receipts: Sequence[Receipt]) -> Iterator[CardFile]:

@@ -1,10 +1,13 @@
-"""Values of metadata that are more than a number or a text, without Dagster: `orchestration.metadata` renders them."""
+"""What a person is shown, without Dagster: values of metadata that are more than a number or a text, and counts.
+
+`orchestration.metadata` renders the values.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Location", "Markdown", "Shown", "Table"]
+__all__ = ["Location", "Markdown", "Shown", "Table", "counted"]
 
 
 @dataclass(frozen=True)
@@ -30,3 +33,13 @@ class Location:
 
 Shown = int | float | str | bool | Table | Markdown | Location
 """A value of an entry of metadata."""
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things: `1 shard`, `2 shards`, `1,000 shards`.
+
+    Args:
+        count: How many.
+        noun: What one is called; its plural has an `s`.
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -11,6 +11,7 @@ from typing import Literal
 
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
+from dataprep_assets.graph.asset_path import asset_path
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.place import OpenPlaces
@@ -84,6 +85,11 @@ class OtherDataset:
     dataset: str
     name: str
 
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The parts of the asset's key."""
+        return asset_path(self.dataset, self.name)
+
 
 @dataclass(frozen=True, kw_only=True)
 class BuildRequest:
@@ -151,8 +157,8 @@ class ArtifactSpec:
 
     Attributes:
         declaration: The dataset.
-        name: Last part of the asset's key, and the artifact's name unless `artifact` says otherwise.
-        split: Middle part of the asset's key, for an artifact of one split.
+        name: The asset's name, and the artifact's unless `artifact` says otherwise.
+        split: The split, for an artifact of one.
         description: First paragraph of the asset's page in the UI.
         kinds: Dagster's kinds, shown as badges.
         inputs: What it is made of; the arrows of the graph.
@@ -208,8 +214,8 @@ class ArtifactSpec:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The parts of the asset's key: `<dataset>/[<split>/]<name>`."""
-        return tuple(part for part in (self.declaration.dataset, self.split, self.name) if part)
+        """The parts of the asset's key."""
+        return asset_path(self.declaration.dataset, self.name, self.split)
 
     @property
     def noun(self) -> str:

@@ -1,8 +1,8 @@
 """From an artifact's spec to its Dagster asset.
 
-An asset of partitions reports each of them. When every one is there, one materialization a partition with its own
-metadata. When some failed, the finished ones are reported as materialized all the same, the failed ones are named with
-their errors, and the step fails without a retry: "re-execute from failure" then runs exactly the failed ones.
+An asset of partitions reports each of them when it is finished, with its own metadata and its own data version. When
+some failed, the failed ones are named with their errors, and the step fails without a retry: "re-execute from failure"
+then runs exactly those.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,17 +11,17 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.shown import counted
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.orchestration.metadata import receipt_metadata, rendered
 from dataprep_assets.orchestration.partitions import definition_of, register_in_order
 from dataprep_assets.orchestration.progress import sinks_of
+from dataprep_assets.orchestration.versions import partition_event, reported, version_of
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from resources import StorageResource, io_manager
 
@@ -32,8 +32,8 @@ _FAILURES_SHOWN = 20
 
 
 def asset_key(spec: ArtifactSpec | OtherDataset) -> dg.AssetKey:
-    """The key of an artifact's asset: `<dataset>/[<split>/]<name>`."""
-    return dg.AssetKey([spec.dataset, spec.name] if isinstance(spec, OtherDataset) else list(spec.path))
+    """The key of an artifact's asset."""
+    return dg.AssetKey(list(spec.path))
 
 
 def store_of(declaration: DatasetDeclaration, storage: StorageResource) -> ArtifactStore:
@@ -100,10 +100,10 @@ def _single(
         register_in_order(context.instance, partitions.dynamic or "", partitions.keys(store))
     shown = {name: rendered(value) for name, value in outcome.metadata.items()}
     if outcome.receipt is None:
-        return dg.MaterializeResult(metadata=shown, data_version=dg.DataVersion(outcome.content[:32]))
+        return dg.MaterializeResult(metadata=shown, data_version=version_of(outcome.content))
     return dg.MaterializeResult(
         metadata={**_metadata(spec, store, outcome.receipt, outcome.reused), **shown},
-        data_version=dg.DataVersion(outcome.receipt.content[:32]),
+        data_version=version_of(outcome.receipt.content),
     )
 
 
@@ -116,43 +116,32 @@ def _metadata(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reused
 def _reported(
     context: dg.AssetExecutionContext, spec: ArtifactSpec, store: ArtifactStore, request: BuildRequest
 ) -> Iterator[Any]:
-    """Build partitions and yield what Dagster is told; raises dg.Failure when one failed.
+    """Build partitions and tell Dagster of each as it is finished; raises dg.Failure when one failed.
 
-    The data version of a run of many is the digest of all their contents: Dagster keeps one a run.
+    So what is finished when a worker dies, or a person stops the run, is known.
     """
-    done: dict[str, Outcome] = {}
+    reused = {}
     failed: dict[str, Exception] = {}
-    try:
-        for outcome in spec.build(request):
-            if outcome.error is not None:
-                failed[outcome.partition] = outcome.error
-                context.log.error(f"{outcome.partition}: {outcome.error}")
-            else:
-                done[outcome.partition] = outcome
-    except BaseException:  # a dead worker or an interrupt: what is committed is reported before it goes on
-        yield from _materializations(context, spec, store, done)
-        raise
-    if failed:
-        yield from _materializations(context, spec, store, done)
-        raise _failure(spec.noun, failed, len(done))
-    reused = sum(outcome.reused for outcome in done.values())
-    context.log.info(f"{len(done)} {spec.noun}s: {len(done) - reused} built, {reused} up to date")
-    contents = {}
-    for partition in context.partition_keys:
-        outcome = done[partition]
+    for outcome in spec.build(request):
+        if outcome.error is not None:
+            failed[outcome.partition] = outcome.error
+            context.log.error(f"{outcome.partition}: {outcome.error}")
+            continue
         assert outcome.receipt is not None
-        contents[partition] = outcome.receipt.content
-        context.add_asset_metadata(
-            metadata=_metadata(spec, store, outcome.receipt, outcome.reused), partition_key=partition
-        )
-    version = next(iter(contents.values())) if len(contents) == 1 else digest_value(contents)
-    yield dg.MaterializeResult(data_version=dg.DataVersion(version[:32]))
+        reused[outcome.partition] = outcome.reused
+        metadata = _metadata(spec, store, outcome.receipt, outcome.reused)
+        yield partition_event(context, outcome.partition, outcome.receipt.content, metadata)
+    if failed:
+        raise _failure(spec.noun, failed, len(reused))
+    built = sum(not there for there in reused.values())
+    context.log.info(f"{counted(len(reused), spec.noun)}: {built:,} built, {len(reused) - built:,} reused")
+    yield reported()
 
 
 def _failure(noun: str, failed: Mapping[str, Exception], done: int) -> dg.Failure:
     shown = dict(sorted(failed.items())[:_FAILURES_SHOWN])
     return dg.Failure(
-        description=f"{len(failed)} of {len(failed) + done} {noun}s failed; the others are finished and kept. "
+        description=f"{len(failed):,} of {counted(len(failed) + done, noun)} failed; the others are finished and kept. "
         + " | ".join(f"{partition}: {error}" for partition, error in shown.items()),
         metadata={
             f"failed_{noun}s": dg.MetadataValue.table(
@@ -161,16 +150,3 @@ def _failure(noun: str, failed: Mapping[str, Exception], done: int) -> dg.Failur
         },
         allow_retries=False,
     )
-
-
-def _materializations(
-    context: dg.AssetExecutionContext, spec: ArtifactSpec, store: ArtifactStore, done: Mapping[str, Outcome]
-) -> Iterator[dg.AssetMaterialization]:
-    for partition, outcome in done.items():
-        if outcome.receipt is not None:
-            yield dg.AssetMaterialization(
-                asset_key=context.asset_key,
-                partition=partition,
-                metadata=_metadata(spec, store, outcome.receipt, outcome.reused),
-                tags={"dagster/data_version": outcome.receipt.content[:32]},
-            )

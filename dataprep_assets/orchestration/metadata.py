@@ -54,7 +54,7 @@ def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str,
         "path": Location(location),
         "bytes": receipt.total_bytes,
         "files": len(receipt.files),
-        "up_to_date": reused,
+        "reused": reused,
         "content_digest": receipt.content,
     }
     if (ledger := receipt.ledger) is not None:

@@ -191,7 +191,7 @@ def bookkeeping(found: Any, home: Path, corpus: CorpusDeclaration, shards: int) 
     )
 
     @dg.asset(
-        key=[corpus.dataset, "train", "token_bins"],
+        key=[corpus.dataset, "token_bins_train"],
         partitions_def=partitions,
         backfill_policy=dg.BackfillPolicy.multi_run(BATCH),
     )
@@ -258,7 +258,7 @@ def log_bytes(found: Any, home: Path) -> int:
 
 def books(folder: Path, declaration: Path, corpus: CorpusDeclaration, shards: int, on_postgres: bool) -> Books:
     """Measure one storage."""
-    key = [corpus.dataset, "train", "token_bins"]
+    key = [corpus.dataset, "token_bins_train"]
     if not on_postgres:
         home = folder / "sqlite"
         with instance(home, None) as found:

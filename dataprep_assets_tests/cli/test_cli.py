@@ -71,7 +71,7 @@ def test_verify_names_a_flipped_byte_and_run_mends_it(ran: tuple[Path, str]) -> 
     heading, _, columns, row, *_ = status.stdout.splitlines()
     assert heading == "sample_corpus: 1 to build", "it comes back as it was, so nothing follows"
     assert columns.split() == ["artifact", "count", "partitions", "source", "tokens", "time", "why"]
-    assert row.startswith("train/token_bins")
+    assert row.startswith("token_bins_train")
     assert "  train-00001  " in row
     assert "damaged: tokens.bin: sha256" in row
     assert "rates measured on 5 finished shards" in status.stdout

@@ -60,11 +60,11 @@ def test_a_blocked_run_is_not_up_to_date_and_names_the_check(project: Path, tmp_
     assert "check sampler_dry_run" in blocked.stdout
     rows = told(project, tmp_path, "words")["rebuild"]
     assert [(row["artifact"], row["kind"]) for row in rows] == [
-        ("train/combined_bins", "check failed"),
+        ("combined_bins_train", "check failed"),
         ("data_card", "absent"),
     ]
     shown = dataprep(tmp_path, "status", "words", project=project)
-    assert shown.stdout.splitlines()[3].startswith("train/combined_bins")
+    assert shown.stdout.splitlines()[3].startswith("combined_bins_train")
     assert shown.stdout.splitlines()[3].endswith("  its blocking check sampler_dry_run failed")
     assert "all is up to date" not in shown.stdout
 
@@ -72,7 +72,7 @@ def test_a_blocked_run_is_not_up_to_date_and_names_the_check(project: Path, tmp_
 def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project: Path, tmp_path: Path) -> None:
     done = dataprep(tmp_path, "run", "numbers", project=project)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "not passed: numbers/train/token_bins: eye_test" in done.stdout
+    assert "not passed: numbers/token_bins_train: eye_test" in done.stdout
     assert "accept: {eye_test: <why>}" in done.stdout
     again = dataprep(tmp_path, "run", "numbers", project=project)
     assert "all is up to date, nothing to do" in again.stdout
@@ -101,7 +101,7 @@ def test_without_an_instance_the_receipts_alone_are_told_and_a_dry_run_writes_no
 ) -> None:
     found = told(project, tmp_path, "words")
     assert [row["artifact"] for row in found["rebuild"]] == [
-        *("manifest", "engine_certificate", "train/snapshot", "train/token_bins", "train/combined_bins", "data_card"),
+        *("manifest", "engine_certificate", "snapshot_train", "token_bins_train", "combined_bins_train", "data_card"),
     ]
     assert {row["kind"] for row in found["rebuild"]} == {"absent"}
     tried = dataprep(tmp_path, "run", "words", "--dry-run", project=project)

@@ -28,9 +28,9 @@ def main(arguments: list[str]) -> int:
         data = event.step_failure_data
         print((data.error.cause or data.error).message if data.error else data.user_failure_data)
     for event in outcome.asset_materializations_for_node("tiny__train__token_bins") if outcome.success else ():
-        up_to_date = event.metadata["up_to_date"]
-        assert isinstance(up_to_date, dg.BoolMetadataValue)
-        print("reused" if up_to_date.value else "built", event.partition)
+        reused = event.metadata["reused"]
+        assert isinstance(reused, dg.BoolMetadataValue)
+        print("reused" if reused.value else "built", event.partition)
     return int(not outcome.success)
 
 

@@ -68,7 +68,7 @@ def test_the_promised_keys_are_there_and_sums_count_tokens_once(corpus: ChangedC
         *("artifact", "name", "partition", "kind", "reason", "provisional"),
         *("source_bytes", "fetch_bytes", "tokens", "seconds"),
     }
-    assert rows["token_bins/val-00000"]["artifact"] == "val/token_bins"
+    assert rows["token_bins/val-00000"]["artifact"] == "token_bins_val"
     assert value["totals"]["artifacts"] == len(rows)
     assert value["totals"]["tokens"] == rows["token_bins/val-00000"]["tokens"]
     assert value["totals"]["source_bytes"] == rows["token_bins/val-00000"]["source_bytes"]
@@ -76,6 +76,6 @@ def test_the_promised_keys_are_there_and_sums_count_tokens_once(corpus: ChangedC
 
 
 def test_a_failed_check_is_a_row_without_amounts(corpus: ChangedCorpus) -> None:
-    failed = {("sample_corpus", "train", "token_bins"): ["round_trip"]}
+    failed = {("sample_corpus", "token_bins_train"): ["round_trip"]}
     (work,) = rebuild_of(corpus.specs(), corpus.store, MACHINE, failed).works
     assert (work.stale.kind, work.tokens, work.reading, work.seconds) == ("check failed", None, None, None)

@@ -230,13 +230,13 @@ def test_a_key_that_differs_where_nothing_recorded_does_is_still_told(corpus: Ch
 
 def test_a_failed_check_is_told_after_its_asset(corpus: ChangedCorpus) -> None:
     failed = {
-        ("sample_corpus", "train", "token_bins"): ["round_trip", "eye_test"],
+        ("sample_corpus", "token_bins_train"): ["round_trip", "eye_test"],
         ("sample_corpus", "nanogpt_bins"): ["same_stream"],
         ("another", "nanogpt_bins"): ["same_stream"],
     }
     assert [(one.name, one.kind, one.reason) for one in corpus.statuses(failed)] == [
-        ("sample_corpus/train/token_bins", "check failed", "its blocking check round_trip failed"),
-        ("sample_corpus/train/token_bins", "check failed", "its blocking check eye_test failed"),
+        ("sample_corpus/token_bins_train", "check failed", "its blocking check round_trip failed"),
+        ("sample_corpus/token_bins_train", "check failed", "its blocking check eye_test failed"),
         ("sample_corpus/nanogpt_bins", "check failed", "its blocking check same_stream failed"),
     ]
 

@@ -10,7 +10,6 @@ import pytest
 from dataprep_assets.errors import WorkerDiedError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.spec import BuildRequest, OtherDataset
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.orchestration.assets import POOLS, asset_key, asset_of
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets_tests.graph.notices import KEYS
@@ -45,9 +44,9 @@ def test_an_asset_is_declared_as_its_spec_says(board: NoticeBoard) -> None:
     declaration = notices.declaration.model_copy(
         update={"description": "Of a school.", "owners": ("team:signs",), "sensitive": True, "storage": "s3://b/p"}
     )
-    made = asset_of(replace(notices, declaration=declaration, split="hall"))
+    made = asset_of(replace(notices, declaration=declaration, name="snapshot", split="hall"))
     (spec,) = made.specs
-    assert spec.key == dg.AssetKey(["notices", "hall", "notices"])
+    assert spec.key == dg.AssetKey(["notices", "snapshot_hall"])
     assert spec.description == "What is to be said.\n\nOf a school."
     assert (spec.group_name, spec.kinds, list(spec.owners)) == ("notices", {"file"}, ["team:signs"])
     assert spec.tags["dataprep/sensitive"] == "true"
@@ -76,17 +75,10 @@ def test_each_partition_is_reported_with_its_own_numbers(board: NoticeBoard) -> 
     }
     for event in events:
         metadata = event.materialization.metadata
-        assert metadata["up_to_date"].value is False
+        assert metadata["reused"].value is False
         assert metadata["content_digest"].value == contents(board)[event.materialization.partition or ""]
         assert isinstance(metadata["kind"], dg.MarkdownMetadataValue)
         assert str(metadata["path"].value).endswith(f"notices/notices/{event.materialization.partition}")
-
-
-def test_the_data_version_is_the_content_and_of_many_the_digest_of_all(board: NoticeBoard) -> None:
-    together = versions(board.run(board.specs[0], partitions=KEYS))
-    assert together == dict.fromkeys(KEYS, digest_value(contents(board))[:32])
-    alone = versions(board.run(board.specs[0], partitions=["n-2"]))
-    assert alone == {"n-2": contents(board)["n-2"][:32]}
 
 
 def test_failed_partitions_are_named_and_the_others_are_reported_as_they_are(board: NoticeBoard) -> None:

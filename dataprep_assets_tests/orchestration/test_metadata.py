@@ -70,7 +70,7 @@ def test_every_artifact_shows_where_it_lies_its_size_and_its_content() -> None:
         "path": "/a/folder",
         "bytes": 23,
         "files": 2,
-        "up_to_date": True,
+        "reused": True,
         "content_digest": made.content,
     }
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 BINS = dg.AssetKey(["corpus", "nanogpt_bins"])
 KEY_ID, SECRET = "CANARYKEYID0123456789", "canary-secret-value-0123456789"
-SHARDS = dg.AssetKey(["corpus", "train", "token_bins"])
+SHARDS = dg.AssetKey(["corpus", "token_bins_train"])
 
 
 @pytest.fixture(scope="module")

@@ -68,13 +68,13 @@ def test_the_graph_shows_every_artifact_materialized_and_checked(site: Site, bro
 
 
 def test_a_partition_shows_its_numbers(site: Site, browser: Browser) -> None:
-    url = f"{site.url}/assets/sample_corpus/train/token_bins?partition=train-00001&view=partitions"
+    url = f"{site.url}/assets/sample_corpus/token_bins_train?partition=train-00001&view=partitions"
     browser.open(url, "train-00002", "tokens", "documents", "tokens_per_cpu_second", "dropped", "source_bytes")
     browser.picture(site.pictures / "partitions.png")
 
 
 def test_the_numbers_of_an_asset_plot(site: Site, browser: Browser) -> None:
-    browser.open(f"{site.url}/assets/sample_corpus/train/token_bins?view=overview", "Plots", "tokens_per_cpu_second")
+    browser.open(f"{site.url}/assets/sample_corpus/token_bins_train?view=overview", "Plots", "tokens_per_cpu_second")
 
     def plotted() -> bool:
         canvases = int(browser.evaluate("document.querySelectorAll('canvas').length"))
@@ -87,7 +87,7 @@ def test_the_numbers_of_an_asset_plot(site: Site, browser: Browser) -> None:
 
 
 def test_a_check_shows_its_table(site: Site, browser: Browser) -> None:
-    url = f"{site.url}/assets/sample_corpus/train/combined_bins?view=checks&checkDetail=eye_test"
+    url = f"{site.url}/assets/sample_corpus/combined_bins_train?view=checks&checkDetail=eye_test"
     browser.open(url, "eye_test", "bits_per_token", "Passed", "decode to plausible text")
     browser.picture(site.pictures / "eye_test.png")
 
@@ -103,7 +103,7 @@ def test_a_backfill_from_the_ui_rebuilds_the_deleted_shard_alone(site: Site) -> 
     before = {s: path.stat().st_ino for s, path in files.items()}
     content = files[shards[1]].read_bytes()
     files[shards[1]].unlink()
-    keys = [{"path": ["sample_corpus", "train", name]} for name in ("snapshot", "token_bins")]
+    keys = [{"path": ["sample_corpus", f"{name}_train"]} for name in ("snapshot", "token_bins")]
     launched = site.query(BACKFILL, keys=keys, shards=shards)["launchPartitionBackfill"]
     assert launched["__typename"] == "LaunchBackfillSuccess", launched
     status = """query($id: String!) { partitionBackfillOrError(backfillId: $id) {

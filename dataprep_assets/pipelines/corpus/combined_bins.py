@@ -1,4 +1,4 @@
-"""The artifact `<dataset>/<split>/combined_bins`: the shards of a split in manifest order as one file, with `meta.pkl`.
+"""The artifact `<dataset>/combined_bins_<split>`: the shards of a split in manifest order as one file, with `meta.pkl`.
 
 Refuses missing and damaged shards. The store joins the token files (the kernel in a folder, the server in a bucket);
 the digest of every shard's range is compared with the shard's receipt, in the same pass that digests the whole.

@@ -1,4 +1,4 @@
-"""The artifact `<dataset>/<split>/snapshot`, a partition a shard: its source files, present and digested.
+"""The artifact `<dataset>/snapshot_<split>`, a partition a shard: its source files, present and digested.
 
 Files of a hub are mirrored into the standard cache and verified against the hub's digests; local files are verified
 where they are. The artifact holds no copy of them, only `files.jsonl`: path, size, SHA-256. It is what token bins are

@@ -1,4 +1,4 @@
-"""The artifact `<dataset>/<split>/token_bins`, a partition a shard: the canonical token stream, tokenized once.
+"""The artifact `<dataset>/token_bins_<split>`, a partition a shard: the canonical token stream, tokenized once.
 
 For each shard the flat ids, the document ends, the quarantine of bad records and the receipt.
 """

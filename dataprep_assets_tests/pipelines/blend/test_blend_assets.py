@@ -116,7 +116,7 @@ def test_a_second_run_makes_nothing_again(finished: Blend) -> None:
     assert before == {
         p: p.stat().st_mtime_ns for p in finished.root.rglob("*") if p.is_file() and ".findings" not in p.parts
     }
-    assert finished.metadata("blend")["up_to_date"] is True
+    assert finished.metadata("blend")["reused"] is True
 
 
 def test_a_source_that_grew_makes_its_own_shards_again_and_no_other(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_a_source_that_grew_makes_its_own_shards_again_and_no_other(tmp_path: Pa
         assert failed(evaluations(outcomes)) == REFERENCE
         assert made.run_directory != first
         assert (web / "receipt.json").stat().st_mtime_ns == stamp
-        assert made.metadata("indexed_bins", "web-00000")["up_to_date"] is True
-        assert made.metadata("indexed_bins", "code-00000")["up_to_date"] is False
+        assert made.metadata("indexed_bins", "web-00000")["reused"] is True
+        assert made.metadata("indexed_bins", "code-00000")["reused"] is False
 
 
 def test_a_source_that_rounds_to_zero_stops_the_run_before_anything_is_tokenized(tmp_path: Path) -> None:

@@ -87,13 +87,13 @@ def test_the_graph_runs_from_manifest_to_views() -> None:
         key.to_user_string(): {p.to_user_string() for p in graph.get(key).parent_keys}
         for key in graph.get_all_asset_keys()
     }
-    assert names["sample_corpus/train/snapshot"] == {"sample_corpus/manifest"}
-    assert names["sample_corpus/train/token_bins"] == {
-        "sample_corpus/train/snapshot",
+    assert names["sample_corpus/snapshot_train"] == {"sample_corpus/manifest"}
+    assert names["sample_corpus/token_bins_train"] == {
+        "sample_corpus/snapshot_train",
         "sample_corpus/engine_certificate",
     }
-    assert names["sample_corpus/train/combined_bins"] == {"sample_corpus/train/token_bins"}
-    assert names["sample_corpus/nanogpt_bins"] == {f"sample_corpus/{s}/combined_bins" for s in ("train", "val", "test")}
+    assert names["sample_corpus/combined_bins_train"] == {"sample_corpus/token_bins_train"}
+    assert names["sample_corpus/nanogpt_bins"] == {f"sample_corpus/combined_bins_{s}" for s in ("train", "val", "test")}
     views = ("nanogpt", "megatron", "datatrove", "olmo", "mds", "hf_parquet")
     assert names["sample_corpus/data_card"] == {f"sample_corpus/{view}_bins" for view in views}
 
@@ -140,8 +140,8 @@ def test_dg_launch_materializes_a_declared_corpus(cloned: Path) -> None:
     (cloned / ".env").write_text(f"DAGSTER_HOME={home}\n")
     for assets, partition in (
         ('key:"sample_corpus/manifest" or key:"sample_corpus/engine_certificate"', None),
-        ('key:"sample_corpus/val/snapshot" or key:"sample_corpus/val/token_bins"', "val-00000"),
-        ('key:"sample_corpus/val/combined_bins"', None),
+        ('key:"sample_corpus/snapshot_val" or key:"sample_corpus/token_bins_val"', "val-00000"),
+        ('key:"sample_corpus/combined_bins_val"', None),
     ):
         arguments = ["launch", "--assets", assets, *(["--partition", partition] if partition else [])]
         launched = dg(cloned, *arguments)

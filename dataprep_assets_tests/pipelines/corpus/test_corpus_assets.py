@@ -131,7 +131,7 @@ def test_a_second_run_builds_nothing(copied: Project) -> None:
     assert outcome.success
     assert inodes(copied, "train") == before
     for event in outcome.get_asset_materialization_events():
-        assert event.materialization.metadata["up_to_date"].value is True
+        assert event.materialization.metadata["reused"].value is True
 
 
 def test_a_missing_shard_is_refused_by_name(copied: Project) -> None:

@@ -43,7 +43,7 @@ def test_every_view_is_checked_and_a_second_run_makes_nothing(finished: Project)
         event = finished.instance.get_latest_materialization_event(finished.key(name))
         assert event is not None
         assert event.asset_materialization is not None
-        assert event.asset_materialization.metadata["up_to_date"].value is True
+        assert event.asset_materialization.metadata["reused"].value is True
 
 
 def test_a_damaged_view_is_made_again_by_the_next_run(finished: Project) -> None:

@@ -113,7 +113,7 @@ def test_all_is_up_to_date_and_verifies_offline_and_a_second_run_builds_nothing(
     assert [v for v in verdicts if v.defects] == []
     outcome = finished.run(COHORT, finished.notes.months.expected)
     assert outcome.success
-    assert all(e.materialization.metadata["up_to_date"].value for e in outcome.get_asset_materialization_events())
+    assert all(e.materialization.metadata["reused"].value for e in outcome.get_asset_materialization_events())
 
 
 def test_a_failed_cohort_is_red_and_alone_and_mending_it_builds_it_alone(tmp_path: Path) -> None:

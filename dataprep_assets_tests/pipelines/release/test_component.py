@@ -94,7 +94,7 @@ def test_the_graph_runs_from_token_bins_to_the_publication() -> None:
         key = AssetKey(f"sample_release/{name}".split("/"))
         return {parent.to_user_string() for parent in graph.get(key).parent_keys}
 
-    assert parents("release_plan") == {f"sample_release/{split}/token_bins" for split in ("train", "val")}
+    assert parents("release_plan") == {f"sample_release/token_bins_{split}" for split in ("train", "val")}
     assert parents("npy_shards") == {"sample_release/release_plan"}
     assert parents("published_shards") == {"sample_release/npy_shards"}
 

@@ -127,7 +127,7 @@ def test_plan_shards_and_publication_through_dagster(
         assert materialized == set(made.layout.partitions)
         again = made.publish()
         (event,) = again.get_asset_materialization_events()
-        assert event.materialization.metadata["up_to_date"].value is True
+        assert event.materialization.metadata["reused"].value is True
         lines = event.materialization.metadata.get("consumer_environment")
         assert (lines is None) == (kind == "folder")
         if lines is not None:
@@ -142,7 +142,7 @@ def test_a_second_run_builds_and_sends_nothing(copied: ReleaseProject) -> None:
     for outcome in (copied.cut(), copied.publish()):
         assert outcome.success
         for event in outcome.get_asset_materialization_events():
-            assert event.materialization.metadata["up_to_date"].value is True
+            assert event.materialization.metadata["reused"].value is True
     assert copied.inodes() == before
     assert {p: p.stat().st_mtime_ns for p in written} == written
     assert copied.stale() == []

@@ -114,7 +114,7 @@ def test_a_second_run_does_nothing(copied: Migration) -> None:
     assert {**inodes(copied.home / "new"), **inodes(copied.home / "artifacts")} == before
     events = outcome.get_asset_materialization_events()
     assert len(events) == len(copied.partitions)
-    assert all(event.materialization.metadata["up_to_date"].value is True for event in events)
+    assert all(event.materialization.metadata["reused"].value is True for event in events)
 
 
 def test_what_changed_in_the_old_project_is_migrated_again_and_that_alone(copied: Migration) -> None:
@@ -125,7 +125,7 @@ def test_what_changed_in_the_old_project_is_migrated_again_and_that_alone(copied
     assert copied.run().success
     after = inodes(copied.home / "new")
     assert {Path(p).name for p in after if before.get(p) != after[p]} == {"rte_train.jsonl"}
-    assert [p for p in copied.partitions if not copied.metadata(p)["up_to_date"]] == ["RTE"]
+    assert [p for p in copied.partitions if not copied.metadata(p)["reused"]] == ["RTE"]
 
 
 def test_a_version_that_appears_is_a_partition_once_the_definitions_are_loaded_again(copied: Migration) -> None:
@@ -181,7 +181,7 @@ def test_one_broken_task_is_red_and_named_and_the_others_are_materialized(tmp_pa
         assert shown["files_replaced"] == 1
         kept = made.declaration.artifact(TASK_FOLDER, "CB").directory(tmp_path / "artifacts") / "replaced"
         assert [p.read_text() for p in kept.iterdir()] == ["somebody's own file\n"]
-        assert made.metadata("RTE")["up_to_date"]
+        assert made.metadata("RTE")["reused"]
 
 
 def test_a_task_whose_versions_are_not_there_is_one_red_partition(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_the_real_tree_migrates_twice_and_fails_exactly_the_checks_that_it_shoul
                 assert [r["name"] for r in rows(shown["Copa"]["versions_passed_over"])] == ["version_5-discard"]
             assert all(s["labels_changed_train"] == 0 for s in shown.values())
             again = made.run()
-            assert all(e.materialization.metadata["up_to_date"].value for e in again.get_asset_materialization_events())
+            assert all(e.materialization.metadata["reused"].value for e in again.get_asset_materialization_events())
             assert failed(evaluations(again)) == expected
             samples = {
                 r["task"]: (r["train_samples"], r["validation_samples"])

@@ -1,0 +1,82 @@
+"""What Dagster calls out of date: what is made of other content than now, and nothing else."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
+
+from dataprep_assets.orchestration.assets import asset_key
+from dataprep_assets_tests.graph.notices import KEYS
+from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[NoticeBoard]:
+    with notice_board(tmp_path) as made:
+        assert made.materialize()
+        yield made
+
+
+def resolver(board: NoticeBoard) -> CachingStaleStatusResolver:
+    """What the UI asks."""
+    graph = board.definitions.resolve_asset_graph()
+    return CachingStaleStatusResolver(board.instance, graph, LoadingContextForTest(board.instance))
+
+
+def fresh(board: NoticeBoard) -> bool:
+    """Whether nothing of the dataset is out of date."""
+    asked, notices = resolver(board), asset_key(board.specs[0])
+    keys = [(notices, key) for key in KEYS] + [(asset_key(spec), None) for spec in board.specs[1:]]
+    return all(asked.get_status(key, partition) == StaleStatus.FRESH for key, partition in keys)
+
+
+def versions(outcome: dg.ExecuteInProcessResult) -> dict[str | None, str]:
+    """Partition → its data version; every partition is reported once."""
+    found = {}
+    for event in outcome.get_asset_materialization_events():
+        materialization = event.materialization
+        assert materialization.tags is not None
+        assert materialization.partition not in found
+        found[materialization.partition] = materialization.tags["dagster/data_version"]
+    return found
+
+
+def contents(board: NoticeBoard) -> dict[str | None, str]:
+    return {key: board.store.require(board.declaration.artifact("notices", key)).content[:32] for key in KEYS}
+
+
+def test_a_partitions_data_version_is_its_content_in_a_run_of_many_as_in_a_run_of_one(board: NoticeBoard) -> None:
+    together = versions(board.run(board.specs[0], partitions=KEYS))
+    assert together == contents(board)
+    assert len(set(together.values())) == len(KEYS)
+    assert versions(board.run(board.specs[0], partitions=["n-2"])) == {"n-2": together["n-2"]}
+
+
+def test_making_the_same_again_leaves_everything_in_sync(board: NoticeBoard) -> None:
+    assert fresh(board)
+    for partitions in (["n-2"], ["n-0", "n-1"], KEYS):
+        assert board.run(board.specs[0], partitions=partitions).success
+        assert fresh(board), partitions
+
+
+def test_a_changed_partition_puts_what_is_made_of_it_out_of_sync_and_is_named(board: NoticeBoard) -> None:
+    board.say("n-1", "something else")
+    assert board.run(board.specs[0], partitions=KEYS).success
+    asked, key = resolver(board), asset_key(board.specs[1])
+    assert asked.get_status(key) == StaleStatus.STALE
+    (cause,) = asked.get_stale_causes(key)
+    assert (cause.reason, cause.dependency_partition_key) == ("has a new dependency data version", "n-1")
+    assert board.run(board.specs[1]).success
+    # the report tells of the board, which is another now
+    assert resolver(board).get_status(asset_key(board.specs[2])) == StaleStatus.STALE
+    assert board.run(board.specs[2]).success
+    assert fresh(board)
+
+
+def test_a_partition_that_failed_leaves_the_others_in_sync(board: NoticeBoard) -> None:
+    (board.declaration.folder / "n-1.txt").unlink()
+    assert not board.run(board.specs[0], partitions=KEYS).success
+    assert fresh(board)
