@@ -1,36 +1,84 @@
-"""The `dataprep` command: run a dataset, tell its cost or status, prune, trace, retract, lock, verify, sync.
+"""The `dataprep` command: make datasets, say what they cost or what they need, trace, retract, lock, verify, copy.
 
 `run` materializes through Dagster into the instance of DAGSTER_HOME, so that everything it did is visible in the UI;
-the other commands write to no instance. One module a command; each declares its arguments and does its work.
+the other commands write to no instance. One module a command, with its function `command`.
+
+Exit codes: 0 done; 1 the data or a check failed, or there is something to build; 2 wrong usage or configuration;
+130 interrupted.
 """
 
-import argparse
 import os
 import sys
+import traceback
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
 
 from dataprep_assets.cli import diff, lock, plan, preflight, prune, retract, run, status, sync, trace, verify
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.cli.project import names
+from dataprep_assets.errors import ConfigError, DataprepError
 
 __all__ = ["main"]
 
+FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
+_COMMANDS = (run, plan, status, trace, retract, prune, verify, lock, diff, preflight, sync)
+_app = typer.Typer(
+    name="dataprep",
+    help=(__doc__ or "").splitlines()[0],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for _module in _COMMANDS:
+    # by default the summary is cut after some words
+    _summary = str(_module.command.__doc__).splitlines()[0]
+    _app.command(_module.__name__.rpartition(".")[2], short_help=_summary)(_module.command)
+
+
+@_app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the Python stack of an error, too.")] = False,
+) -> None:
+    _Options.verbose = verbose
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        print(f"\nDatasets here: {', '.join(names())}\nNext: dataprep status NAME, dataprep run NAME, make ui")
+
+
+class _Options:
+    """What was said before the command's name."""
+
+    verbose = False
+
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse the command line and run one command; errors of this project are printed, not traced."""
-    parser = argparse.ArgumentParser(prog="dataprep", description=(__doc__ or "").splitlines()[0])
-    commands = parser.add_subparsers(required=True)
-    for command in (run, plan, status, trace, retract, prune, verify, lock, diff, preflight, sync):
-        command.declare(commands)
-    options = parser.parse_args(arguments)
+    """Parse the command line and run one command: an error is told in a few lines, without its stack."""
+    _Options.verbose = False
     try:
-        code = int(options.execute(options))
+        code = _app(arguments, prog_name="dataprep", standalone_mode=False)
         sys.stdout.flush()
-        return code
+        return int(code or 0)
     except BrokenPipeError:  # whoever reads it has seen enough: `dataprep status NAME | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except DataprepError as error:
-        print(f"dataprep: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
+        return BROKEN_PIPE
+    except (KeyboardInterrupt, typer.Abort):
         print("\ndataprep: interrupted; what was finished is kept, run the same command again", file=sys.stderr)
-        return 130
+        return INTERRUPTED
+    except TyperException as error:
+        return _told(error, f"{error.format_message()} `dataprep --help` lists what there is", WRONG_USAGE)
+    except ConfigError as error:
+        return _told(error, str(error), WRONG_USAGE)
+    except DataprepError as error:
+        return _told(error, str(error), FAILED)
+    except OSError as error:
+        named = " ".join(str(part) for part in (error.filename, error.strerror or error) if part)
+        return _told(error, named, FAILED)
+
+
+def _told(error: Exception, sentence: str, code: int) -> int:
+    if _Options.verbose:
+        traceback.print_exception(error)
+    print(f"dataprep: {sentence}", file=sys.stderr)
+    return code

@@ -1,45 +1,38 @@
 """`dataprep diff`: how two locks, storage roots, dataset folders or buckets differ, without reading their data."""
 
-import argparse
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from dataprep_assets.cli import project
-from dataprep_assets.errors import DataprepError, MissingArtifactError
+from dataprep_assets.cli.arguments import AsJson
+from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.lock import Lock
 
-__all__ = ["declare"]
+__all__ = ["command"]
 
-_TROUBLE = 2
-"""As of diff(1): neither the same nor different."""
-
-
-def declare(commands: project.Commands) -> None:
-    """Add the command's arguments."""
-    parser = commands.add_parser(
-        "diff",
-        help="say how two locks, roots or buckets differ: documents, tokens, settings (0 same, 1 differ, 2 error)",
-    )
-    for side in ("a", "b"):
-        parser.add_argument(side, help="a lock, a storage root or dataset folder, s3://… or gs://…")
-    parser.add_argument("--dataset", help="which dataset, where a root holds several")
-    parser.add_argument("--json", action="store_true", help="print all of it as JSON")
-    parser.set_defaults(execute=_diff)
+_SIDE = "A lock, a storage root or dataset folder, s3://… or gs://…"
 
 
-def _diff(options: argparse.Namespace) -> int:
+def command(
+    a: Annotated[str, typer.Argument(help=_SIDE)],
+    b: Annotated[str, typer.Argument(help=_SIDE)],
+    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Which one, where a root has several.")] = None,
+    json_: AsJson = False,
+) -> int:
+    """Say how two locks, roots or buckets differ, without reading their data: 0 same, 1 different."""
     from dataprep_assets.graph.lock_difference import difference
 
     try:
-        a, b = (_side(side, options.dataset) for side in (options.a, options.b))
-    except DataprepError as error:
-        print(f"dataprep: {error}", file=sys.stderr)
-        return _TROUBLE
-    found = difference(a, b, (options.a, options.b))
-    if options.json:
+        sides = [_side(side, dataset) for side in (a, b)]
+    except DataprepError as error:  # as of diff(1): 1 says that they differ, so this must not
+        raise ConfigError(str(error)) from error
+    found = difference(sides[0], sides[1], (a, b))
+    if json_:
         print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
     else:
         print("\n".join(found.lines()))

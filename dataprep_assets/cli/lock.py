@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from dataprep_assets.cli import project
+from dataprep_assets.cli.arguments import Dataset
 from dataprep_assets.cli.status import known_failures
 from dataprep_assets.errors import ConfigError, DriftError
 
@@ -15,34 +18,30 @@ if TYPE_CHECKING:
     from dataprep_assets.graph.spec import ArtifactSpec
     from dataprep_assets.integrity.artifacts import ArtifactStore
 
-__all__ = ["LockedRuns", "declare", "lock_of", "refuse"]
+__all__ = ["LockedRuns", "command", "lock_of", "refuse"]
 
 _SHOWN = 20
 """Reasons that a person is shown."""
 
 
-def declare(commands: project.Commands) -> None:
-    """Add the command's arguments."""
-    parser = commands.add_parser(
-        "lock", help="write dataset.lock: all that decides a dataset's bytes, and their digests"
-    )
-    parser.add_argument("dataset")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="default: dataset.lock beside the defs.yaml")
-    parser.set_defaults(execute=lambda options: _lock(options.dataset, options.output))
-
-
-def _lock(name: str, output: Path | None) -> int:
+def command(
+    dataset: Dataset,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Default: dataset.lock beside the defs.yaml.")
+    ] = None,
+) -> int:
+    """Write a lock: all that decides a dataset's bytes, and the digests of its artifacts."""
     from dataprep_assets.graph.lock import lock_dataset
     from dataprep_assets.graph.lock_file import LOCK, lock_bytes
     from dataprep_assets.integrity.commit import write_atomically
 
-    component = project.component(name)
-    path = output or project.folder(name) / LOCK
+    component = project.component(dataset)
+    path = output or project.folder(dataset) / LOCK
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise ConfigError(f"--output {path}: not a file in a folder that is there")
-    lock = lock_dataset(component.specs, component.store(project.storage()), known_failures(component.specs))
-    write_atomically(path, lock_bytes(lock))
-    print(f"{name}: {len(lock.artifacts):,} artifacts, {lock.files:,} source files: {path}")
+    written = lock_dataset(component.specs, component.store(project.storage()), known_failures(component.specs))
+    write_atomically(path, lock_bytes(written))
+    print(f"{dataset}: {len(written.artifacts):,} artifacts, {written.files:,} source files: {path}")
     return 0
 
 
@@ -67,7 +66,7 @@ class LockedRuns:
     def __init__(self, lock: "Lock", specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> None:
         dataset = specs[0].declaration.dataset
         if lock.dataset != dataset:
-            raise ConfigError(f"--locked: the lock is of {lock.dataset}, not of {dataset}")
+            raise ConfigError(f"--lock: the lock is of {lock.dataset}, not of {dataset}")
         self._lock, self._specs, self._store = lock, specs, store
 
     def before(self) -> None:

@@ -1,33 +1,32 @@
 """`dataprep plan`: what a dataset will cost to build from nothing."""
 
-import argparse
 import os
+from typing import Annotated
+
+import typer
 
 from dataprep_assets.cli import project
+from dataprep_assets.cli.arguments import Dataset
 
-__all__ = ["declare"]
-
-
-def declare(commands: project.Commands) -> None:
-    """Add the command's arguments."""
-    parser = commands.add_parser("plan", help="say what a dataset will cost: shards, runs, hours, disk, requests")
-    parser.add_argument("dataset")
-    parser.add_argument("--cores", type=int, help="of all machines (default: those that this process may use)")
-    parser.add_argument(
-        "--bandwidth", type=float, default=125e6, help="bytes a second to source and bucket (default: 125e6, 1 Gbit/s)"
-    )
-    parser.add_argument("--runs-at-a-time", type=int, default=1, help="batches beside each other (default: 1)")
-    parser.set_defaults(execute=_plan)
+__all__ = ["command"]
 
 
-def _plan(options: argparse.Namespace) -> int:
+def command(
+    dataset: Dataset,
+    cores: Annotated[
+        int | None, typer.Option(min=1, help="Of all machines together; default: those of this one.")
+    ] = None,
+    bandwidth: Annotated[float, typer.Option(help="Bytes a second to source and bucket.")] = 125e6,
+    runs_at_a_time: Annotated[int, typer.Option(min=1, help="Batches beside each other.")] = 1,
+) -> int:
+    """Say what building a dataset from nothing will cost: shards, runs, hours, disk, requests."""
     from dataprep_assets.planning.cost import Machine, table
 
-    component = project.component(options.dataset)
-    cores = len(os.sched_getaffinity(0)) if options.cores is None else options.cores
-    machine = Machine(cores=cores, bandwidth=options.bandwidth, runs_at_a_time=options.runs_at_a_time)
+    component = project.component(dataset)
+    cores = cores or len(os.sched_getaffinity(0))
+    machine = Machine(cores=cores, bandwidth=bandwidth, runs_at_a_time=runs_at_a_time)
     found = component.cost(component.store(project.storage()), machine)
-    print(table(options.dataset, found.cost, machine))
+    print(table(dataset, found.cost, machine))
     print(
         f"rates          {f'measured on {found.measured:,} finished shards' if found.measured else 'of the bench'}; "
         "the cost is of all, from nothing"

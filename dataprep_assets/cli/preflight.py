@@ -1,21 +1,23 @@
 """`dataprep preflight`: try everything that a store must be able to do."""
 
+from typing import Annotated
+
+import typer
+
 from dataprep_assets.cli import project
+from dataprep_assets.cli.arguments import Profile
 
-__all__ = ["declare"]
-
-
-def declare(commands: project.Commands) -> None:
-    """Add the command's arguments."""
-    parser = commands.add_parser("preflight", help="try everything that a store must be able to do")
-    parser.add_argument(
-        "url", nargs="?", help="s3://bucket/prefix, gs://bucket/prefix or a folder (default: as for run)"
-    )
-    parser.add_argument("--profile", help="a profile of boto3's configuration, with credentials and endpoint")
-    parser.set_defaults(execute=lambda options: _preflight(options.url, options.profile))
+__all__ = ["command"]
 
 
-def _preflight(url: str | None, profile: str | None) -> int:
+def command(
+    url: Annotated[
+        str | None,
+        typer.Argument(metavar="URL", help="s3://…, gs://… or a folder; default: the storage of the environment."),
+    ] = None,
+    profile: Profile = None,
+) -> int:
+    """Try everything that a store must be able to do, before anything depends on it."""
     from dataprep_assets.stores.preflight import preflight
 
     found = project.place(url, profile)

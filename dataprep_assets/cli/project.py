@@ -3,7 +3,6 @@
 Dagster is imported when it is first needed: most commands do without.
 """
 
-import argparse
 import fcntl
 import logging
 import os
@@ -12,7 +11,7 @@ import warnings
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.declaration_mistakes import nearest
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PROJECT_ROOT",
-    "Commands",
     "component",
     "folder",
     "instance",
     "instance_home",
     "instance_there",
+    "names",
     "naming",
     "place",
     "place_of_dataset",
@@ -41,11 +40,12 @@ __all__ = [
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 
 
-class Commands(Protocol):
-    """What a command adds its parser to; argparse has no public name for it."""
+def names() -> list[str]:
+    """Names of the declared datasets."""
+    from dataprep_assets.orchestration.shipped import dataset_of  # without Dagster: a shell waits for it
 
-    def add_parser(self, name: str, *, help: str) -> argparse.ArgumentParser:
-        """The parser of a command."""
+    below = PROJECT_ROOT / "dataprep_assets" / "defs"
+    return sorted({dataset_of(path.parent.relative_to(below)) for path in below.rglob("defs.yaml")})
 
 
 def storage() -> "StorageResource":

@@ -1,48 +1,43 @@
 """`dataprep retract`: put documents on a dataset's retraction list, and say what the next run will rebuild."""
 
-import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from dataprep_assets.cli import project, status
+import typer
+
+from dataprep_assets.cli import project
+from dataprep_assets.cli.arguments import Dataset
+from dataprep_assets.cli.status import tell_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.retraction import Retracted
 
-__all__ = ["declare"]
+__all__ = ["command"]
 
 MOST_SHOWN = 20
 _WIDTHS = (10, 14)
 """Of the columns of counts."""
 
 
-def declare(commands: project.Commands) -> None:
-    """Add the command's arguments."""
-    parser = commands.add_parser(
-        "retract",
-        help="put documents, or patients of notes, on a dataset's retraction list, and say what will be rebuilt "
-        "without them",
-    )
-    parser.add_argument("dataset")
-    parser.add_argument(
-        "--ids",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="one a line, plain or as JSON: an id, a hash of the index (16 hex digits) or file:row; of notes the id of "
-        "a patient",
-    )
-    parser.set_defaults(execute=_retract)
-
-
-def _retract(options: argparse.Namespace) -> int:
-    component = project.component(options.dataset)
-    found = component.retract(component.store(project.storage()), options.ids)
+def command(
+    dataset: Dataset,
+    ids: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="One a line, plain or as JSON: an id, a hash of the index (16 hex digits) or file:row; of notes the "
+            "id of a patient.",
+        ),
+    ],
+) -> int:
+    """Put documents, or patients of notes, on a dataset's retraction list, and say what will be rebuilt."""
+    component = project.component(dataset)
+    found = component.retract(component.store(project.storage()), ids)
     _tell(component.declaration.dataset, found)
-    print(f"{found.added} added to {found.list}; nothing is rebuilt yet: `dataprep run {options.dataset}` does that")
+    print(f"{found.added} added to {found.list}; nothing is rebuilt yet: `dataprep run {dataset}` does that")
     if found.found:
         print()
-        status.tell_of(component, as_json=False)
+        tell_of(component, as_json=False)
         print(
             "not reached from here: copies made with `dataprep sync`, downloads, trainers' caches, and windows of a "
             "trainer that runs"

@@ -1,65 +1,70 @@
 """`dataprep run`: materialize datasets, or some shards of one."""
 
-import argparse
 import sys
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from dataprep_assets.cli import project
+from dataprep_assets.cli.arguments import AsJson, Datasets, LockFile
+from dataprep_assets.cli.lock import LockedRuns, lock_of
+from dataprep_assets.cli.part import Part
 from dataprep_assets.cli.status import tell
 from dataprep_assets.errors import ConfigError
 
-__all__ = ["chosen", "declare"]
+if TYPE_CHECKING:
+    from dataprep_assets.graph.lock import Lock
+
+__all__ = ["command"]
 
 
-def declare(commands: project.Commands) -> None:
-    """Add the command's arguments."""
-    parser = commands.add_parser("run", help="materialize a dataset from source to views, with its checks")
-    parser.add_argument("dataset", nargs="+", help="dataset names, as in defs/<name>/defs.yaml")
-    parser.add_argument(
-        "--split", help="only mirror and tokenize shards of this split; combine later with a plain `run`"
-    )
-    parser.add_argument(
-        "--shards",
-        metavar="FIRST...LAST",
-        help="with --split: a range of shards, for example train-00000...train-00099",
-    )
-    parser.add_argument("--process-count", type=int, help="with --split: cut its shards into this many even parts …")
-    parser.add_argument("--process-index", type=int, help="… and do this one (from 0): one process a node")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="only say what would be built, why, and what it costs; writes nothing"
-    )
-    parser.add_argument("--json", action="store_true", help="with --dry-run: one JSON object a dataset, each on a line")
-    parser.add_argument(
-        "--locked",
-        nargs="?",
-        const="",
-        metavar="FILE",
-        help="build what the lock says and nothing else (default: dataset.lock beside the defs.yaml)",
-    )
-    parser.set_defaults(execute=_execute)
+def command(
+    datasets: Datasets,
+    split: Annotated[
+        str | None, typer.Option(help="Only the shards of this split; a plain `run` combines them later.")
+    ] = None,
+    shards: Annotated[
+        str | None,
+        typer.Option(metavar="FIRST...LAST", help="Only these partitions, for example train-00000...train-00099."),
+    ] = None,
+    months: Annotated[
+        str | None, typer.Option(metavar="FIRST...LAST", help="The same for notes: 1998-01...2009-12.")
+    ] = None,
+    process_count: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Cut the partitions into this many even parts …")
+    ] = None,
+    process_index: Annotated[
+        int | None, typer.Option(min=0, metavar="I", help="… and do this one, from 0: one process a node.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be built, why, and what it costs; writes nothing.")
+    ] = False,
+    json_: AsJson = False,
+    locked: Annotated[
+        bool, typer.Option("--locked", help="Build what dataset.lock beside the defs.yaml says, and nothing else.")
+    ] = False,
+    lock: LockFile = None,
+) -> int:
+    """Make datasets, from their sources to their last views, with all checks."""
+    part = Part(split=split, bounds=months or shards, count=process_count, index=process_index)
+    locks = locked or lock is not None
+    if json_ and not dry_run:
+        raise ConfigError("--json: goes with --dry-run")
+    if months and shards:
+        raise ConfigError("--months: is another word for --shards, give one of them")
+    if part.is_some and (dry_run or locks):
+        raise ConfigError(f"{'--dry-run' if dry_run else '--locked'}: is of whole datasets, leave out {part}")
+    if len(datasets) > 1 and (part.is_some or lock is not None):
+        raise ConfigError(f"{part if part.is_some else '--lock'}: is of one dataset; name one")
+    if dry_run:
+        return max(tell(name, as_json=json_) for name in datasets)
+    if part.is_some:
+        return _run_part(datasets[0], part)
+    return max(_run(name, lock_of(name, lock) if locks else None) for name in datasets)
 
 
-def _execute(options: argparse.Namespace) -> int:
-    if options.dry_run:
-        if options.split:
-            raise ConfigError("--dry-run: is told of a whole dataset, leave --split out")
-        return max(tell(name, as_json=options.json) for name in options.dataset)
-    if options.json:
-        raise ConfigError("--json: only with --dry-run")
-    if options.split:
-        if options.locked is not None:
-            raise ConfigError("--locked: goes with the run of a whole dataset, not with --split")
-        (name,) = options.dataset
-        return _run_shards(name, options)
-    if options.locked and len(options.dataset) > 1:
-        raise ConfigError(f"--locked {options.locked}: is of one dataset; name one")
-    return max(_run(name, options.locked) for name in options.dataset)
-
-
-def _run(name: str, lock: str | None) -> int:
-    from dataprep_assets.cli.lock import LockedRuns, lock_of
+def _run(name: str, lock: "Lock | None") -> int:
     from dataprep_assets.definitions import bound
     from dataprep_assets.graph.runs import planned_runs
     from dataprep_assets.graph.status import stale, sweep
@@ -70,7 +75,7 @@ def _run(name: str, lock: str | None) -> int:
     component = project.component(name)
     specs, store = component.specs, component.store(project.storage())
     started = time.monotonic()
-    locked = None if lock is None else LockedRuns(lock_of(name, Path(lock) if lock else None), specs, store)
+    locked = None if lock is None else LockedRuns(lock, specs, store)
     if locked is not None:
         locked.before()
     with project.instance() as instance, watched(sys.stderr.isatty()):
@@ -93,57 +98,17 @@ def _run(name: str, lock: str | None) -> int:
     return 0 if ok else 1
 
 
-def _run_shards(name: str, options: argparse.Namespace) -> int:
+def _run_part(name: str, part: Part) -> int:
+    """Make the chosen partitions of a dataset, and nothing that is unpartitioned."""
     from dataprep_assets.definitions import bound
-    from dataprep_assets.graph.runs import PlannedRun, planned_runs
     from dataprep_assets.orchestration.progress import watched
     from dataprep_assets.orchestration.runs import materialize
 
     component = project.component(name)
-    splits = [spec.split for spec in component.specs if spec.split is not None and spec.partitions is not None]
-    if not splits:
-        raise ConfigError(f"--split: {name} is a {type(component).__name__}, whose shards are not chosen by split")
-    if options.split not in splits:
-        raise ConfigError(f"--split {options.split}: {name} has {list(dict.fromkeys(splits))}")
-    store = component.store(project.storage())
-    members = [s for s in component.specs if s.split == options.split and s.partitions is not None]
-    assert members[0].partitions is not None
-    shards = chosen(
-        members[0].partitions.keys(store),
-        bounds=options.shards,
-        count=options.process_count,
-        index=options.process_index,
-    )
-    if not shards:
-        print(f"{name}: no shards in this part: {options.split} has fewer shards than there are processes")
+    runs = list(part.runs(component.specs, component.store(project.storage())))
+    if not runs:
+        print(f"{name}: nothing in this part: there are fewer partitions than processes")
         return 0
-    (planned,) = planned_runs(members, store)
-    title = members[0].step.title(store, planned.partitions, shards)
     print(f"{name}:")
     with project.instance() as instance, watched(sys.stderr.isatty()):
-        run = PlannedRun(title=title, specs=members, partitions=shards)
-        return 0 if materialize(bound(component.definitions, project.PROJECT_ROOT), [run], instance) else 1
-
-
-def chosen(every: Sequence[str], *, bounds: str | None, count: int | None, index: int | None) -> Sequence[str]:
-    """Some consecutive partitions of all.
-
-    Args:
-        every: All partitions, in order.
-        bounds: `FIRST...LAST`, or one name; goes before `count`.
-        count: Into how many even parts to cut them; None takes all.
-        index: Which of the parts, from 0.
-
-    Raises ConfigError for names that are not among them and for an index outside the count.
-    """
-    if bounds is not None:
-        first, _, last = bounds.partition("...")
-        last = last or first
-        if first not in every or last not in every or every.index(first) > every.index(last):
-            raise ConfigError(f"--shards {bounds}: give FIRST...LAST among {every[0]}...{every[-1]}")
-        return every[every.index(first) : every.index(last) + 1]
-    if count is None:
-        return every
-    if index is None or not 0 <= index < count:
-        raise ConfigError(f"--process-index {index}: must be at least 0 and below --process-count {count}")
-    return every[len(every) * index // count : len(every) * (index + 1) // count]
+        return 0 if materialize(bound(component.definitions, project.PROJECT_ROOT), runs, instance) else 1

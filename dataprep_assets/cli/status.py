@@ -1,12 +1,12 @@
 """`dataprep status`: what of a dataset has to be built again, why, and what that costs. Also `run --dry-run`."""
 
-import argparse
 import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.cli import project
+from dataprep_assets.cli.arguments import AsJson, Datasets
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.rebuild import Rebuild
@@ -14,21 +14,12 @@ if TYPE_CHECKING:
     from dataprep_assets.integrity.artifacts import ArtifactStore
     from dataprep_assets.orchestration.component import DatasetComponent
 
-__all__ = ["declare", "known_failures", "tell", "tell_of"]
+__all__ = ["command", "known_failures", "tell", "tell_of"]
 
 
-def declare(commands: project.Commands) -> None:
-    """Add the command's arguments."""
-    parser = commands.add_parser(
-        "status", help="say what of a dataset is missing, damaged or out of date, why, and what building it costs"
-    )
-    parser.add_argument("dataset", nargs="+")
-    parser.add_argument("--json", action="store_true", help="one JSON object a dataset, each on a line")
-    parser.set_defaults(execute=_status)
-
-
-def _status(options: argparse.Namespace) -> int:
-    return max(tell(name, as_json=options.json) for name in options.dataset)
+def command(datasets: Datasets, json_: AsJson = False) -> int:
+    """Say what of a dataset is missing, damaged or out of date, why, and what building it costs."""
+    return max(tell(name, as_json=json_) for name in datasets)
 
 
 def tell(name: str, *, as_json: bool) -> int:

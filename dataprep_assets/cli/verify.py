@@ -1,45 +1,40 @@
 """`dataprep verify`: check artifacts against their receipts, or somebody's copy against a lock, offline."""
 
-import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from dataprep_assets.cli import project
+from dataprep_assets.cli.arguments import LockFile, Select
 from dataprep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
     from dataprep_assets.integrity.receipt import Verification
     from dataprep_assets.integrity.verify import Verified
 
-__all__ = ["declare"]
+__all__ = ["command"]
 
 
-def declare(commands: project.Commands) -> None:
-    """Add the command's arguments."""
-    parser = commands.add_parser(
-        "verify", help="check artifacts against their receipts, or a copy against a lock, offline"
-    )
-    parser.add_argument(
-        "path", nargs="?", help="artifact, dataset or storage root: a folder or a URL (default: the whole storage)"
-    )
-    parser.add_argument("--size-only", action="store_true", help="compare sizes, not digests")
-    parser.add_argument(
-        "--lock", type=Path, metavar="FILE", help="the copy has all artifacts of this lock, and no other"
-    )
-    parser.add_argument(
-        "--select", nargs="+", default=[], metavar="GLOB", help="with --lock: only these artifacts have to be there"
-    )
-    parser.set_defaults(execute=_execute)
-
-
-def _execute(options: argparse.Namespace) -> int:
-    verification: Verification = "size" if options.size_only else "full"
-    if options.lock is not None:
-        return _verify_copy(options.lock, options.path, verification, options.select)
-    if options.select:
+def command(
+    path: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PLACE", help="Artifact, dataset or storage root: a folder or a URL; default: all of the storage."
+        ),
+    ] = None,
+    size_only: Annotated[bool, typer.Option("--size-only", help="Compare sizes, not digests.")] = False,
+    lock: LockFile = None,
+    select: Select = None,
+) -> int:
+    """Check artifacts against their receipts, or with --lock a copy against a lock, offline."""
+    verification: Verification = "size" if size_only else "full"
+    if lock is not None:
+        return _verify_copy(lock, path, verification, select or [])
+    if select:
         raise ConfigError("--select: goes with --lock, whose artifacts it chooses")
-    return _verify(options.path, verification)
+    return _verify(path, verification)
 
 
 def _verdicts(path: str | None, verification: "Verification", dataset: str | None = None) -> "Iterator[Verified]":

@@ -6,14 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from dataprep_assets.cli.project import PROJECT_ROOT
-from dataprep_assets.cli.run import chosen
-from dataprep_assets.errors import ConfigError
 from dataprep_assets_tests.cli.commands import dataprep, environment
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.moto_server import moto_server
@@ -177,18 +174,6 @@ def test_an_interrupted_run_says_so_and_the_next_completes(tmp_path: Path) -> No
     assert left == []
     receipt = json.loads((tmp_path / "artifacts" / "sample_corpus" / "nanogpt_bins" / "receipt.json").read_bytes())
     assert receipt["artifact"] == "nanogpt_bins"
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 20])
-def test_parts_cover_every_shard_once(count: int) -> None:
-    every = [f"train-{i:05d}" for i in range(10)]
-    parts: list[Sequence[str]] = [chosen(every, bounds=None, count=count, index=i) for i in range(count)]
-    assert [shard for part in parts for shard in part] == every
-
-
-def test_a_range_of_unknown_shards_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"train-00009\.\.\.train-00001"):
-        chosen([f"train-{i:05d}" for i in range(10)], bounds="train-00009...train-00001", count=None, index=None)
 
 
 def test_a_folder_is_tried_and_is_ready(tmp_path: Path) -> None:

@@ -1,0 +1,32 @@
+"""The arguments that several commands have."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["AsJson", "Dataset", "Datasets", "LockFile", "Profile", "Select"]
+
+
+def _names(incomplete: str) -> list[str]:
+    """Names of declared datasets, for a shell that completes one."""
+    from dataprep_assets.cli.project import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+Dataset = Annotated[
+    str, typer.Argument(metavar="NAME", help="A dataset: the folder of its defs.yaml.", autocompletion=_names)
+]
+Datasets = Annotated[
+    list[str],
+    typer.Argument(metavar="NAME...", help="Datasets: folders of a defs.yaml.", autocompletion=_names),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+Select = Annotated[
+    list[str] | None, typer.Option("--select", metavar="GLOB", help="Only what matches this; may be repeated.")
+]
+LockFile = Annotated[Path | None, typer.Option("--lock", metavar="FILE", help="A lock that `dataprep lock` wrote.")]
+Profile = Annotated[
+    str | None, typer.Option(metavar="PROFILE", help="A profile of boto3's configuration: credentials and endpoint.")
+]

@@ -1,0 +1,90 @@
+"""Which partitions of a dataset a run is to make: those of a split, a range of them, or one part of several."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from dataprep_assets.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dataprep_assets.graph.runs import PlannedRun
+    from dataprep_assets.graph.spec import ArtifactSpec
+    from dataprep_assets.integrity.artifacts import ArtifactStore
+
+__all__ = ["Part"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part of a dataset's partitions.
+
+    Attributes:
+        split: Only partitions of this split.
+        bounds: `FIRST...LAST`, or one name.
+        count: Into how many even parts to cut what is left.
+        index: Which of the parts, from 0.
+    """
+
+    split: str | None = None
+    bounds: str | None = None
+    count: int | None = None
+    index: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.count is None) != (self.index is None):
+            raise ConfigError("--process-count and --process-index: give both: how many processes, and which is this")
+        if self.index is not None and self.count is not None and not 0 <= self.index < self.count:
+            raise ConfigError(f"--process-index {self.index}: must be at least 0 and below --process-count")
+
+    @property
+    def is_some(self) -> bool:
+        """Whether it is less than all."""
+        return any(value is not None for value in (self.split, self.bounds, self.count))
+
+    def __str__(self) -> str:
+        said = {"--split": self.split, "--shards": self.bounds, "--process-count": self.count}
+        return ", ".join(name for name, value in said.items() if value is not None)
+
+    def runs(self, specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> "Iterator[PlannedRun]":
+        """The runs of the partitions that are chosen, in order; ConfigError where there are none of that name."""
+        from dataprep_assets.graph.runs import PlannedRun
+
+        partitioned = [spec for spec in specs if spec.partitions is not None]
+        dataset = specs[0].declaration.dataset
+        if not partitioned:
+            raise ConfigError(f"{self}: {dataset} has no partitions to choose from")
+        splits = list(dict.fromkeys(spec.split for spec in partitioned if spec.split is not None))
+        if self.split is not None and self.split not in splits:
+            raise ConfigError(f"--split {self.split}: {dataset} has {splits or 'no splits, its partitions are chosen'}")
+        found = False
+        known: list[str] = []
+        for step, group in groupby(partitioned, key=lambda spec: spec.step):
+            members = [spec for spec in group if self.split in (None, spec.split)]
+            if not members or members[0].partitions is None:
+                continue
+            every = members[0].partitions.keys(store)
+            known += [f"{every[0]}...{every[-1]}"] if every else []
+            within = self._within(every)
+            found |= bool(within)
+            for one in members[0].partitions.cut(store):
+                if chosen := [key for key in self._of_process(within) if key in one]:
+                    yield PlannedRun(title=step.title(store, every, chosen), specs=members, partitions=chosen)
+        if not found:
+            raise ConfigError(f"--shards {self.bounds}: give FIRST...LAST among {', '.join(dict.fromkeys(known))}")
+
+    def _within(self, every: Sequence[str]) -> Sequence[str]:
+        """The partitions within the bounds; none where these are not among them."""
+        if self.bounds is None:
+            return every
+        first, _, last = self.bounds.partition("...")
+        last = last or first
+        if first not in every or last not in every or every.index(first) > every.index(last):
+            return []
+        return every[every.index(first) : every.index(last) + 1]
+
+    def _of_process(self, partitions: Sequence[str]) -> Sequence[str]:
+        if self.count is None or self.index is None:
+            return partitions
+        size = len(partitions)
+        return partitions[size * self.index // self.count : size * (self.index + 1) // self.count]

@@ -1,0 +1,107 @@
+"""Parts of a dataset's partitions: every one in exactly one part, and what is not among them is named."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.cli import main
+from dataprep_assets.cli.part import Part
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+
+TRAIN = [f"train-{i:05d}" for i in range(10)]
+VAL = ["val-00000", "val-00001"]
+MONTHS = [f"{year}-{month:02d}" for year in (2010, 2011) for month in range(1, 13)]
+
+
+def specs(*groups: tuple[str | None, Sequence[str]]) -> list[ArtifactSpec]:
+    """A dataset of one unpartitioned artifact and one of each group: its split and its partitions."""
+
+    def spec(name: str, split: str | None, partitions: Partitions | None) -> ArtifactSpec:
+        return ArtifactSpec(
+            declaration=DatasetDeclaration(dataset="d"),
+            name=name,
+            description="",
+            kinds=frozenset(),
+            step=RunStep.called(f"{name} {split or ''}"),
+            build=lambda request: (),
+            recipes=lambda store, slots: (),
+            split=split,
+            partitions=partitions,
+        )
+
+    parts = [spec("token_bins", split, Partitions.fixed(keys, "shard")) for split, keys in groups]
+    return [spec("manifest", None, None), *parts]
+
+
+def made(part: Part, *groups: tuple[str | None, Sequence[str]]) -> list[Sequence[str]]:
+    """The partitions of each run of a part."""
+    return [run.partitions for run in part.runs(specs(*groups), LocalArtifacts(Path("nowhere")))]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 20])
+def test_the_parts_of_all_processes_cover_every_partition_once(count: int) -> None:
+    parts = [made(Part(count=count, index=i), ("train", TRAIN), ("val", VAL)) for i in range(count)]
+    assert sorted(key for part in parts for run in part for key in run) == TRAIN + VAL
+    one_split = [made(Part(split="train", count=count, index=i), ("train", TRAIN), ("val", VAL)) for i in range(count)]
+    assert [key for part in one_split for run in part for key in run] == TRAIN
+
+
+def test_a_range_is_found_in_the_split_that_has_it_and_in_months() -> None:
+    assert made(Part(bounds="val-00000...val-00001"), ("train", TRAIN), ("val", VAL)) == [VAL]
+    assert made(Part(bounds="train-00002"), ("train", TRAIN), ("val", VAL)) == [["train-00002"]]
+    assert made(Part(bounds="2010-11...2011-02"), (None, MONTHS)) == [MONTHS[10:14]]
+    assert made(Part(bounds="2010-11...2011-02", count=2, index=1), (None, MONTHS)) == [["2011-01", "2011-02"]]
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        (
+            Part(bounds="train-00009...train-00001"),
+            "--shards train-00009...train-00001: give FIRST...LAST among train-00000...train-00009, "
+            "val-00000...val-00001",
+        ),
+        (Part(bounds="2010-01", split="val"), "--shards 2010-01: give FIRST...LAST among val-00000...val-00001"),
+        (Part(split="test"), "--split test: d has ['train', 'val']"),
+    ],
+)
+def test_what_is_not_among_them_is_named(part: Part, told: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        made(part, ("train", TRAIN), ("val", VAL))
+    assert str(raised.value) == told
+
+
+def test_a_dataset_without_partitions_has_no_part() -> None:
+    with pytest.raises(ConfigError, match=r"--process-count: d has no partitions to choose from"):
+        made(Part(count=2, index=0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run"], "Missing argument 'NAME...'"),
+        (["rnu", "x"], "No such command 'rnu'. Did you mean 'run'?"),
+        (["run", "x", "--spilt", "train"], "No such option: --spilt"),
+        (["run", "x", "--process-count", "2"], "--process-count and --process-index: give both"),
+        (["run", "x", "--process-count", "2", "--process-index", "2"], "--process-index 2: must be at least 0"),
+        (["run", "x", "--process-count", "0", "--process-index", "0"], "Invalid value for '--process-count'"),
+        (["run", "x", "y", "--shards", "a...b"], "--shards: is of one dataset; name one"),
+        (["run", "x", "--months", "a", "--shards", "b"], "--months: is another word for --shards"),
+        (["run", "x", "--split", "train", "--dry-run"], "--dry-run: is of whole datasets, leave out --split"),
+        (["run", "x", "--split", "train", "--locked"], "--locked: is of whole datasets, leave out --split"),
+        (["run", "x", "--json"], "--json: goes with --dry-run"),
+        (["plan", "sample_corpus", "--cores", "many"], "Invalid value for '--cores': Input should be a valid integer"),
+        (["status", "sample_corpu"], "'sample_corpu' is not a dataset here; did you mean 'sample_corpus'?"),
+        (["verify", "--select", "x"], "--select: goes with --lock"),
+    ],
+)
+def test_a_wrong_argument_is_refused_in_one_line(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
