@@ -14,9 +14,7 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.assets import asset_key
 from dataprep_assets.orchestration.component import DatasetComponent
-from dataprep_assets.orchestration.partitions import range_tags
-
-_QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
+from dataprep_assets.orchestration.timeline import execute
 
 
 def materialize(definitions: dg.Definitions, runs: Iterable[PlannedRun], instance: dg.DagsterInstance) -> bool:
@@ -24,13 +22,7 @@ def materialize(definitions: dg.Definitions, runs: Iterable[PlannedRun], instanc
     job = definitions.resolve_implicit_global_asset_job_def()
     for run in runs:
         print(f"  {run.title} …", flush=True)
-        outcome = job.execute_in_process(
-            asset_selection=[asset_key(spec) for spec in run.specs],
-            tags=range_tags(run.partitions),
-            instance=instance,
-            run_config=_QUIET,
-            raise_on_error=False,
-        )
+        outcome = execute(job, run, instance)
         failed = [e for e in outcome.get_asset_check_evaluations() if not e.passed]
         if not outcome.success:
             print("    failed")

@@ -38,7 +38,8 @@ CHART: dict[str, set[str]] = {
     "postgresql": {
         *("enabled", "postgresqlHost", "postgresqlUsername", "postgresqlDatabase", "postgresqlScheme", "service"),
     },
-    "dagsterWebserver": DEPLOYMENT | {"nameOverride", "service", "enableReadOnly"},
+    "dagsterWebserver": DEPLOYMENT | {"nameOverride", "service", "enableReadOnly", "workspace"},
+    "dagsterWebserver.workspace": {"enabled", "servers"},
     "dagsterDaemon": DEPLOYMENT | {"runCoordinator", "runMonitoring", "runRetries"},
     "dagsterDaemon.runCoordinator": {"enabled", "type", "config"},
     "dagsterDaemon.runCoordinator.config.queuedRunCoordinator": {

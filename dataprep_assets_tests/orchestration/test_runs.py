@@ -9,6 +9,7 @@ import pytest
 
 from dataprep_assets.graph.status import Stale, stale
 from dataprep_assets.orchestration.runs import failed_checks
+from dataprep_assets.orchestration.timeline import DATASET, LOCATION, STEP
 from dataprep_assets_tests.graph.notices import notices_specs
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
@@ -42,6 +43,18 @@ def test_all_runs_in_order_leave_nothing_to_do(board: NoticeBoard, capsys: pytes
     assert capsys.readouterr().out.splitlines() == ["  3 of 3 notices …", "  the board …"]
     assert behind(board) == []
     assert (board.store.local(board.declaration.artifact("board")) / "board.txt").read_text().count("\n") == 3
+
+
+def test_runs_say_what_they_make_and_of_which_code_location_they_are(board: NoticeBoard) -> None:
+    assert board.materialize()
+    runs = board.instance.get_runs()[::-1]
+    assert [run.tags[STEP] for run in runs] == ["notices", "board, report"]
+    for run in runs:
+        assert run.tags[DATASET] == "notices"
+        assert run.tags["dagster/max_retries"] == "0"
+        assert run.remote_job_origin is not None
+        assert (run.remote_job_origin.location_name, run.remote_job_origin.job_name) == (LOCATION, run.job_name)
+    assert runs[0].tags["dagster/asset_partition_range_end"] == "n-2"
 
 
 def test_a_failed_run_ends_it_and_says_why(board: NoticeBoard, capsys: pytest.CaptureFixture[str]) -> None:

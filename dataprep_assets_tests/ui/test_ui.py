@@ -92,6 +92,27 @@ def test_a_check_shows_its_table(site: Site, browser: Browser) -> None:
     browser.picture(site.pictures / "eye_test.png")
 
 
+TIMELINE = """query CompletedRunTimelineQuery($completedFilter: RunsFilter!, $limit: Int!) {
+  completed: runsOrError(filter: $completedFilter, limit: $limit) {
+    ... on Runs { results { id pipelineName startTime endTime tags { key value }
+      repositoryOrigin { repositoryName repositoryLocationName } } } } }"""
+"""As useRunsForTimeline.tsx of the webserver asks; it drops runs without an origin, and rows of no job it knows."""
+
+
+def test_the_runs_of_the_command_are_on_the_timeline_with_what_they_make(site: Site, browser: Browser) -> None:
+    asked = {"statuses": ["SUCCESS"], "tags": [{"key": "dataprep/dataset", "value": "sample_corpus"}]}
+    runs = site.query(TIMELINE, completedFilter=asked, limit=500)["completed"]["results"]
+    origin = {"repositoryName": "__repository__", "repositoryLocationName": "dataprep_assets"}
+    assert all(run["repositoryOrigin"] == origin and run["startTime"] for run in runs)
+    steps = [tag["value"] for run in runs for tag in run["tags"] if tag["key"] == "dataprep/step"]
+    assert {"manifest, engine_certificate", "snapshot_train, token_bins_train"} <= set(steps)
+    jobs = "{ repositoriesOrError { ... on RepositoryConnection { nodes { pipelines { name } } } } }"
+    (repository,) = site.query(jobs)["repositoriesOrError"]["nodes"]
+    assert {run["pipelineName"] for run in runs} <= {job["name"] for job in repository["pipelines"]}
+    browser.open(f"{site.url}/overview/activity/timeline?groupBy=job", "Jobless asset materializations")
+    browser.picture(site.pictures / "timeline.png")
+
+
 BACKFILL = """mutation($keys: [AssetKeyInput!]!, $shards: [String!]!) {
   launchPartitionBackfill(backfillParams: {assetSelection: $keys, partitionNames: $shards}) {
     __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""

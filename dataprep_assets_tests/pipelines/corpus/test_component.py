@@ -9,6 +9,7 @@ from dataprep_assets.definitions import PROJECT_ROOT, defs
 from dataprep_assets.errors import ConfigError, TokenizerError
 from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets.orchestration.component import declared
+from dataprep_assets.orchestration.timeline import LOCATION
 from dataprep_assets.pipelines.corpus.component import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.dg_command import dg
@@ -98,13 +99,21 @@ def test_the_graph_runs_from_manifest_to_views() -> None:
     assert names["sample_corpus/data_card"] == {f"sample_corpus/{view}_bins" for view in views}
 
 
-def test_workspace_and_dg_name_the_same_code_location() -> None:
+def test_the_code_location_has_one_name_everywhere() -> None:
     import tomllib
 
     project = tomllib.loads((PROJECT_ROOT / "pyproject.toml").read_text())["tool"]["dg"]["project"]
     (location,) = yaml.safe_load((PROJECT_ROOT / "workspace.yaml").read_text())["load_from"]
     assert location["python_module"]["location_name"] == project["code_location_name"]
     assert location["python_module"]["module_name"] == project["code_location_target_module"]
+    deploy = PROJECT_ROOT / "deploy"
+    (compose,) = yaml.safe_load((deploy / "compose" / "workspace.yaml").read_text())["load_from"]
+    values = yaml.safe_load((deploy / "kubernetes" / "values.yaml").read_text())
+    (server,) = values["dagsterWebserver"]["workspace"]["servers"]
+    (deployment,) = values["dagster-user-deployments"]["deployments"]
+    assert (server["host"], server["port"]) == (deployment["name"], deployment["port"])
+    names = {project["code_location_name"], compose["grpc_server"]["location_name"], server["name"]}
+    assert names == {LOCATION}
 
 
 @pytest.mark.slow

@@ -1,0 +1,65 @@
+"""Runs of assets in this process, recorded as those that the webserver launches are.
+
+A run is on the UI's Timeline, and can be filtered and executed again there, when it says of which code location its job
+is. `execute_in_process` records runs that do not say so.
+
+Entry points: `execute`, `LOCATION`.
+"""
+
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
+from dagster._core.execution.api import create_execution_plan, execute_run
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+
+from dataprep_assets.graph.runs import PlannedRun
+from dataprep_assets.orchestration.assets import asset_key
+from dataprep_assets.orchestration.partitions import range_tags
+
+__all__ = ["DATASET", "LOCATION", "STEP", "execute"]
+
+LOCATION = "dataprep_assets"
+"""Name of the code location, as every workspace of this project has it."""
+DATASET = "dataprep/dataset"
+"""Tag of a run: the dataset that it makes."""
+STEP = "dataprep/step"
+"""Tag of a run: the artifacts that it makes."""
+
+_CONFIG: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
+
+
+def execute(job: dg.JobDefinition, run: PlannedRun, instance: dg.DagsterInstance) -> dg.JobExecutionResult:
+    """Do a run to its end in this process; a failed step is in the result and is not raised.
+
+    Args:
+        job: The implicit job of the assets, which the code location has under the same name.
+        run: What to make.
+        instance: Where it is recorded.
+    """
+    keys = frozenset(asset_key(spec) for spec in run.specs)
+    here = InMemoryJob(job.as_ephemeral_job(resource_defs={}, input_values={}))
+    chosen = here.get_subset(asset_selection=keys)
+    recorded = instance.create_run_for_job(
+        job_def=chosen.get_definition(),
+        execution_plan=create_execution_plan(chosen, run_config=_CONFIG),
+        run_config=_CONFIG,
+        tags=_tags(run),
+        asset_selection=keys,
+        remote_job_origin=RemoteJobOrigin(_REPOSITORY, job.name),
+    )
+    return execute_run(here, recorded, instance)
+
+
+_REPOSITORY = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(LOCATION), SINGLETON_REPOSITORY_NAME)
+
+
+def _tags(run: PlannedRun) -> dict[str, str]:
+    return {
+        DATASET: run.specs[0].declaration.dataset,
+        STEP: ", ".join(spec.path[-1] for spec in run.specs),
+        # who started it sees that it failed, and starts it again
+        "dagster/max_retries": "0",
+        **range_tags(run.partitions),
+    }
