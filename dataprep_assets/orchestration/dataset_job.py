@@ -17,26 +17,20 @@ from dataprep_assets.graph.runs import PlannedRun, planned_runs
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import sweep
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.assets import POOLS, store_of
+from dataprep_assets.orchestration.assets import POOLS
 from dataprep_assets.orchestration.backfill import launch
+from dataprep_assets.orchestration.keys import DATASET, job_name, store_of
 from dataprep_assets.orchestration.needed import needed, plannable, up_to_date
 from dataprep_assets.orchestration.runs import materialize
 from resources import StorageResource
 
-__all__ = ["CONTINUES", "DATASET", "job_name", "job_of"]
+__all__ = ["CONTINUES", "job_of"]
 
-DATASET = "dataprep/dataset"
-"""Tag of runs and backfills: the dataset that they make."""
 CONTINUES = "dataprep/continues"
 """Tag of a backfill after which the job has more to do."""
 MOST_IN_A_RUN = 500
 """Partitions that the job makes in its own run: rows of checks grow with the square of a run's partitions (4 MB at 500,
 62 MB at 2,000), and a run that is lost is begun again."""
-
-
-def job_name(dataset: str) -> str:
-    """The name of a dataset's job."""
-    return f"build_{dataset}"
 
 
 def job_of(specs: Sequence[ArtifactSpec]) -> dg.JobDefinition:
@@ -119,6 +113,13 @@ class _Build:
     def _launch(self) -> None:
         """Launch a backfill of what is not current and whose partitions are known."""
         wanted = needed(self._specs, self._store, self._context.instance)
+        if not wanted:
+            left = [spec for spec in self._specs if spec not in plannable(self._specs, self._store)]
+            raise dg.Failure(
+                f"{self._dataset}: {'/'.join(left[0].path)} is not planned, and all that plans it is current; "
+                "materialize what it is made of by hand",
+                allow_retries=False,
+            )
         continues = len(plannable(self._specs, self._store)) < len(self._specs)
         count = sum(max(1, len(partitions)) for partitions in wanted.values())
         backfill = launch(
