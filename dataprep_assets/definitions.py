@@ -7,6 +7,7 @@ import dagster as dg
 
 from dataprep_assets import defs as declared_here
 from dataprep_assets.declarations import Declarations
+from dataprep_assets.orchestration.planning import with_planning
 from resources import build_resources
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
@@ -15,7 +16,7 @@ PROJECT_ROOT = Path(__file__).resolve().parent.parent
 @dg.definitions
 def defs() -> dg.Definitions:
     """All datasets declared in `defs/`, but for shipped ones that are not to be shown (`orchestration/shipped.py`)."""
-    return bound(declarations().definitions_of(_tree()), PROJECT_ROOT)
+    return bound(with_planning(declarations().definitions_of(_tree())), PROJECT_ROOT)
 
 
 @cache

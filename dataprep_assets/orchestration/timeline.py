@@ -15,15 +15,13 @@ from dagster._core.execution.api import create_execution_plan, execute_run
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from dataprep_assets.graph.runs import PlannedRun
-from dataprep_assets.orchestration.assets import asset_key
+from dataprep_assets.orchestration.keys import DATASET, asset_key
 from dataprep_assets.orchestration.partitions import range_tags
 
-__all__ = ["DATASET", "LOCATION", "STEP", "execute"]
+__all__ = ["LOCATION", "STEP", "execute"]
 
 LOCATION = "dataprep_assets"
 """Name of the code location, as every workspace of this project has it."""
-DATASET = "dataprep/dataset"
-"""Tag of a run: the dataset that it makes."""
 STEP = "dataprep/step"
 """Tag of a run: the artifacts that it makes."""
 

@@ -11,8 +11,9 @@ import dagster as dg
 from dataprep_assets.graph.runs import planned_runs
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.assets import asset_key, asset_of, store_of
+from dataprep_assets.orchestration.assets import asset_of
 from dataprep_assets.orchestration.checks import checks_of
+from dataprep_assets.orchestration.keys import asset_key, store_of
 from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.orchestration.runs import materialize
 from dataprep_assets_tests.graph.notices import Notices, notices_specs, write_notices
@@ -49,7 +50,8 @@ class NoticeBoard:
 
     def materialize(self) -> bool:
         """All runs, as `dataprep run` does them."""
-        return materialize(self.definitions, planned_runs(self.specs, self.store), self.instance)
+        job = self.definitions.resolve_implicit_global_asset_job_def()
+        return materialize(job, planned_runs(self.specs, self.store), self.instance)
 
     def run(self, *specs: ArtifactSpec, partitions: Sequence[str] = ()) -> dg.ExecuteInProcessResult:
         """One run of some artifacts, for consecutive partitions."""

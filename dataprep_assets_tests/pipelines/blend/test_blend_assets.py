@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from dataprep_assets.graph.runs import planned_runs
-from dataprep_assets.orchestration.assets import asset_key
+from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.partitions import range_tags, register_in_order
 from dataprep_assets.pipelines.blend.planner import plan_blend
 from dataprep_assets_tests.fakes.hub_server import HubServer

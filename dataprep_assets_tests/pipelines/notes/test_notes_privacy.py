@@ -20,8 +20,8 @@ import pytest
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.runs import planned_runs
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.assets import asset_key
 from dataprep_assets.orchestration.component import declared
+from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
 from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
