@@ -16,6 +16,7 @@ from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.place import OpenPlaces
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
+from dataprep_assets.graph.source_watch import SourceWatch
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
@@ -179,6 +180,7 @@ class ArtifactSpec:
             a plan that depends on those before it, which a fresh machine does not have.
         listed: Names of the source files as they are now, of an artifact whose recipe has but a digest of them.
         places: Opens it to say where documents lie in it; None where it holds none.
+        watch: How the source of the dataset is asked for changes, of the artifact that reads or lists it.
     """
 
     declaration: DatasetDeclaration
@@ -205,6 +207,7 @@ class ArtifactSpec:
     adopt: Callable[[ArtifactStore, Mapping[str, Sequence[str]], str], None] | None = None
     listed: Callable[[], Iterable[str]] | None = None
     places: OpenPlaces | None = None
+    watch: SourceWatch | None = None
 
     @property
     def path(self) -> tuple[str, ...]:

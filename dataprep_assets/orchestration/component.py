@@ -9,6 +9,7 @@ import dagster as dg
 from pydantic import BaseModel, ValidationError
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.automation import SECRETS
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.retraction import Retracted
@@ -29,9 +30,11 @@ def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> 
     try:
         return model.model_validate(attributes).located(yaml_path.parent)
     except ValidationError as error:
-        hidden = model.model_config.get("hide_input_in_errors", False)  # a secret may stand in a wrong place
+        # a secret may stand in a wrong place
+        hides_all = model.model_config.get("hide_input_in_errors", False)
         lines = []
         for fault in error.errors():
+            hidden = hides_all or not SECRETS.isdisjoint(fault["loc"])
             where = ": ".join(filter(None, (str(yaml_path), ".".join(str(part) for part in fault["loc"]))))
             lines.append(f"{where}: {fault['msg']}" + ("" if hidden else f" (got {fault['input']!r:.120})"))
         raise ConfigError("\n".join(lines)) from error
