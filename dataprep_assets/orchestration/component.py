@@ -18,6 +18,7 @@ from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.assets import asset_of, store_of
+from dataprep_assets.orchestration.automation import automated, check_crons
 from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets.orchestration.dataset_job import job_of
 from dataprep_assets.planning.cost import Machine
@@ -76,14 +77,18 @@ class DatasetComponent(dg.Component):
         yaml_path = Path(context.path) / "defs.yaml"
         component = cls(declared(cls.model, resolved, yaml_path))
         _check_accepted(component, yaml_path)
+        if component.declaration.automation is not None:
+            check_crons(component.declaration.automation, yaml_path)
         return component
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        return dg.Definitions(
+        job = job_of(self.specs)
+        definitions = dg.Definitions(
             assets=[asset_of(spec) for spec in self.specs],
             asset_checks=[checks_of(spec) for spec in self.specs if spec.proofs is not None],
-            jobs=[job_of(self.specs)],
+            jobs=[job],
         )
+        return automated(definitions, self.specs, job)
 
     @property
     @abstractmethod

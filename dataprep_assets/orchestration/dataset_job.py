@@ -23,10 +23,12 @@ from dataprep_assets.orchestration.needed import needed, plannable, up_to_date
 from dataprep_assets.orchestration.runs import materialize
 from resources import StorageResource
 
-__all__ = ["CONTINUES", "DATASET", "job_name", "job_of"]
+__all__ = ["BUILD_RUN", "CONTINUES", "DATASET", "job_name", "job_of"]
 
 DATASET = "dataprep/dataset"
 """Tag of runs and backfills: the dataset that they make."""
+BUILD_RUN = "dataprep/build_run"
+"""Tag of a run that a run of the job makes in its own process: the id of that run."""
 CONTINUES = "dataprep/continues"
 """Tag of a backfill after which the job has more to do."""
 MOST_IN_A_RUN = 500
@@ -107,7 +109,8 @@ class _Build:
             self._context.log.error(line.strip())
 
         job = self._context.repository_def.get_implicit_global_asset_job_def()
-        if not materialize(job, runs, self._context.instance, say=say, complain=complain):
+        tags = {DATASET: self._dataset, BUILD_RUN: self._context.run.run_id}
+        if not materialize(job, runs, self._context.instance, tags=tags, say=say, complain=complain):
             why = said[next((at for at, line in enumerate(said) if line == "failed"), 0) + 1 :]
             raise dg.Failure(
                 description=f"{self._dataset}: "

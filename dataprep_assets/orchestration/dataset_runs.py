@@ -4,19 +4,11 @@ import dagster as dg
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
-__all__ = ["CHANGE", "DATASET", "SOURCE", "automation_tags", "belongs", "in_progress", "last_for_source"]
+from dataprep_assets.orchestration.dataset_job import DATASET
 
-DATASET = "dataprep/dataset"
-"""Run tag: the dataset."""
-SOURCE = "dataprep/source"
-"""Run tag: the identity of the source that a run was launched for."""
-CHANGE = "dataprep/change"
-"""Run tag: in words what changed in it."""
+__all__ = ["belongs", "in_progress"]
 
-
-def automation_tags(dataset: str, **more: str) -> dict[str, str]:
-    """The tags of a run that automation launches."""
-    return {DATASET: dataset, **more}
+_UNFINISHED_BACKFILLS = [BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING, BulkActionStatus.FAILING]
 
 
 def belongs(run: dg.DagsterRun, dataset: str) -> bool:
@@ -26,21 +18,15 @@ def belongs(run: dg.DagsterRun, dataset: str) -> bool:
 
 
 def in_progress(instance: dg.DagsterInstance, dataset: str) -> str | None:
-    """In words the run or backfill of the dataset that is queued or in progress; None where there is none."""
+    """In words the run or backfill of the dataset that is queued or in progress; None where there is none.
+
+    Runs that were not launched by the instance are left out: those of a job's own process end with the job's run, and
+    one of a command that was killed looks as if it were in progress for ever.
+    """
     for run in instance.get_runs(dg.RunsFilter(statuses=list(NOT_FINISHED_STATUSES))):
-        if belongs(run, dataset):
-            return f"run {run.run_id[:8]} is {run.status.value.lower()}"
-    for backfill in instance.get_backfills(filters=BulkActionsFilter(statuses=[BulkActionStatus.REQUESTED])):
+        if run.remote_job_origin is not None and belongs(run, dataset):
+            return f"run {run.run_id[:8]} of {dataset} is {run.status.value.lower()}"
+    for backfill in instance.get_backfills(filters=BulkActionsFilter(statuses=_UNFINISHED_BACKFILLS)):
         if any(key.path[0] == dataset for key in backfill.asset_selection or ()):
-            return f"backfill {backfill.backfill_id} is in progress"
+            return f"backfill {backfill.backfill_id} of {dataset} is in progress"
     return None
-
-
-def last_for_source(instance: dg.DagsterInstance, dataset: str, launched_by: str) -> dg.DagsterRun | None:
-    """The last run of the dataset that a sensor or schedule of this name launched for its source."""
-    tags = {DATASET: dataset, LAUNCHED_BY: launched_by}
-    return next(iter(instance.get_runs(dg.RunsFilter(tags=tags), limit=1)), None)
-
-
-LAUNCHED_BY = "dataprep/launched_by"
-"""Run tag: the key of `automation` that a run was launched for."""

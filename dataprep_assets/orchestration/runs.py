@@ -4,7 +4,7 @@ The runs are those that a backfill from the UI would launch. Receipts make what 
 """
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -35,6 +35,7 @@ def materialize(
     runs: Iterable[PlannedRun],
     instance: dg.DagsterInstance,
     *,
+    tags: Mapping[str, str] | None = None,
     say: Callable[[str], None] = _say,
     complain: Callable[[str], None] = _complain,
 ) -> bool:
@@ -44,6 +45,7 @@ def materialize(
         job: The implicit job of all assets.
         runs: What to make.
         instance: Where the runs are recorded.
+        tags: Of each run.
         say: Is told of each run, and of each check that failed.
         complain: Is told why a step failed.
     """
@@ -51,7 +53,7 @@ def materialize(
         say(f"  {run.title} …")
         outcome = job.execute_in_process(
             asset_selection=[asset_key(spec) for spec in run.specs],
-            tags=range_tags(run.partitions),
+            tags={**range_tags(run.partitions), **(tags or {})},
             instance=instance,
             run_config=_QUIET,
             raise_on_error=False,
