@@ -40,10 +40,10 @@ def store_of(declaration: DatasetDeclaration, storage: StorageResource) -> Artif
     return storage.artifacts(declaration.storage)
 
 
-def asset_of(spec: ArtifactSpec) -> dg.AssetsDefinition:
-    """The asset of an artifact."""
+def asset_of(spec: ArtifactSpec, freshness: dg.FreshnessPolicy | None = None) -> dg.AssetsDefinition:
+    """The asset of an artifact, with a freshness policy where one is declared."""
 
-    @dg.asset(**_arguments(spec))
+    @dg.asset(**_arguments(spec), freshness_policy=freshness)
     def artifact(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
         store = store_of(spec.declaration, storage)
         workers = worker_count(spec.declaration.workers)

@@ -4,21 +4,21 @@ All of them are switched on where they are declared; nothing exists of what is n
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import Automation
+from dataprep_assets.graph.products import products
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.dataset_job import DATASET
 from dataprep_assets.orchestration.dataset_runs import in_progress
 from dataprep_assets.orchestration.failure_sensor import failure_sensor
-from dataprep_assets.orchestration.freshness import fresh_check, freshness_sensor, products
+from dataprep_assets.orchestration.freshness import fresh_check, freshness_sensor
 from dataprep_assets.orchestration.source_sensor import source_schedule, source_sensor
 
-__all__ = ["automated", "check_crons"]
+__all__ = ["automation_of", "check_crons"]
 
 
 def check_crons(automation: Automation, yaml_path: Path) -> None:
@@ -33,20 +33,20 @@ def check_crons(automation: Automation, yaml_path: Path) -> None:
             ) from error
 
 
-def automated(definitions: dg.Definitions, specs: Sequence[ArtifactSpec], job: dg.JobDefinition) -> dg.Definitions:
-    """The definitions of a dataset with what its declaration automates.
+def automation_of(specs: Sequence[ArtifactSpec], job: dg.JobDefinition) -> dg.Definitions:
+    """The sensors, schedules and checks that a dataset's declaration automates.
 
     Args:
-        definitions: Its assets, checks and job.
         specs: All its artifacts.
         job: Its job, which is what everything here launches.
     """
     declaration = specs[0].declaration
     automation = declaration.automation
     if automation is None:
-        return definitions
+        return dg.Definitions()
     sensors: list[dg.SensorDefinition] = []
     schedules: list[dg.ScheduleDefinition] = []
+    checks: list[dg.AssetChecksDefinition] = []
     if automation.interval is not None:
         sensors.append(source_sensor(specs, automation, job))
     if automation.look_cron is not None:
@@ -55,23 +55,11 @@ def automated(definitions: dg.Definitions, specs: Sequence[ArtifactSpec], job: d
         schedules.append(_build_schedule(declaration.dataset, automation.schedule, automation.timezone, job))
     if automation.on_failure is not None:
         sensors.append(failure_sensor(declaration, automation.on_failure))
-    if automation.window is not None:
-        definitions = _fresh(definitions, specs, automation.window)
-        sensors.append(freshness_sensor(declaration.dataset, products(specs), automation.window))
-    return dg.Definitions.merge(definitions, dg.Definitions(sensors=sensors, schedules=schedules))
-
-
-def _fresh(definitions: dg.Definitions, specs: Sequence[ArtifactSpec], window: timedelta) -> dg.Definitions:
-    """The definitions with a freshness policy on each product, and its check."""
-    made = products(specs)
-    paths = {spec.path for spec in made}
-    policy = dg.FreshnessPolicy.time_window(fail_window=window)
-    return dg.Definitions.merge(
-        definitions.map_asset_specs(
-            func=lambda spec: dg.apply_freshness_policy(spec, policy) if tuple(spec.key.path) in paths else spec
-        ),
-        dg.Definitions(asset_checks=[fresh_check(spec, window) for spec in made]),
-    )
+    if (window := automation.window) is not None:
+        made = products(specs)
+        checks += [fresh_check(spec, window) for spec in made]
+        sensors.append(freshness_sensor(declaration.dataset, made, window))
+    return dg.Definitions(sensors=sensors, schedules=schedules, asset_checks=checks)
 
 
 def _build_schedule(dataset: str, cron: str, timezone: str, job: dg.JobDefinition) -> dg.ScheduleDefinition:

@@ -12,15 +12,17 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import SECRETS
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.estimate import Estimate
+from dataprep_assets.graph.products import products
 from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.assets import asset_of, store_of
-from dataprep_assets.orchestration.automation import automated, check_crons
+from dataprep_assets.orchestration.automation import automation_of, check_crons
 from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets.orchestration.dataset_job import job_of
+from dataprep_assets.orchestration.freshness import policy_of
 from dataprep_assets.planning.cost import Machine
 from resources import StorageResource
 
@@ -55,6 +57,22 @@ def _check_accepted(component: "DatasetComponent", yaml_path: Path) -> None:
             raise ConfigError(f"{yaml_path}: accept.{name}: {wrong}; those that only warn are {warning}")
 
 
+def definitions_of(specs: Sequence[ArtifactSpec]) -> dg.Definitions:
+    """The assets, checks and job of a dataset, and what its declaration automates.
+
+    Args:
+        specs: All its artifacts, inputs before what is made of them.
+    """
+    job = job_of(specs)
+    made, policy = products(specs), policy_of(specs[0].declaration.automation)
+    definitions = dg.Definitions(
+        assets=[asset_of(spec, policy if spec in made else None) for spec in specs],
+        asset_checks=[checks_of(spec) for spec in specs if spec.proofs is not None],
+        jobs=[job],
+    )
+    return dg.Definitions.merge(definitions, automation_of(specs, job))
+
+
 class DatasetComponent(dg.Component):
     """One declared dataset. Subclasses name their declaration and make the list of its artifacts from it."""
 
@@ -82,13 +100,7 @@ class DatasetComponent(dg.Component):
         return component
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        job = job_of(self.specs)
-        definitions = dg.Definitions(
-            assets=[asset_of(spec) for spec in self.specs],
-            asset_checks=[checks_of(spec) for spec in self.specs if spec.proofs is not None],
-            jobs=[job],
-        )
-        return automated(definitions, self.specs, job)
+        return definitions_of(self.specs)
 
     @property
     @abstractmethod

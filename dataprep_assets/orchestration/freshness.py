@@ -11,13 +11,13 @@ from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 
-from dataprep_assets.graph.card import DATA_CARD
+from dataprep_assets.graph.automation import Automation
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.assets import asset_key
 from dataprep_assets.orchestration.checks import check_result
 
-__all__ = ["FRESH", "fresh_check", "freshness_sensor", "kept_fresh", "products"]
+__all__ = ["FRESH", "fresh_check", "freshness_sensor", "kept_fresh", "policy_of"]
 
 FRESH = "fresh"
 """The name of the check."""
@@ -26,10 +26,11 @@ _SHORTEST_INTERVAL_SECONDS = 30
 _LOOKS_A_WINDOW = 20
 
 
-def products(specs: Sequence[ArtifactSpec]) -> list[ArtifactSpec]:
-    """What a dataset is made for: the artifacts that nothing of it but its data card is made of."""
-    used = {source for spec in specs if spec.name != DATA_CARD for source in spec.inputs}
-    return [spec for spec in specs if spec not in used and spec.name != DATA_CARD]
+def policy_of(automation: Automation | None) -> dg.FreshnessPolicy | None:
+    """Dagster's own policy of what is declared."""
+    if automation is None or automation.window is None:
+        return None
+    return dg.FreshnessPolicy.time_window(fail_window=automation.window)
 
 
 def kept_fresh(made: float | None, now: float, window: timedelta) -> Finding:

@@ -4,7 +4,7 @@ A change launches the job of the dataset once. Where the source cannot be asked,
 the next one asks again. Nothing is read, fetched or written by a tick: `graph.source_watch` has the question.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
@@ -26,6 +26,8 @@ SOURCE = "dataprep/source"
 """Run tag: the identity of the source that a run was launched for."""
 CHANGE = "dataprep/change"
 """Run tag: in words what changed in it."""
+_SENSOR, _SCHEDULE = "dagster/sensor_name", "dagster/schedule_name"
+"""Run tags of Dagster: who launched it."""
 LONGEST_LOOK_SECONDS = 40.0
 """Dagster ends an evaluation after 60 s, with a stack trace."""
 
@@ -58,9 +60,10 @@ def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg
     """
     declaration, watch = specs[0].declaration, watch_of(specs)
     dataset = declaration.dataset
+    name = f"{dataset}_on_new_files"
 
     @dg.sensor(
-        name=f"{dataset}_on_new_files",
+        name=name,
         job=job,
         minimum_interval_seconds=automation.interval,
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -71,7 +74,8 @@ def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg
         # run key of a source that is again as it once was another one, and of an interrupted tick the same
         seen, _, count = (context.cursor or "").partition(" ")
         launches = int(count or 0)
-        asked = _ask(context.instance, declaration, watch, storage, seen or None)
+        last = _last(context.instance, {DATASET: dataset, _SENSOR: name})
+        asked = _ask(context.instance, declaration, watch, storage, seen or None, last)
         context.log.info(asked.sentence)
         if asked.look is None:
             return dg.SensorResult(skip_reason=asked.sentence, cursor=context.cursor)
@@ -109,10 +113,9 @@ def source_schedule(
         description=f"Asks the source of {dataset} for changes, and builds what changed.",
     )
     def on_new_files(context: dg.ScheduleEvaluationContext, storage: StorageResource) -> dg.RunRequest | dg.SkipReason:
-        launched = dg.RunsFilter(tags={DATASET: dataset, "dagster/schedule_name": name})
-        last = next(iter(context.instance.get_runs(launched, limit=1)), None)
+        last = _last(context.instance, {DATASET: dataset, _SCHEDULE: name})
         seen = last.tags.get(SOURCE) if last is not None else None
-        asked = _ask(context.instance, declaration, watch, storage, seen)
+        asked = _ask(context.instance, declaration, watch, storage, seen, last)
         context.log.info(asked.sentence)
         if asked.look is None or not asked.changed:
             return dg.SkipReason(asked.sentence)
@@ -125,14 +128,29 @@ def _tags(dataset: str, found: Look) -> dict[str, str]:
     return {DATASET: dataset, SOURCE: found.identity, CHANGE: found.change}
 
 
+def _last(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> dg.DagsterRun | None:
+    """The last run that was launched for a source."""
+    return next(iter(instance.get_runs(dg.RunsFilter(tags=dict(tags)), limit=1)), None)
+
+
 def _ask(
     instance: dg.DagsterInstance,
     declaration: DatasetDeclaration,
     watch: SourceWatch,
     storage: StorageResource,
     seen: str | None,
+    last: dg.DagsterRun | None,
 ) -> _Asked:
-    """Ask the source, unless the dataset is being built: what changed is asked again after that."""
+    """Ask the source, unless the dataset is being built: what changed is asked again after that.
+
+    Args:
+        instance: Where runs are recorded.
+        declaration: The dataset.
+        watch: How its source is asked.
+        storage: Where its plan is.
+        seen: Identity of the source at the last look that counted.
+        last: The run that the source was launched for last.
+    """
     if busy := in_progress(instance, declaration.dataset):
         return _Asked(sentence=f"{busy}; the source is asked when it has ended")
     try:
@@ -150,8 +168,11 @@ def _ask(
         return _Asked(sentence=f"the source cannot be asked: {_told(declaration, error)}; it is asked again")
     if found.change:
         return _Asked(sentence=found.change, look=found)
-    since = "since the last look" if found.identity == seen else "that is not in the plan"
-    return _Asked(sentence=f"nothing changed {since}", look=found)
+    if found.identity != seen:
+        return _Asked(sentence="the source is as it was planned", look=found)
+    failed = last is not None and last.status == dg.DagsterRunStatus.FAILURE and last.tags.get(SOURCE) == seen
+    more = f"; run {last.run_id[:8]}, launched for it, failed: re-execute that run" if last is not None and failed else ""
+    return _Asked(sentence=f"nothing changed since the last look{more}", look=found)
 
 
 def _told(declaration: DatasetDeclaration, error: Exception) -> str:
