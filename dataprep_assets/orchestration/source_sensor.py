@@ -171,7 +171,9 @@ def _ask(
     if found.identity != seen:
         return _Asked(sentence="the source is as it was planned", look=found)
     failed = last is not None and last.status == dg.DagsterRunStatus.FAILURE and last.tags.get(SOURCE) == seen
-    more = f"; run {last.run_id[:8]}, launched for it, failed: re-execute that run" if last is not None and failed else ""
+    more = (
+        f"; run {last.run_id[:8]}, launched for it, failed: re-execute that run" if last is not None and failed else ""
+    )
     return _Asked(sentence=f"nothing changed since the last look{more}", look=found)
 
 

@@ -83,7 +83,12 @@ class NoticeBoard:
 
 @contextmanager
 def notice_board(
-    folder: Path, *, automation: Mapping[str, Any] | None = None, sensitive: bool = False, home: Path | None = None, **texts: Any
+    folder: Path,
+    *,
+    automation: Mapping[str, Any] | None = None,
+    sensitive: bool = False,
+    home: Path | None = None,
+    **texts: Any,
 ) -> Iterator[NoticeBoard]:
     """A dataset of notices in a folder, nothing of it built.
 
