@@ -11,7 +11,7 @@ import dagster as dg
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.orchestration.dataset_job import BUILD_RUN
 
-__all__ = ["Failure", "failure_of"]
+__all__ = ["FailedCheck", "Failure", "failure_of"]
 
 _LONGEST_ERROR = 500
 """Characters of an error: a batch names each failed partition."""

@@ -170,11 +170,10 @@ def _ask(
         return _Asked(sentence=found.change, look=found)
     if found.identity != seen:
         return _Asked(sentence="the source is as it was planned", look=found)
-    failed = last is not None and last.status == dg.DagsterRunStatus.FAILURE and last.tags.get(SOURCE) == seen
-    more = (
-        f"; run {last.run_id[:8]}, launched for it, failed: re-execute that run" if last is not None and failed else ""
-    )
-    return _Asked(sentence=f"nothing changed since the last look{more}", look=found)
+    sentence = "nothing changed since the last look"
+    if last is not None and last.status == dg.DagsterRunStatus.FAILURE and last.tags.get(SOURCE) == seen:
+        sentence += f"; run {last.run_id[:8]}, launched for it, failed: re-execute that run"
+    return _Asked(sentence=sentence, look=found)
 
 
 def _told(declaration: DatasetDeclaration, error: Exception) -> str:

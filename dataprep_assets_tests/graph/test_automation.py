@@ -1,15 +1,23 @@
 """What a YAML may say under `automation`, and what is refused, with the key, the value and what is allowed."""
 
+import json
+import re
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.automation import Automation, EnvironmentVariable, seconds_of
+from dataprep_assets.graph.automation import Automation, Email, EnvironmentVariable, OnFailure, seconds_of
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.orchestration.component import declared
+from dataprep_assets.orchestration.failure import FailedCheck, Failure
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "automation.md").read_text()
 
 EMAIL = {"host": "mail.example.org", "from": "data@example.org", "to": ["a@example.org"]}
 
@@ -50,7 +58,7 @@ def test_all_of_it() -> None:
     [
         (
             {"on_new_files": "10 minutes"},
-            r"automation.on_new_files: .*neither a duration .*10m, 36h, 2d.*got '10 minutes'",
+            r"automation.on_new_files: .*neither a duration .*10m, 36h.*got '10 minutes'",
         ),
         ({"on_new_files": "2s"}, r"automation.on_new_files: .*at least 5s.*got '2s'"),
         ({"schedule": "10m"}, r"automation.schedule: .*five fields.*got '10m'"),
@@ -81,3 +89,40 @@ def test_a_secret_in_a_wrong_form_is_not_repeated(on_failure: dict[str, Any]) ->
     with pytest.raises(ConfigError) as refused:
         automation(on_failure=on_failure)
     assert "S3CRET" not in str(refused.value)
+
+
+def yaml_of_page() -> Automation:
+    """The example of docs/automation.md."""
+    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    return Automation.model_validate(yaml.safe_load(block)["automation"])
+
+
+def test_the_page_shows_and_explains_every_key() -> None:
+    assert yaml_of_page().model_fields_set == set(Automation.model_fields)
+    rows = re.findall(r"^\| `([a-z_.]+)`", PAGE, re.MULTILINE)
+    explained = [row for row in rows if row.partition(".")[0] in Automation.model_fields]
+    assert explained == [
+        *(name for name in Automation.model_fields if name != "on_failure"),
+        *(f"on_failure.{name}" for name in OnFailure.model_fields),
+    ]
+
+
+def test_the_page_shows_what_a_webhook_gets() -> None:
+    (block,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    shown = json.loads(block)
+    assert list(shown) == ["text", *(field.name for field in fields(Failure))]
+    assert [list(check) for check in shown["failed_checks"]] == [[field.name for field in fields(FailedCheck)]]
+
+
+@pytest.mark.parametrize("scaffold", sorted((ROOT / "dataprep_assets" / "pipelines").glob("*/*.scaffold.yaml")))
+def test_every_scaffold_lists_every_key_and_is_valid_without_its_comments(scaffold: Path) -> None:
+    text = scaffold.read_text()
+    block = re.search(r"^  # automation:.*?(?=^  # card:)", text, re.DOTALL | re.MULTILINE)
+    assert block is not None
+    plain = re.sub(r"^  # ?", "  ", block[0], flags=re.MULTILINE)
+    found = Automation.model_validate(yaml.safe_load(plain)["automation"])
+    assert found.model_fields_set == set(Automation.model_fields)
+    assert found.on_failure is not None
+    assert found.on_failure.email is not None
+    for name, field in Email.model_fields.items():
+        assert f"{field.alias or name}:" in block[0]

@@ -68,7 +68,8 @@ def test_a_failed_run_is_posted_once(tmp_path: Path, hook: Webhook) -> None:
         (message,) = hook.got
         words = "1 of 3 notices failed; the others are finished and kept. n-1: n-1.txt: is not there"
         assert message == {
-            "text": f"notices: run {failed.run_id[:8]} of __ASSET_JOB failed in notices__notices for n-0...n-2: {words}",
+            "text": f"notices: run {failed.run_id[:8]} of __ASSET_JOB failed in notices__notices for n-0...n-2: "
+            + words,
             "dataset": "notices",
             "run_id": failed.run_id,
             "job": "__ASSET_JOB",
@@ -204,7 +205,7 @@ def test_a_secret_address_comes_from_the_environment_and_is_never_said(
 ) -> None:
     with board_of(tmp_path, {"webhook": {"env": "NOTICES_HOOK"}}) as board:
         cursor = from_now_on(board)
-        run = build_run(board)
+        build_run(board)
         unset = board.tick(SENSOR, cursor)
         assert "the environment variable NOTICES_HOOK is not set where the sensors are evaluated" in unset.skip_message
         monkeypatch.setenv("NOTICES_HOOK", f"http://127.0.0.1:{free_port()}/T0KEN")

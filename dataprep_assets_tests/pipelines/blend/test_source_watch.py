@@ -8,12 +8,12 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
 from dataprep_assets.pipelines.blend.source_watch import blend_watch
 from dataprep_assets_tests.fakes.hub_server import HubServer
-from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, declaration, small_sources, texts, write_rows
+from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, pretraining, small_sources, texts, write_rows
 
 
 def test_files_and_datasets_come_and_go(tmp_path: Path) -> None:
     folder, store = small_sources(tmp_path / "sources"), LocalArtifacts(tmp_path / "out")
-    blend = declaration(tmp_path, blend_json(folder))
+    blend = pretraining(folder)
     assert look(blend_watch(blend), store, None).change == "2 datasets not planned yet"
     build_blend_plan(blend, store)
     planned = look(blend_watch(blend), store, None)
@@ -25,7 +25,7 @@ def test_files_and_datasets_come_and_go(tmp_path: Path) -> None:
     assert look(blend_watch(blend), store, planned.identity).change == "1 file added, 1 file changed"
     grown = blend_json(folder)
     grown["datasets"] = [grown["datasets"][0], {"name": "talk", "path": str(folder / "web")}]
-    assert look(blend_watch(declaration(tmp_path, grown)), store, planned.identity).change == (
+    assert look(blend_watch(pretraining(folder, blend=grown)), store, planned.identity).change == (
         "1 file added, 1 dataset new, 1 dataset gone"
     )
 
@@ -35,7 +35,10 @@ def test_a_hub_is_asked_for_its_commit_alone_until_that_moves(tmp_path: Path) ->
     with HubServer({"train-0.jsonl": rows}, repo_id="org/code") as hub:
         data = {"datasets": [{"name": "code", "path": "hf://org/code"}]}
         sources = {"hub_endpoint": hub.endpoint, "hub_cache": str(tmp_path / "hub")}
-        blend, store = declaration(tmp_path, data, sources=sources, num_shards=1), LocalArtifacts(tmp_path / "out")
+        blend, store = (
+            pretraining(tmp_path, blend=data, sources=sources, num_shards=1),
+            LocalArtifacts(tmp_path / "out"),
+        )
         build_blend_plan(blend, store)
         requests = len(hub.log)
         planned = look(blend_watch(blend), store, None)

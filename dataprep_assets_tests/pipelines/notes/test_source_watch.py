@@ -30,10 +30,8 @@ def replay_watch(*sources: str) -> tuple[ReplayDeclaration, SourceWatch]:
 
 
 def test_cohorts_come_and_change(tmp_path: Path) -> None:
-    source, store = (
-        written(tmp_path / "in", {month: people(month) for month in MONTHS}),
-        LocalArtifacts(tmp_path / "out"),
-    )
+    source = written(tmp_path / "in", {month: people(month) for month in MONTHS})
+    store = LocalArtifacts(tmp_path / "out")
     notes = plain(source, MONTHS)
     watch = notes_watch(notes)
     assert look(watch, store, None).change == "2 cohorts new"
