@@ -5,19 +5,25 @@ from datetime import date
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
+from dataprep_assets.graph.automation import Automation
+from dataprep_assets.graph.declared import Declared
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.receipt import Verification
 
+__all__ = [
+    "ATTRIBUTION",
+    "Attributed",
+    "CardDeclaration",
+    "Creator",
+    "DatasetDeclaration",
+    "Declared",
+    "resolved",
+]
+
 _OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 """What Dagster takes for an owner."""
-
-
-class Declared(BaseModel):
-    """A part of the YAML: unknown keys are errors, values do not change after validation."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Attributed(Declared):
@@ -81,6 +87,11 @@ class DatasetDeclaration(Declared):
     accept: dict[str, str] = Field(
         default_factory=dict,
         description="Checks that only warn and whose failure is accepted: name → why. They pass, and show the reason.",
+    )
+
+    automation: Automation | None = Field(
+        None,
+        description="What the dataset does by itself: look for new files, schedule, freshness, telling of failures.",
     )
 
     @field_validator("owners")

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.automation import SECRETS
 
 __all__ = ["MOST_SHOWN", "Document", "mistakes", "nearest", "read", "together", "validated"]
 
@@ -171,7 +172,7 @@ def validated(model: type[M], document: Document) -> M:
 
 def mistakes(error: ValidationError, model: type[BaseModel], document: Document) -> list[str]:
     """One sentence for each mistake: `file:line: key: what is wrong`, in the order of the file."""
-    hidden = bool(model.model_config.get("hide_input_in_errors", False))  # a secret may stand in a wrong place
+    hides_all = bool(model.model_config.get("hide_input_in_errors", False))
     found = []
     every = error.errors(include_url=False)
     # a misspelt key is not missing as well
@@ -184,7 +185,8 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
             keys.append(str(details["ctx"]["discriminator"]).strip("'"))
         line = document.line_of(keys)
         shown = ".".join(str(key) for key in _written(keys, document.attributes, details["type"]))
-        sentence = _sentence(details, model, hidden)
+        # a secret may stand in a wrong place
+        sentence = _sentence(details, model, hidden=hides_all or not SECRETS.isdisjoint(keys))
         found.append((line, f"{document.path}:{line}: {f'{shown}: ' if shown else ''}{sentence}"))
     # a mistake in one member of a union is reported for each of its members
     return list(dict.fromkeys(text for _, text in sorted(found, key=lambda one: one[0])))
@@ -217,7 +219,7 @@ def _near_key(details: ErrorDetails, model: type[BaseModel]) -> str | None:
     return nearest(str(details["loc"][-1]), _known_keys(details, model))
 
 
-def _sentence(details: ErrorDetails, model: type[BaseModel], hidden: bool) -> str:
+def _sentence(details: ErrorDetails, model: type[BaseModel], *, hidden: bool) -> str:
     kind, context = details["type"], details.get("ctx") or {}
     _, field = _field_at(model, details["loc"])
     got = "" if hidden else f"{details['input']!r:.80}"

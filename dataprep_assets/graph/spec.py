@@ -17,6 +17,7 @@ from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.place import OpenPlaces
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
+from dataprep_assets.graph.source_watch import SourceWatch
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
@@ -187,6 +188,7 @@ class ArtifactSpec:
         records_source: It records what the source is now; whatever fails on its source may have it made anew first
             (`orchestration.anew`).
         places: Opens it to say where documents lie in it; None where it holds none.
+        watch: How the source of the dataset is asked for changes, of the artifact that reads or lists it.
     """
 
     declaration: DatasetDeclaration
@@ -214,6 +216,7 @@ class ArtifactSpec:
     listed: Callable[[], Iterable[str]] | None = None
     places: OpenPlaces | None = None
     records_source: bool = False
+    watch: SourceWatch | None = None
 
     @property
     def path(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import dagster as dg
 from dataprep_assets.errors import DataprepError, SourceError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
-from dataprep_assets.orchestration.checks import check_result
+from dataprep_assets.orchestration.checks import check_evaluation
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.metadata import metadata_of
 
@@ -83,14 +83,4 @@ def _report(context: dg.AssetExecutionContext, record: ArtifactSpec, request: Bu
     if record.proofs is None:
         return
     for name, finding in record.proofs.examine(request.store, () if record.partitions is None else [outcome.partition]):
-        result = check_result(record, name, finding)
-        context.log_event(
-            dg.AssetCheckEvaluation(
-                asset_key=key,
-                check_name=name,
-                passed=bool(result.passed),
-                metadata=result.metadata,
-                severity=result.severity,
-                description=result.description,
-            )
-        )
+        context.log_event(check_evaluation(record, name, finding))

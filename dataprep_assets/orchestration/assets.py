@@ -33,10 +33,14 @@ POOLS = {"network": "dataprep_network", "cpu": "dataprep_cpu"}
 _FAILURES_SHOWN = 20
 
 
-def asset_of(spec: ArtifactSpec, tags: Mapping[str, str] = MappingProxyType({})) -> dg.AssetsDefinition:
-    """The asset of an artifact, with these tags beside those of its declaration."""
+def asset_of(
+    spec: ArtifactSpec,
+    tags: Mapping[str, str] = MappingProxyType({}),
+    freshness: dg.FreshnessPolicy | None = None,
+) -> dg.AssetsDefinition:
+    """The asset of an artifact, with these tags beside those of its declaration, and a freshness policy if any."""
 
-    @dg.asset(**_arguments(spec, tags))
+    @dg.asset(**_arguments(spec, tags), freshness_policy=freshness)
     def artifact(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
         store = store_of(spec.declaration, storage)
         workers = worker_count(spec.declaration.workers)

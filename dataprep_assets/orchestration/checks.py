@@ -12,7 +12,7 @@ from dataprep_assets.orchestration.metadata import rendered, table
 from dataprep_assets.orchestration.partitions import partitions_of_run
 from resources import StorageResource
 
-__all__ = ["checks_of"]
+__all__ = ["check_evaluation", "check_result", "checks_of"]
 
 _MAX_ROWS = 50
 
@@ -68,4 +68,19 @@ def check_result(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetChe
         description=finding.summary,
         severity=dg.AssetCheckSeverity.WARN if finding.warning else dg.AssetCheckSeverity.ERROR,
         metadata=metadata,
+    )
+
+
+def check_evaluation(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetCheckEvaluation:
+    """The same as an event, for what is not evaluated by a step of its own."""
+    result = check_result(spec, name, finding)
+    blocking = any(proof.name == name and proof.blocking for proof in (spec.proofs.proofs if spec.proofs else ()))
+    return dg.AssetCheckEvaluation(
+        asset_key=asset_key(spec),
+        check_name=name,
+        passed=result.passed,
+        severity=result.severity,
+        description=result.description,
+        metadata=result.metadata,
+        blocking=blocking,
     )

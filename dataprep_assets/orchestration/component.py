@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar
 
 import dagster as dg
@@ -14,14 +15,17 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.declaration_mistakes import Document, read, validated
 from dataprep_assets.graph.estimate import Estimate
+from dataprep_assets.graph.products import products
 from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.assets import asset_of
+from dataprep_assets.orchestration.automation import automation_of, check_crons
 from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets.orchestration.dataset_job import job_of
+from dataprep_assets.orchestration.freshness import policy_of
 from dataprep_assets.orchestration.keys import store_of
 from dataprep_assets.orchestration.shipped import TAG, is_shown, shown_as
 from dataprep_assets.planning.cost import Machine
@@ -52,6 +56,23 @@ def _check_accepted(component: "DatasetComponent", yaml_path: Path) -> None:
             raise ConfigError(f"{yaml_path}: accept.{name}: {wrong}; those that only warn are {warning}")
 
 
+def definitions_of(specs: Sequence[ArtifactSpec], tags: Mapping[str, str] = MappingProxyType({})) -> dg.Definitions:
+    """The assets, checks and job of a dataset, and what its declaration automates.
+
+    Args:
+        specs: All its artifacts, inputs before what is made of them.
+        tags: Of its assets, beside those of its declaration.
+    """
+    job = job_of(specs)
+    made, policy = products(specs), policy_of(specs[0].declaration.automation)
+    definitions = dg.Definitions(
+        assets=[asset_of(spec, tags, policy if spec in made else None) for spec in specs],
+        asset_checks=[checks_of(spec) for spec in specs if spec.proofs is not None],
+        jobs=[job],
+    )
+    return dg.Definitions.merge(definitions, automation_of(specs, job))
+
+
 class DatasetComponent(dg.Component):
     """One declared dataset. Subclasses name their declaration and make the list of its artifacts from it."""
 
@@ -77,6 +98,8 @@ class DatasetComponent(dg.Component):
         component = cls(declared(cls.model, resolved, yaml_path))
         _check_accepted(component, yaml_path)
         component.shown_as = shown_as(Path(context.path))
+        if component.declaration.automation is not None:
+            check_crons(component.declaration.automation, yaml_path)
         return component
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -85,13 +108,8 @@ class DatasetComponent(dg.Component):
 
     @property
     def definitions(self) -> dg.Definitions:
-        """Its assets and checks, shown or not."""
-        tags = {TAG: self.shown_as} if self.shown_as is not None else {}
-        return dg.Definitions(
-            assets=[asset_of(spec, tags) for spec in self.specs],
-            asset_checks=[checks_of(spec) for spec in self.specs if spec.proofs is not None],
-            jobs=[job_of(self.specs)],
-        )
+        """Its assets, checks, job and what it automates, shown or not."""
+        return definitions_of(self.specs, {TAG: self.shown_as} if self.shown_as is not None else {})
 
     @property
     @abstractmethod

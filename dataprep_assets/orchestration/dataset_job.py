@@ -24,8 +24,10 @@ from dataprep_assets.orchestration.needed import needed, plannable, up_to_date
 from dataprep_assets.orchestration.runs import materialize
 from resources import StorageResource, resources_of
 
-__all__ = ["CONTINUES", "job_of"]
+__all__ = ["BUILD_RUN", "CONTINUES", "job_of"]
 
+BUILD_RUN = "dataprep/build_run"
+"""Tag of a run that a run of the job makes in its own process: the id of that run."""
 CONTINUES = "dataprep/continues"
 """Tag of a backfill after which the job has more to do."""
 MOST_IN_A_RUN = 500
@@ -107,7 +109,8 @@ class _Build:
             resources=resources_of(self._storage),
         )
         job = definitions.resolve_implicit_global_asset_job_def()
-        if not materialize(job, runs, self._context.instance, say=say, complain=complain):
+        tags = {BUILD_RUN: self._context.run.run_id}
+        if not materialize(job, runs, self._context.instance, tags=tags, say=say, complain=complain):
             why = said[next((at for at, line in enumerate(said) if line == "failed"), 0) + 1 :]
             raise dg.Failure(
                 description=f"{self._dataset}: "

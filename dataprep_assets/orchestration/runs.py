@@ -4,7 +4,7 @@ The runs are those that a backfill from the UI would launch. Receipts make what 
 """
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -33,6 +33,7 @@ def materialize(
     runs: Iterable[PlannedRun],
     instance: dg.DagsterInstance,
     *,
+    tags: Mapping[str, str] | None = None,
     say: Callable[[str], None] = _say,
     complain: Callable[[str], None] = _complain,
 ) -> bool:
@@ -42,12 +43,13 @@ def materialize(
         job: The implicit job of all assets.
         runs: What to make.
         instance: Where the runs are recorded.
+        tags: Of each run.
         say: Is told of each run, and of each check that failed.
         complain: Is told why a step failed.
     """
     for run in runs:
         say(f"  {run.title} …")
-        outcome = execute(job, run, instance)
+        outcome = execute(job, run, instance, tags or {})
         failed = [e for e in outcome.get_asset_check_evaluations() if not e.passed]
         if not outcome.success:
             say("    failed")

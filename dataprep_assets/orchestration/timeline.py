@@ -6,6 +6,8 @@ is. `execute_in_process` records runs that do not say so.
 Entry points: `execute`, `LOCATION`.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
@@ -28,13 +30,19 @@ STEP = "dataprep/step"
 _CONFIG: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 
 
-def execute(job: dg.JobDefinition, run: PlannedRun, instance: dg.DagsterInstance) -> dg.JobExecutionResult:
+def execute(
+    job: dg.JobDefinition,
+    run: PlannedRun,
+    instance: dg.DagsterInstance,
+    tags: Mapping[str, str] = MappingProxyType({}),
+) -> dg.JobExecutionResult:
     """Do a run to its end in this process; a failed step is in the result and is not raised.
 
     Args:
         job: The implicit job of the assets, which the code location has under the same name.
         run: What to make.
         instance: Where it is recorded.
+        tags: Of the run, beside those that say what it makes.
     """
     keys = frozenset(asset_key(spec) for spec in run.specs)
     here = InMemoryJob(job.as_ephemeral_job(resource_defs={}, input_values={}))
@@ -43,7 +51,7 @@ def execute(job: dg.JobDefinition, run: PlannedRun, instance: dg.DagsterInstance
         job_def=chosen.get_definition(),
         execution_plan=create_execution_plan(chosen, run_config=_CONFIG),
         run_config=_CONFIG,
-        tags=_tags(run),
+        tags={**_tags(run), **tags},
         asset_selection=keys,
         remote_job_origin=RemoteJobOrigin(_REPOSITORY, job.name),
     )

@@ -1,4 +1,7 @@
-"""A code location of one corpus, declared in the JSON file that DATAPREP_TEST_CORPUS names, as `definitions.py` is."""
+"""A code location of one corpus, declared in the JSON file that DATAPREP_TEST_CORPUS names, as `definitions.py` is.
+
+A list in the file declares several.
+"""
 
 import json
 import os
@@ -16,7 +19,9 @@ DECLARATION = "DATAPREP_TEST_CORPUS"
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """The corpus bound to the resources of the environment."""
+    """The corpora bound to the resources of the environment."""
     path = Path(os.environ[DECLARATION])
-    corpus = declared(CorpusDeclaration, json.loads(path.read_bytes()), path)
-    return bound(TokenizedCorpus(corpus).build_defs(None), path.parent)  # type: ignore[arg-type]
+    found = json.loads(path.read_bytes())
+    corpora = [declared(CorpusDeclaration, one, path) for one in (found if isinstance(found, list) else [found])]
+    built = [TokenizedCorpus(corpus).build_defs(None) for corpus in corpora]  # type: ignore[arg-type]
+    return bound(dg.Definitions.merge(*built), path.parent)

@@ -16,6 +16,7 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Markdown, Table
+from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, RunStep
 from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -69,6 +70,29 @@ def _build_notices(declaration: Notices, request: BuildRequest) -> Iterator[Outc
         return ensure_notice(declaration, request.store, partition)
 
     yield from run_fetches(request.partitions, fetch, 0, request.progress)
+
+
+def _identity(declaration: Notices, _: ArtifactStore) -> SourceIdentity:
+    try:
+        paths = sorted(declaration.folder.iterdir())
+    except OSError as error:
+        raise SourceError(f"{declaration.folder.name}: {error.strerror}") from error
+    return identity_of(
+        [[path.name, path.stat().st_size] for path in paths], [[path.name, time_of(path, path.name)] for path in paths]
+    )
+
+
+def _changes(declaration: Notices, store: ArtifactStore) -> str:
+    """By the number of words alone, so that there is an edit that the receipts do not tell."""
+    new = changed = 0
+    for key in KEYS:
+        receipt = store.receipt(declaration.artifact("notices", key))
+        if receipt is None:
+            new += 1
+        else:
+            text = (declaration.folder / f"{key}.txt").read_text()
+            changed += NoticeFacts.of(receipt).words != len(text.split())
+    return in_words([(new, "notice", "new"), (changed, "notice", "changed")])
 
 
 def _board_recipe(declaration: Notices, store: ArtifactStore) -> Recipe:
@@ -136,6 +160,7 @@ def notices_specs(declaration: Notices, proofs: tuple[Proof, ...] = NOTICE_PROOF
         partitions=partitions,
         pool="network",
         build=partial(_build_notices, declaration),
+        watch=SourceWatch(identity=partial(_identity, declaration), changes=partial(_changes, declaration)),
         recipes=lambda _store, slots: [notice_recipe(declaration, slot or "") for slot in slots],
         metadata=lambda _store, receipt: {"words": NoticeFacts.of(receipt).words, "kind": Markdown("*a notice*")},
         proofs=Proofs(proofs=proofs, examine=partial(examine_notices, declaration, proofs)),

@@ -1,22 +1,24 @@
 """The dataset of `graph.notices` on Dagster: its definitions, on an instance in memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
+from dataprep_assets.graph.automation import Automation
 from dataprep_assets.graph.runs import planned_runs
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.assets import asset_of
-from dataprep_assets.orchestration.checks import checks_of
+from dataprep_assets.orchestration.component import definitions_of
 from dataprep_assets.orchestration.keys import asset_key, store_of
 from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.orchestration.runs import materialize
 from dataprep_assets_tests.graph.notices import Notices, notices_specs, write_notices
+from dataprep_assets_tests.project import new_instance
 from resources import StorageResource, resources_of
 from resources.environment import initialized
 
@@ -35,14 +37,10 @@ class NoticeBoard:
         """Where its artifacts are."""
         return store_of(self.declaration, initialized(self.storage))
 
-    @property
+    @cached_property
     def definitions(self) -> dg.Definitions:
         """Its definitions, bound to the storage."""
-        return dg.Definitions(
-            assets=[asset_of(spec) for spec in self.specs],
-            asset_checks=[checks_of(spec) for spec in self.specs if spec.proofs is not None],
-            resources=resources_of(self.storage),
-        )
+        return dg.Definitions.merge(definitions_of(self.specs), dg.Definitions(resources=resources_of(self.storage)))
 
     def say(self, partition: str, text: str) -> None:
         """Change a notice's source."""
@@ -53,12 +51,30 @@ class NoticeBoard:
         job = self.definitions.resolve_implicit_global_asset_job_def()
         return materialize(job, planned_runs(self.specs, self.store), self.instance)
 
-    def run(self, *specs: ArtifactSpec, partitions: Sequence[str] = ()) -> dg.ExecuteInProcessResult:
+    def tick(self, name: str, cursor: str | None = None) -> Any:
+        """What the daemon gets of a sensor, or with no cursor of a schedule, at a tick."""
+        definitions = self.definitions
+        repository = definitions.get_repository_def()
+        if repository.has_schedule_def(name):
+            context = dg.build_schedule_context(instance=self.instance, resources={"storage": self.storage})
+            return repository.get_schedule_def(name).evaluate_tick(context)
+        with dg.build_sensor_context(
+            instance=self.instance,
+            cursor=cursor,
+            definitions=definitions,
+            resources={"storage": self.storage},
+            sensor_name=name,
+        ) as sensor_context:
+            return repository.get_sensor_def(name).evaluate_tick(sensor_context)
+
+    def run(
+        self, *specs: ArtifactSpec, partitions: Sequence[str] = (), tags: Mapping[str, str] | None = None
+    ) -> dg.ExecuteInProcessResult:
         """One run of some artifacts, for consecutive partitions."""
         job = self.definitions.resolve_implicit_global_asset_job_def()
         return job.execute_in_process(
             asset_selection=[asset_key(spec) for spec in specs],
-            tags=range_tags(partitions),
+            tags={**range_tags(partitions), **(tags or {})},
             instance=self.instance,
             raise_on_error=False,
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
@@ -66,9 +82,26 @@ class NoticeBoard:
 
 
 @contextmanager
-def notice_board(folder: Path, **texts: Any) -> Iterator[NoticeBoard]:
-    """A dataset of notices in a folder, nothing of it built."""
+def notice_board(
+    folder: Path,
+    *,
+    automation: Mapping[str, Any] | None = None,
+    sensitive: bool = False,
+    home: Path | None = None,
+    **texts: Any,
+) -> Iterator[NoticeBoard]:
+    """A dataset of notices in a folder, nothing of it built.
+
+    Args:
+        folder: Gets the words and the artifacts.
+        automation: What its YAML has under this key.
+        sensitive: Whether it is.
+        home: Where an instance on disk is kept, which schedules want; None for one in memory.
+        texts: See `write_notices`.
+    """
     declaration = write_notices(folder / "words", **texts)
-    with dg.DagsterInstance.ephemeral() as instance:
+    declared = Automation.model_validate(automation) if automation is not None else None
+    declaration = declaration.model_copy(update={"automation": declared, "sensitive": sensitive})
+    with new_instance(home) as instance:
         storage = StorageResource(root=str(folder / "artifacts"))
         yield NoticeBoard(declaration, notices_specs(declaration), instance, storage)

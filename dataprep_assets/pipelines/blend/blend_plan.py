@@ -33,6 +33,7 @@ from dataprep_assets.pipelines.blend.plan import (
     plan_key,
 )
 from dataprep_assets.pipelines.blend.planner import plan_blend, source_digest, stage_identity
+from dataprep_assets.pipelines.blend.source_watch import blend_watch
 
 __all__ = ["BlendPlanFacts", "PlannedDatasetFacts", "blend_plan_spec", "build_blend_plan", "plan_rows"]
 
@@ -73,6 +74,7 @@ def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions, step: RunStep
         description="Every source file by its content, and the shards of each dataset.",
         kinds={"json"},
         plans=(plans,),
+        watch=blend_watch(blend),
         step=step,
         pool="network",
         verification="full",

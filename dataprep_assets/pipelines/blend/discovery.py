@@ -16,6 +16,7 @@ from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, Source
 from dataprep_assets.sources.digests import source_digest
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
+from dataprep_assets.stores.retry import RetryPolicy
 
 _DATA = re.compile(r"\.(parquet|(jsonl|json|ndjson)(\.(zst|gz))?)$", re.IGNORECASE)
 _NOT_DATA = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "config.json"})
@@ -51,8 +52,11 @@ class Discovered:
         return [[e.relpath, e.size_bytes, e.sha256 or e.etag] for e in self.entries]
 
 
-def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> SourcePlace:
-    """The access to a dataset's path; ConfigError for one that cannot be one."""
+def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patient: bool = True) -> SourcePlace:
+    """The access to a dataset's path; unless `patient`, a hub out of reach is given up after a second.
+
+    ConfigError for a path that cannot be one.
+    """
     path = dataset.path
     if path.startswith("hf://"):
         found = _HUB.fullmatch(path)
@@ -63,6 +67,7 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> Sourc
             revision=found[2] or "main",
             endpoint=sources.hub_endpoint,
             cache_dir=sources.hub_cache,
+            retry=RetryPolicy() if patient else RetryPolicy(attempts=2),
         )
         return SourcePlace(HubMirror(repo))
     if path.startswith(_BUCKETS):
@@ -107,16 +112,14 @@ def _cut_path(path: str) -> tuple[str, re.Pattern[str] | None, str | None]:
 def discover(unit: Unit, sources: SourceAccessDeclaration) -> Discovered:
     """List a dataset's files, narrow them to its split and subset, digest local ones. SourceError when none is left."""
     place = open_place(unit.dataset, sources)
-    listing = _list(place, unit.dataset)
-    files = [file for file in listing.files if _is_meant(file.relpath, place)]
-    return discovered(unit, place, listing, _narrowed(files, unit.dataset, place))
+    listing, files = list_meant(place, unit.dataset)
+    return discovered(unit, place, listing, files)
 
 
 def discover_splits(unit: Unit, sources: SourceAccessDeclaration) -> dict[str, Discovered]:
     """The splits of an RL dataset that its paths tell (`train`, `val`, `test`), or all of it as `train`."""
     place = open_place(unit.dataset, sources)
-    listing = _list(place, unit.dataset)
-    files = _narrowed([f for f in listing.files if _is_meant(f.relpath, place)], unit.dataset, place)
+    listing, files = list_meant(place, unit.dataset)
     found = {
         split: chosen
         for split, names in RL_SPLITS.items()
@@ -135,6 +138,15 @@ def discover_splits(unit: Unit, sources: SourceAccessDeclaration) -> dict[str, D
         split: discovered(Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split), place, listing, chosen)
         for split, chosen in found.items()
     }
+
+
+def list_meant(place: SourcePlace, dataset: BlendDataset) -> tuple[Listing, list[SourceFile]]:
+    """The listing of a dataset's place, and those of its files that the dataset means; none of them is read.
+
+    SourceError when none is left.
+    """
+    listing = _list(place, dataset)
+    return listing, _narrowed([f for f in listing.files if _is_meant(f.relpath, place)], dataset, place)
 
 
 def _list(place: SourcePlace, dataset: BlendDataset) -> Listing:

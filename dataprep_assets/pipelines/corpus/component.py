@@ -25,6 +25,7 @@ from dataprep_assets.pipelines.corpus.engine_certificate import engine_certifica
 from dataprep_assets.pipelines.corpus.manifest import load_manifest, manifest_spec
 from dataprep_assets.pipelines.corpus.retract import retract
 from dataprep_assets.pipelines.corpus.snapshot import snapshot_spec
+from dataprep_assets.pipelines.corpus.source_watch import corpus_watch
 from dataprep_assets.pipelines.corpus.stream_tracer import corpus_tracer
 from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS, token_bins_spec
 from dataprep_assets.pipelines.corpus.token_shard import TOKENS
@@ -84,7 +85,7 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
     """The graph of a corpus: manifest → snapshot and certificate → token bins → combined bins → views."""
     shards = {split: _shards(corpus, split) for split in corpus.splits}
     begin = RunStep.called("manifest and engine certificate")
-    manifest = manifest_spec(corpus, plans=tuple(shards.values()), step=begin)
+    manifest = manifest_spec(corpus, plans=tuple(shards.values()), watch=corpus_watch(corpus), step=begin)
     certificate = engine_certificate_spec(corpus_engine(corpus), inputs=(manifest,), step=begin)
     specs = [manifest, certificate]
     token_bins = []

@@ -14,6 +14,7 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
+from dataprep_assets.graph.source_watch import SourceWatch
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, RunStep
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -292,12 +293,15 @@ def _listed(corpus: CorpusDeclaration) -> list[str]:
     return [entry.relpath for entry in found]
 
 
-def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], step: RunStep) -> ArtifactSpec:
+def manifest_spec(
+    corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], watch: SourceWatch, step: RunStep
+) -> ArtifactSpec:
     """The manifest.
 
     Args:
         corpus: The dataset.
         plans: The shards of each split, which the manifest fixes.
+        watch: How the source is asked for changes.
         step: The run in which it is made.
     """
     return ArtifactSpec(
@@ -306,6 +310,7 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], s
         description="Every source file, in natural order, and the shard plan.",
         kinds={"json", corpus.source.kind},
         plans=plans,
+        watch=watch,
         adopt=partial(adopt_manifest, corpus),
         listed=partial(_listed, corpus),
         step=step,

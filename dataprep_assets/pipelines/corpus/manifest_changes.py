@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dataprep_assets.graph.shown import Markdown, Shown, Table
+from dataprep_assets.graph.source_watch import in_words
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.planning.shard_plan import split_of
@@ -38,21 +39,24 @@ class ManifestChanges:
     gone_shards: tuple[str, ...] = ()
     commit: tuple[str, str] | None = None
 
+    @property
+    def of_files(self) -> bool:
+        """Whether files came, went or changed: not only the shards that they are cut into, or the hub's commit."""
+        return bool(self.added or self.removed or self.edited)
+
     def __str__(self) -> str:
         """One sentence; empty where nothing changed."""
-        counted = [
-            f"{len(what)} {noun if len(what) == 1 else noun + 's'} {verb}"
-            for what, noun, verb in (
-                (self.added, "file", "added"),
-                (self.removed, "file", "removed"),
-                (self.edited, "file", "changed"),
-                (self.new_shards, "shard", "new"),
-                (self.gone_shards, "shard", "gone"),
+        counted = in_words(
+            (
+                (len(self.added), "file", "added"),
+                (len(self.removed), "file", "removed"),
+                (len(self.edited), "file", "changed"),
+                (len(self.new_shards), "shard", "new"),
+                (len(self.gone_shards), "shard", "gone"),
             )
-            if what
-        ]
+        )
         moved = [f"the revision moved from {self.commit[0][:12]} to {self.commit[1][:12]}"] if self.commit else []
-        return "; ".join(filter(None, [*moved, ", ".join(counted)]))
+        return "; ".join(filter(None, [*moved, counted]))
 
 
 def changes_between(

@@ -26,6 +26,7 @@ from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort, ensure_p
 from dataprep_assets.pipelines.notes.packed_cohorts_proofs import COHORT_PROOFS, prove_cohort
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
 from dataprep_assets.pipelines.notes.retractions import retracted_here
+from dataprep_assets.pipelines.notes.source_watch import notes_watch
 
 __all__ = ["build_packed_cohorts", "packed_cohorts", "packed_cohorts_spec"]
 
@@ -48,6 +49,7 @@ def packed_cohorts_spec(
         kinds={"json", "arrow"},
         inputs=(certificate,),
         partitions=months,
+        watch=notes_watch(notes),
         step=step,
         pool="cpu",
         recipes=partial(_recipes, notes),

@@ -23,6 +23,7 @@ from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.declaration import ATTRIBUTION
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words
 from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset, Proofs, RunStep
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Part
@@ -61,6 +62,7 @@ def combined_directory_spec(replay: ReplayDeclaration, *, step: RunStep) -> Arti
         kinds={"tensorflow", "file"},
         inputs=tuple(OtherDataset(dataset=source.dataset, name=name) for source in replay.sources),
         step=step,
+        watch=SourceWatch(identity=partial(_identity, replay), changes=partial(_changes, replay)),
         names_places=frozenset({"locations of the sources"}) if replay.mode == "virtual" else None,
         recipes=lambda store, _: [_recipe(replay, store, _sources(replay, store))],
         build=lambda request: [Outcome.of(*build_replay(replay, request.store))],
@@ -124,7 +126,7 @@ def _value(source: _Source, name: str) -> str:
 
 
 def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_Source]) -> Recipe:
-    undecisive = dict.fromkeys(("owners", "storage", "verify", "workers", "sensitive", "card"), True)
+    undecisive = dict.fromkeys(("owners", "storage", "verify", "workers", "sensitive", "card", "automation"), True)
     declared = replay.model_dump(mode="json", exclude={**undecisive, "sources": {"__all__": set(ATTRIBUTION)}})
     # A virtual combination is made of locations, so these decide its bytes.
     locations = [store.location(source.artifact) for source in sources] if replay.mode == "virtual" else []
@@ -139,6 +141,20 @@ def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_
         | ({"locations of the sources": digest_value(locations)} if locations else {}),
         upstream={f"{s.artifact.dataset}:{s.artifact.name}": s.receipt.content for s in sources},
     )
+
+
+def _identity(replay: ReplayDeclaration, store: ArtifactStore) -> SourceIdentity:
+    """The datasets that are combined, as they are now; MissingArtifactError for one that is not there."""
+    return identity_of([str(s.artifact), s.receipt.key, s.receipt.content] for s in _sources(replay, store))
+
+
+def _changes(replay: ReplayDeclaration, store: ArtifactStore) -> str:
+    """Which of the datasets are others than the combination was made of."""
+    made = store.intact(replay.artifact(DIRECTORIES[replay.format]))
+    if made is None:
+        return in_words([(len(replay.sources), "dataset", "not combined yet")])
+    now, known = _recipe(replay, store, _sources(replay, store)).upstream, made.recipe.get("upstream", {})
+    return in_words([(sum(known.get(name) != content for name, content in now.items()), "dataset", "changed")])
 
 
 def build_replay(replay: ReplayDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:

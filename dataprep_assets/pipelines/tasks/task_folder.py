@@ -14,6 +14,7 @@ from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrati
 from dataprep_assets.pipelines.tasks.migration import migrate_task, recipe_now
 from dataprep_assets.pipelines.tasks.record import MigrationRecord, read_record
 from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line, task_value
+from dataprep_assets.pipelines.tasks.source_watch import tasks_watch
 from dataprep_assets.pipelines.tasks.task_folder_findings import examine
 from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS, proofs_for
 
@@ -29,6 +30,7 @@ def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
         description=_about(declaration),
         kinds={"json", "file"},
         partitions=Partitions.fixed(every, "task"),
+        watch=tasks_watch(declaration, every),
         step=RunStep.called(f"{len(every)} task folders"),
         recipes=partial(_recipes, declaration),
         build=partial(_build, declaration),

@@ -1,0 +1,14 @@
+"""What a dataset is made for."""
+
+from collections.abc import Sequence
+
+from dataprep_assets.graph.card import DATA_CARD
+from dataprep_assets.graph.spec import ArtifactSpec
+
+__all__ = ["products"]
+
+
+def products(specs: Sequence[ArtifactSpec]) -> list[ArtifactSpec]:
+    """The artifacts that nothing of the dataset but its data card is made of."""
+    used = {source for spec in specs if spec.name != DATA_CARD for source in spec.inputs}
+    return [spec for spec in specs if spec not in used and spec.name != DATA_CARD]

@@ -1,0 +1,81 @@
+"""From `automation` in a dataset's YAML to Dagster's sensors, schedules, policies and checks.
+
+All of them are switched on where they are declared; nothing exists of what is not.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import dagster as dg
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.automation import Automation
+from dataprep_assets.graph.products import products
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.orchestration.dataset_runs import in_progress
+from dataprep_assets.orchestration.failure_sensor import failure_sensor
+from dataprep_assets.orchestration.freshness import fresh_check, freshness_sensor
+from dataprep_assets.orchestration.keys import DATASET
+from dataprep_assets.orchestration.source_sensor import source_schedule, source_sensor
+
+__all__ = ["automation_of", "check_crons"]
+
+
+def check_crons(automation: Automation, yaml_path: Path) -> None:
+    """ConfigError, naming file and key, for a cron expression that Dagster does not take."""
+    for key, cron in automation.crons.items():
+        try:
+            dg.ScheduleDefinition(name="tried", job_name="tried", cron_schedule=cron)
+        except dg.DagsterInvalidDefinitionError as error:
+            raise ConfigError(
+                f"{yaml_path}: automation.{key}: {cron!r} is no cron expression that ever comes; it has minute, hour, "
+                'day, month and weekday, such as "0 3 * * 1"'
+            ) from error
+
+
+def automation_of(specs: Sequence[ArtifactSpec], job: dg.JobDefinition) -> dg.Definitions:
+    """The sensors, schedules and checks that a dataset's declaration automates.
+
+    Args:
+        specs: All its artifacts.
+        job: Its job, which is what everything here launches.
+    """
+    declaration = specs[0].declaration
+    automation = declaration.automation
+    if automation is None:
+        return dg.Definitions()
+    sensors: list[dg.SensorDefinition] = []
+    schedules: list[dg.ScheduleDefinition] = []
+    checks: list[dg.AssetChecksDefinition] = []
+    if automation.interval is not None:
+        sensors.append(source_sensor(specs, automation, job))
+    if automation.look_cron is not None:
+        schedules.append(source_schedule(specs, automation, job))
+    if automation.schedule is not None:
+        schedules.append(_build_schedule(declaration.dataset, automation.schedule, automation.timezone, job))
+    if automation.on_failure is not None:
+        sensors.append(failure_sensor(declaration, automation.on_failure))
+    if (window := automation.window) is not None:
+        made = products(specs)
+        checks += [fresh_check(spec, window) for spec in made]
+        sensors.append(freshness_sensor(declaration.dataset, made, window))
+    return dg.Definitions(sensors=sensors, schedules=schedules, asset_checks=checks)
+
+
+def _build_schedule(dataset: str, cron: str, timezone: str, job: dg.JobDefinition) -> dg.ScheduleDefinition:
+    """The schedule that builds a dataset, unless it is being built."""
+
+    @dg.schedule(
+        name=f"{dataset}_schedule",
+        job=job,
+        cron_schedule=cron,
+        execution_timezone=timezone,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=f"Builds {dataset}; what is current is kept.",
+    )
+    def build(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        if busy := in_progress(context.instance, dataset):
+            return dg.SkipReason(f"{busy}; what it leaves is built at the next time")
+        return dg.RunRequest(tags={DATASET: dataset})
+
+    return build

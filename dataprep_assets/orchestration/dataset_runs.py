@@ -1,0 +1,32 @@
+"""Which runs and backfills are of a dataset, whoever launched them: a person in the UI, a command, automation."""
+
+import dagster as dg
+from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
+
+from dataprep_assets.orchestration.keys import DATASET
+
+__all__ = ["belongs", "in_progress"]
+
+_UNFINISHED_BACKFILLS = [BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING, BulkActionStatus.FAILING]
+
+
+def belongs(run: dg.DagsterRun, dataset: str) -> bool:
+    """Whether a run makes or checks artifacts of the dataset."""
+    keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
+    return run.tags.get(DATASET) == dataset or any(key.path[0] == dataset for key in keys)
+
+
+def in_progress(instance: dg.DagsterInstance, dataset: str) -> str | None:
+    """In words the run or backfill of the dataset that is queued or in progress; None where there is none.
+
+    Runs that were not launched by the instance are left out: those of a job's own process end with the job's run, and
+    one of a command that was killed looks as if it were in progress for ever.
+    """
+    for run in instance.get_runs(dg.RunsFilter(statuses=list(NOT_FINISHED_STATUSES))):
+        if run.remote_job_origin is not None and belongs(run, dataset):
+            return f"run {run.run_id[:8]} of {dataset} is {run.status.value.lower()}"
+    for backfill in instance.get_backfills(filters=BulkActionsFilter(statuses=_UNFINISHED_BACKFILLS)):
+        if any(key.path[0] == dataset for key in backfill.asset_selection or ()):
+            return f"backfill {backfill.backfill_id} of {dataset} is in progress"
+    return None

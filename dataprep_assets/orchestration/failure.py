@@ -1,0 +1,152 @@
+"""What is told of a failed run: which dataset, run, steps and partitions, which blocking checks, and why, in one
+sentence. Of a sensitive dataset no words of an error, and none of a check.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import dagster as dg
+
+from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.orchestration.dataset_job import BUILD_RUN
+
+__all__ = ["FailedCheck", "Failure", "failure_of"]
+
+_LONGEST_ERROR = 500
+"""Characters of an error: a batch names each failed partition."""
+_FIRST, _LAST = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+_EVENTS = {
+    dg.DagsterEventType.STEP_FAILURE,
+    dg.DagsterEventType.RUN_FAILURE,
+    dg.DagsterEventType.ASSET_CHECK_EVALUATION,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedCheck:
+    """A blocking check that failed; `finding` is its sentence, None of a sensitive dataset."""
+
+    asset: str
+    check: str
+    finding: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A failed run of a dataset. `link` is the path of its page, below the address of Dagster's UI.
+
+    `partitions` are the key of one, or `FIRST...LAST`; None of an unpartitioned run. `will_retry` is whether Dagster
+    launches it again by itself.
+    """
+
+    dataset: str
+    run_id: str
+    job: str
+    steps: tuple[str, ...]
+    partitions: str | None
+    failed_checks: tuple[FailedCheck, ...]
+    error: str | None
+    will_retry: bool
+    link: str
+
+    @property
+    def sentence(self) -> str:
+        """All of it for a person."""
+        checks = ", ".join(f"{check.check} of {check.asset}" for check in self.failed_checks)
+        parts = [
+            f"{self.dataset}: run {self.run_id[:8]} of {self.job} failed",
+            f"in {', '.join(self.steps)}" if self.steps else "",
+            f"for {self.partitions}" if self.partitions else "",
+            f"(blocking checks: {checks})" if checks else "",
+        ]
+        told = " ".join(filter(None, parts)) + (f": {self.error}" if self.error else "")
+        return told + (". It is launched again" if self.will_retry else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """What a webhook gets; `text` is the line that chat services show."""
+        return {"text": self.sentence, **asdict(self)}
+
+    @property
+    def mail(self) -> tuple[str, str]:
+        """Subject and text of a mail."""
+        checks = [f"{c.asset}: {c.check}" + (f": {c.finding}" if c.finding else "") for c in self.failed_checks]
+        lines = [self.sentence, "", *checks, "", f"Run: {self.link}"]
+        return f"{self.dataset}: run {self.run_id[:8]} failed", "\n".join(lines)
+
+
+def failure_of(instance: dg.DagsterInstance, run: dg.DagsterRun, declaration: DatasetDeclaration) -> Failure:
+    """What is to be told of a failed run.
+
+    A run of a dataset's job makes runs of assets in its process: what failed in these is told with it.
+
+    Args:
+        instance: Where it is recorded.
+        run: The run.
+        declaration: The dataset.
+    """
+    inner = instance.get_runs(dg.RunsFilter(tags={BUILD_RUN: run.run_id}, statuses=[dg.DagsterRunStatus.FAILURE]))
+    runs = [*inner, run]
+    events = [event for one in runs for event in _events(instance, one)]
+    partitions = [told for one in runs if (told := _partitions(one)) is not None]
+    failures = [event for event in events if event.event_type == dg.DagsterEventType.STEP_FAILURE]
+    deepest = [e for e in failures if e.step_key is not None]
+    return Failure(
+        dataset=declaration.dataset,
+        run_id=run.run_id,
+        job=run.job_name,
+        steps=tuple(dict.fromkeys(event.step_key for event in deepest if event.step_key is not None)),
+        partitions=partitions[0] if partitions else None,
+        failed_checks=tuple(_failed_checks(events, declaration)),
+        error=None if declaration.sensitive else _error(failures, events),
+        will_retry=run.tags.get("dagster/will_retry") == "true",
+        link=f"/runs/{run.run_id}",
+    )
+
+
+def _events(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[dg.DagsterEvent]:
+    records = instance.get_records_for_run(run.run_id, of_type=_EVENTS).records
+    return [e for record in records if (e := record.event_log_entry.dagster_event) is not None]
+
+
+def _partitions(run: dg.DagsterRun) -> str | None:
+    if key := run.tags.get("dagster/partition"):
+        return key
+    first, last = run.tags.get(_FIRST), run.tags.get(_LAST)
+    if first is None or last is None:
+        return None
+    return first if first == last else f"{first}...{last}"
+
+
+def _failed_checks(events: Iterable[dg.DagsterEvent], declaration: DatasetDeclaration) -> Iterable[FailedCheck]:
+    for event in events:
+        if event.event_type != dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+            continue
+        found = event.asset_check_evaluation_data
+        if found.blocking and not found.passed and found.severity == dg.AssetCheckSeverity.ERROR:
+            yield FailedCheck(
+                asset=found.asset_key.to_user_string(),
+                check=found.check_name,
+                finding=None if declaration.sensitive else found.description,
+            )
+
+
+def _error(failures: Sequence[dg.DagsterEvent], events: Sequence[dg.DagsterEvent]) -> str | None:
+    """The first step's own words, else what Dagster says of the run: that its process died, say."""
+    for event in failures:
+        data = event.step_failure_data
+        if data.user_failure_data is not None and data.user_failure_data.description:
+            return _one_line(data.user_failure_data.description)
+        if data.error is not None:
+            return _one_line((data.error.cause or data.error).message)
+    told = [e.message for e in events if e.event_type == dg.DagsterEventType.RUN_FAILURE and e.message]
+    return _one_line(told[-1]) if told else None
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    # `package.module.SourceError: words` is for programmers
+    kind, colon, words = line.partition(": ")
+    if colon and kind.rpartition(".")[2].endswith("Error") and " " not in kind:
+        line = words
+    return line if len(line) <= _LONGEST_ERROR else f"{line[:_LONGEST_ERROR]}…"

@@ -1,0 +1,182 @@
+"""`automation.on_new_files`: a sensor, or with a cron expression a schedule, that asks a dataset's source for changes.
+
+A change launches the job of the dataset once. Where the source cannot be asked, the tick says so in one sentence and
+the next one asks again. Nothing is read, fetched or written by a tick: `graph.source_watch` has the question.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.automation import Automation
+from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.source_watch import Look, SourceWatch, look
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.orchestration.dataset_runs import in_progress
+from dataprep_assets.orchestration.deadline import within
+from dataprep_assets.orchestration.keys import DATASET, store_of
+from resources import StorageResource
+
+__all__ = ["CHANGE", "SOURCE", "source_schedule", "source_sensor"]
+
+SOURCE = "dataprep/source"
+"""Run tag: the identity of the source that a run was launched for."""
+CHANGE = "dataprep/change"
+"""Run tag: in words what changed in it."""
+_SENSOR, _SCHEDULE = "dagster/sensor_name", "dagster/schedule_name"
+"""Run tags of Dagster: who launched it."""
+LONGEST_LOOK_SECONDS = 40.0
+"""Dagster ends an evaluation after 60 s, with a stack trace."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What a tick found: a `sentence` for a person, and the `look`; None where the source was not asked, or could not
+    be."""
+
+    sentence: str
+    look: Look | None = None
+
+    @property
+    def changed(self) -> bool:
+        return self.look is not None and bool(self.look.change)
+
+
+def watch_of(specs: Sequence[ArtifactSpec]) -> SourceWatch:
+    """How the source of a dataset is asked; each kind of dataset has one artifact that reads it."""
+    return next(spec.watch for spec in specs if spec.watch is not None)
+
+
+def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg.JobDefinition) -> dg.SensorDefinition:
+    """The sensor of a dataset with an interval.
+
+    Args:
+        specs: All artifacts of the dataset.
+        automation: What is declared.
+        job: What a change launches.
+    """
+    declaration, watch = specs[0].declaration, watch_of(specs)
+    dataset = declaration.dataset
+    name = f"{dataset}_on_new_files"
+
+    @dg.sensor(
+        name=name,
+        job=job,
+        minimum_interval_seconds=automation.interval,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Asks the source of {dataset} for changes, and builds what changed.",
+    )
+    def on_new_files(context: dg.SensorEvaluationContext, storage: StorageResource) -> dg.SensorResult:
+        # the cursor: identity at the last look that counted, and the number of launches so far. That number makes the
+        # run key of a source that is again as it once was another one, and of an interrupted tick the same
+        seen, _, count = (context.cursor or "").partition(" ")
+        launches = int(count or 0)
+        last = _last(context.instance, {DATASET: dataset, _SENSOR: name})
+        asked = _ask(context.instance, declaration, watch, storage, seen or None, last)
+        context.log.info(asked.sentence)
+        if asked.look is None:
+            return dg.SensorResult(skip_reason=asked.sentence, cursor=context.cursor)
+        identity = asked.look.identity
+        if not asked.changed:
+            return dg.SensorResult(skip_reason=asked.sentence, cursor=f"{identity} {launches}")
+        request = dg.RunRequest(run_key=f"{identity} {launches}", tags=_tags(dataset, asked.look))
+        return dg.SensorResult(run_requests=[request], cursor=f"{identity} {launches + 1}")
+
+    return on_new_files
+
+
+def source_schedule(
+    specs: Sequence[ArtifactSpec], automation: Automation, job: dg.JobDefinition
+) -> dg.ScheduleDefinition:
+    """The schedule of a dataset whose looks follow a cron expression.
+
+    A schedule has no cursor: the last run that it launched says for what source.
+
+    Args:
+        specs: All artifacts of the dataset.
+        automation: What is declared.
+        job: What a change launches.
+    """
+    declaration, watch = specs[0].declaration, watch_of(specs)
+    dataset = declaration.dataset
+    name = f"{dataset}_on_new_files"
+
+    @dg.schedule(
+        name=name,
+        job=job,
+        cron_schedule=automation.look_cron or "",
+        execution_timezone=automation.timezone,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=f"Asks the source of {dataset} for changes, and builds what changed.",
+    )
+    def on_new_files(context: dg.ScheduleEvaluationContext, storage: StorageResource) -> dg.RunRequest | dg.SkipReason:
+        last = _last(context.instance, {DATASET: dataset, _SCHEDULE: name})
+        seen = last.tags.get(SOURCE) if last is not None else None
+        asked = _ask(context.instance, declaration, watch, storage, seen, last)
+        context.log.info(asked.sentence)
+        if asked.look is None or not asked.changed:
+            return dg.SkipReason(asked.sentence)
+        return dg.RunRequest(tags=_tags(dataset, asked.look))
+
+    return on_new_files
+
+
+def _tags(dataset: str, found: Look) -> dict[str, str]:
+    return {DATASET: dataset, SOURCE: found.identity, CHANGE: found.change}
+
+
+def _last(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> dg.DagsterRun | None:
+    """The last run that was launched for a source."""
+    return next(iter(instance.get_runs(dg.RunsFilter(tags=dict(tags)), limit=1)), None)
+
+
+def _ask(
+    instance: dg.DagsterInstance,
+    declaration: DatasetDeclaration,
+    watch: SourceWatch,
+    storage: StorageResource,
+    seen: str | None,
+    last: dg.DagsterRun | None,
+) -> _Asked:
+    """Ask the source, unless the dataset is being built: what changed is asked again after that.
+
+    Args:
+        instance: Where runs are recorded.
+        declaration: The dataset.
+        watch: How its source is asked.
+        storage: Where its plan is.
+        seen: Identity of the source at the last look that counted.
+        last: The run that the source was launched for last.
+    """
+    if busy := in_progress(instance, declaration.dataset):
+        return _Asked(sentence=f"{busy}; the source is asked when it has ended")
+    try:
+        found = within(LONGEST_LOOK_SECONDS, lambda: look(watch, store_of(declaration, storage), seen))
+    except TimeoutError:
+        return _Asked(
+            sentence=f"the source was not listed within {LONGEST_LOOK_SECONDS:.0f} s; it is asked again. Where it "
+            "always takes that long, use `automation.schedule`"
+        )
+    except DataprepError as error:
+        return _Asked(sentence=f"the source cannot be asked: {_told(declaration, error)}; it is asked again")
+    except Exception as error:
+        if not declaration.sensitive:
+            raise
+        return _Asked(sentence=f"the source cannot be asked: {_told(declaration, error)}; it is asked again")
+    if found.change:
+        return _Asked(sentence=found.change, look=found)
+    if found.identity != seen:
+        return _Asked(sentence="the source is as it was planned", look=found)
+    sentence = "nothing changed since the last look"
+    if last is not None and last.status == dg.DagsterRunStatus.FAILURE and last.tags.get(SOURCE) == seen:
+        sentence += f"; run {last.run_id[:8]}, launched for it, failed: re-execute that run"
+    return _Asked(sentence=sentence, look=found)
+
+
+def _told(declaration: DatasetDeclaration, error: Exception) -> str:
+    """An error for a tick; of a sensitive dataset its kind alone, because its words may name a source file."""
+    if not declaration.sensitive:
+        return str(error).rstrip(".")
+    return f"{type(error).__name__}, whose words may name a file; `dataprep status {declaration.dataset}` has them"

@@ -1,0 +1,47 @@
+"""Asks the source of a corpus for changes: a hub for its commit, a folder or a bucket for its listing."""
+
+from functools import partial
+
+from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, HubSource, LocalSource
+from dataprep_assets.pipelines.corpus.manifest import MANIFEST, ManifestFacts, open_source, plan_manifest
+from dataprep_assets.planning.manifest import glob_pattern
+from dataprep_assets.sources.access import HubCache, HubMirror
+from dataprep_assets.sources.hub_cache import COMMIT, cached_snapshot
+
+__all__ = ["corpus_watch"]
+
+
+def corpus_watch(corpus: CorpusDeclaration) -> SourceWatch:
+    """How the source of a corpus, or of a release, is asked for changes."""
+    return SourceWatch(identity=partial(_identity, corpus), changes=partial(_changes, corpus))
+
+
+def _identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIdentity:
+    """Of a hub the commit that the revision names: one request, none for a revision that is a commit."""
+    source = corpus.source
+    if isinstance(source, HubSource) and COMMIT.fullmatch(source.revision):
+        return identity_of([source.revision])
+    access = open_source(source, patient=False)
+    if isinstance(access, HubMirror):
+        return identity_of([access.repo.resolve_commit()])
+    if isinstance(access, HubCache):
+        return identity_of([cached_snapshot(access.folder, access.revision)[0]])
+    wanted = [glob_pattern(glob) for glob in corpus.include]
+    files = [file for file in access.list().files if any(pattern.fullmatch(file.relpath) for pattern in wanted)]
+    listing = [[file.relpath, file.size_bytes, file.etag] for file in files]
+    if not isinstance(source, LocalSource):
+        return identity_of(listing)
+    return identity_of(listing, [[f.relpath, time_of(source.path / f.relpath, f.relpath)] for f in files])
+
+
+def _changes(corpus: CorpusDeclaration, store: ArtifactStore) -> str:
+    """Against the manifest that is there; other settings than then are no change of the source."""
+    source, receipt = corpus.source, store.intact(corpus.artifact(MANIFEST))
+    if receipt is not None and isinstance(source, HubSource) and source.revision == ManifestFacts.of(receipt).commit:
+        return ""
+    planned = plan_manifest(corpus, store, patient=False)
+    if receipt is None or planned.changes is None:
+        return in_words([(len(planned.entries), "file", "not planned yet")])
+    return str(planned.changes) if planned.changes.of_files else ""

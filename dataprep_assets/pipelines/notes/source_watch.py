@@ -1,0 +1,56 @@
+"""Asks the source of notes for changes: which months have a file, and of what size."""
+
+from functools import partial
+from pathlib import Path
+
+from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.declaration import LocalSource
+from dataprep_assets.pipelines.notes.cohort_source import CohortFile, list_cohorts
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS
+from dataprep_assets.pipelines.notes.privacy import source_errors_without_names
+
+__all__ = ["notes_watch"]
+
+
+def notes_watch(notes: NotesDeclaration) -> SourceWatch:
+    """How the cohort files are asked for changes. No file's name is in what it says, or in an error."""
+    return SourceWatch(identity=partial(_identity, notes), changes=partial(_changes, notes))
+
+
+def _identity(notes: NotesDeclaration, _: ArtifactStore) -> SourceIdentity:
+    files = list_cohorts(notes)
+    return identity_of(
+        [[month, file.bytes] for month, file in files.items()],
+        [[month, _stamp(notes, month, file)] for month, file in files.items()],
+    )
+
+
+def _stamp(notes: NotesDeclaration, month: str, file: CohortFile) -> int | str:
+    """What tells an edit that keeps the size: the file's time, or its version in the bucket."""
+    if not isinstance(notes.source, LocalSource):
+        return file.listed.etag or ""
+    with source_errors_without_names(month):
+        return time_of(Path(notes.source.path, file.listed.relpath), month)
+
+
+def _changes(notes: NotesDeclaration, store: ArtifactStore) -> str:
+    """Against the cohorts that are there: their receipts know the sizes of their files."""
+    files, months = list_cohorts(notes), notes.months.expected
+    receipts = store.receipts([notes.artifact(PACKED_COHORTS, month) for month in months])
+    packed = {month: receipt for month, receipt in zip(months, receipts, strict=True) if receipt is not None}
+    return in_words(
+        [
+            (len(files.keys() - packed.keys()), "cohort", "new"),
+            (
+                sum(
+                    (ledger := packed[month].ledger) is not None and ledger.source_bytes != file.bytes
+                    for month, file in files.items()
+                    if month in packed
+                ),
+                "cohort",
+                "changed",
+            ),
+        ]
+    )

@@ -1,0 +1,205 @@
+"""What a dataset does by itself: sensors and schedules evaluated as the daemon does, on a real instance."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.automation import Automation
+from dataprep_assets.orchestration.automation import check_crons
+from dataprep_assets.orchestration.keys import DATASET
+from dataprep_assets.orchestration.source_sensor import CHANGE, SOURCE
+from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
+
+SENSOR = "notices_on_new_files"
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[NoticeBoard]:
+    """A dataset that looks at its source every 10 minutes; nothing of it is built."""
+    with notice_board(tmp_path, automation={"on_new_files": "10m"}) as made:
+        yield made
+
+
+def queued(board: NoticeBoard, tags: Mapping[str, str]) -> dg.DagsterRun:
+    """A run of the dataset's job that the daemon has queued: of a code location, not of this process."""
+    return board.instance.create_run_for_job(
+        board.definitions.get_repository_def().get_job("build_notices"),
+        tags=dict(tags),
+        status=dg.DagsterRunStatus.QUEUED,
+        remote_job_origin=_origin("build_notices"),
+    )
+
+
+def _origin(job: str) -> RemoteJobOrigin:
+    repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("dataprep_assets"), "__repository__")
+    return RemoteJobOrigin(repository, job)
+
+
+def test_nothing_exists_of_what_is_not_declared(tmp_path: Path) -> None:
+    with notice_board(tmp_path) as plain:
+        repository = plain.definitions.get_repository_def()
+        assert repository.sensor_defs == []
+        assert repository.schedule_defs == []
+        policies = {spec.freshness_policy for one in repository.asset_graph.assets_defs for spec in one.specs}
+        assert policies == {None}
+
+
+def test_what_is_declared_is_switched_on(tmp_path: Path) -> None:
+    declared = {
+        "on_new_files": "10m",
+        "schedule": "0 3 * * 1",
+        "timezone": "Europe/Berlin",
+        "freshness": "36h",
+        "on_failure": {"webhook": "https://example.org/hook"},
+    }
+    with notice_board(tmp_path, automation=declared) as made:
+        repository = made.definitions.get_repository_def()
+        assert {sensor.name: sensor.minimum_interval_seconds for sensor in repository.sensor_defs} == {
+            "notices_on_new_files": 600,
+            "notices_on_failure": 30,
+            "notices_freshness": 600,
+        }
+        assert all(sensor.default_status == dg.DefaultSensorStatus.RUNNING for sensor in repository.sensor_defs)
+        (schedule,) = repository.schedule_defs
+        assert (schedule.name, schedule.cron_schedule) == ("notices_schedule", "0 3 * * 1")
+        assert schedule.execution_timezone == "Europe/Berlin"
+        assert schedule.default_status == dg.DefaultScheduleStatus.RUNNING
+        assert schedule.job.name == "build_notices"
+
+
+def test_a_change_is_launched_once_and_told_in_words(board: NoticeBoard) -> None:
+    first = board.tick(SENSOR)
+    (request,) = first.run_requests
+    assert request.tags[CHANGE] == "3 notices new"
+    assert request.tags[DATASET] == "notices"
+    assert board.materialize()
+    again = board.tick(SENSOR, first.cursor)
+    assert (again.run_requests, again.skip_message) == ([], "nothing changed since the last look")
+    board.say("n-1", "now it says something that is longer")
+    second = board.tick(SENSOR, again.cursor)
+    (changed,) = second.run_requests
+    assert changed.tags[CHANGE] == "1 notice changed"
+    assert changed.run_key != request.run_key
+    assert board.tick(SENSOR, second.cursor).run_requests == []
+
+
+def test_a_tick_that_was_interrupted_asks_for_the_same_run_key(board: NoticeBoard) -> None:
+    first, second = board.tick(SENSOR), board.tick(SENSOR)
+    assert first.run_requests[0].run_key == second.run_requests[0].run_key
+
+
+def test_a_source_that_is_again_as_it_was_is_another_launch(board: NoticeBoard) -> None:
+    path, keys, cursor = board.declaration.folder / "n-1.txt", [], None
+    os.utime(path, ns=(0, 0))
+    for _ in range(2):
+        for text, nanoseconds in (("notice number n-1\n", 0), ("two of them\n", 10**9)):
+            path.write_text(text)
+            os.utime(path, ns=(nanoseconds, nanoseconds))
+            tick = board.tick(SENSOR, cursor)
+            keys += [request.run_key for request in tick.run_requests]
+            cursor = tick.cursor
+    assert len(set(keys)) == len(keys) == 4
+
+
+def test_an_edit_that_the_plan_cannot_see_is_launched(board: NoticeBoard) -> None:
+    assert board.materialize()
+    seen = board.tick(SENSOR)
+    assert (seen.run_requests, seen.skip_message) == ([], "the source is as it was planned")
+    path = board.declaration.folder / "n-2.txt"
+    path.write_text(path.read_text().replace("number", "rebmun"))
+    os.utime(path, ns=(10**9, 10**9))
+    (request,) = board.tick(SENSOR, seen.cursor).run_requests
+    assert request.tags[CHANGE] == "files were edited in place, with the same names and sizes"
+
+
+def test_what_a_person_built_meanwhile_is_not_launched(board: NoticeBoard) -> None:
+    assert board.materialize()
+    seen = board.tick(SENSOR)
+    board.say("n-1", "one more line was put here\n")
+    assert board.materialize()
+    after = board.tick(SENSOR, seen.cursor)
+    assert (after.run_requests, after.skip_message) == ([], "the source is as it was planned")
+
+
+def test_a_source_out_of_reach_is_one_sentence_and_asked_again(board: NoticeBoard) -> None:
+    away = board.declaration.folder.rename(board.declaration.folder.with_name("away"))
+    gone = board.tick(SENSOR, "seen 3")
+    assert gone.run_requests == []
+    assert gone.skip_message == "the source cannot be asked: words: No such file or directory; it is asked again"
+    assert gone.cursor == "seen 3"
+    away.rename(board.declaration.folder)
+    assert len(board.tick(SENSOR, gone.cursor).run_requests) == 1
+
+
+def test_the_error_of_a_sensitive_source_has_no_words(tmp_path: Path) -> None:
+    with notice_board(tmp_path, automation={"on_new_files": "10m"}, sensitive=True) as made:
+        made.declaration.folder.rename(tmp_path / "away")
+        said = made.tick(SENSOR).skip_message
+        assert said == (
+            "the source cannot be asked: SourceError, whose words may name a file; `dataprep status notices` has them; "
+            "it is asked again"
+        )
+
+
+def test_nothing_is_launched_while_the_dataset_is_being_built(board: NoticeBoard) -> None:
+    run = queued(board, {DATASET: "notices"})
+    busy = board.tick(SENSOR)
+    assert busy.run_requests == []
+    said = f"run {run.run_id[:8]} of notices is queued; the source is asked when it has ended"
+    assert (busy.skip_message, busy.cursor) == (said, None)
+    board.instance.report_run_canceled(run)
+    assert len(board.tick(SENSOR).run_requests) == 1
+
+
+def test_a_run_of_another_dataset_holds_up_nothing(board: NoticeBoard) -> None:
+    job = board.definitions.resolve_implicit_global_asset_job_def()
+    board.instance.create_run_for_job(
+        job, tags={DATASET: "others"}, status=dg.DagsterRunStatus.QUEUED, remote_job_origin=_origin("build_others")
+    )
+    assert len(board.tick(SENSOR).run_requests) == 1
+
+
+def test_a_run_that_was_launched_and_failed_is_named(board: NoticeBoard) -> None:
+    launched = board.tick(SENSOR)
+    run = queued(board, launched.run_requests[0].tags)
+    board.instance.report_run_failed(run)
+    said = board.tick(SENSOR, launched.cursor).skip_message
+    assert said == (
+        f"nothing changed since the last look; run {run.run_id[:8]}, launched for it, failed: re-execute that run"
+    )
+
+
+def test_a_cron_expression_asks_the_same_question_without_a_cursor(tmp_path: Path) -> None:
+    declared = {"on_new_files": "*/10 * * * *", "timezone": "Europe/Berlin"}
+    with notice_board(tmp_path, automation=declared, home=tmp_path / "home") as made:
+        (schedule,) = made.definitions.get_repository_def().schedule_defs
+        assert (schedule.cron_schedule, schedule.execution_timezone) == ("*/10 * * * *", "Europe/Berlin")
+        (request,) = made.tick(SENSOR).run_requests
+        assert request.tags[CHANGE] == "3 notices new"
+        run = queued(made, {**request.tags, "dagster/schedule_name": SENSOR})
+        assert "is queued" in made.tick(SENSOR).skip_message
+        made.instance.report_run_canceled(run)
+        # that run was for this source, whatever became of it
+        assert made.tick(SENSOR).skip_message == "nothing changed since the last look"
+        made.say("n-0", "something else")
+        assert made.tick(SENSOR).run_requests[0].tags[SOURCE] != request.tags[SOURCE]
+
+
+def test_a_schedule_builds_unless_that_is_happening(tmp_path: Path) -> None:
+    with notice_board(tmp_path, automation={"schedule": "@daily"}, home=tmp_path / "home") as made:
+        (request,) = made.tick("notices_schedule").run_requests
+        assert request.tags[DATASET] == "notices"
+        run = queued(made, request.tags)
+        said = made.tick("notices_schedule").skip_message
+        assert said == f"run {run.run_id[:8]} of notices is queued; what it leaves is built at the next time"
+
+
+@pytest.mark.parametrize("cron", ["61 * * * *", "0 0 31 2 *", "* * * * fish"])
+def test_a_cron_expression_that_never_comes_is_refused(cron: str) -> None:
+    with pytest.raises(ConfigError, match=r"defs.yaml: automation.schedule: .* is no cron expression"):
+        check_crons(Automation(schedule=cron), Path("defs.yaml"))

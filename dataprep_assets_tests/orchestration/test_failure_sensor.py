@@ -1,0 +1,217 @@
+"""Who is told of a failed run, and what: over HTTP and SMTP, to servers on the loopback."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dataprep_assets.orchestration.dataset_job import BUILD_RUN
+from dataprep_assets.orchestration.failure_sensor import LONGEST_TICK_SECONDS
+from dataprep_assets.orchestration.keys import DATASET
+from dataprep_assets_tests.fakes.listeners import MailServer, Webhook, mail_server, webhook
+from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
+from dataprep_assets_tests.servers import free_port
+
+SENSOR = "notices_on_failure"
+
+
+@pytest.fixture(scope="module")
+def listening() -> Iterator[Webhook]:
+    with webhook() as made:
+        yield made
+
+
+@pytest.fixture
+def hook(listening: Webhook) -> Webhook:
+    """A webhook that has got nothing, and answers 204."""
+    listening.got.clear()
+    listening.status, listening.slow = 204, 0.0
+    return listening
+
+
+@pytest.fixture(scope="module")
+def post_office() -> Iterator[MailServer]:
+    with mail_server() as made:
+        yield made
+
+
+def board_of(folder: Path, on_failure: dict[str, Any], **more: Any) -> Any:
+    return notice_board(folder, automation={"on_failure": on_failure}, **more)
+
+
+def build_run(board: NoticeBoard, *, failed: bool = True, dataset: str = "notices") -> dg.DagsterRun:
+    """A run of the dataset's job, which failed."""
+    job = board.definitions.get_repository_def().get_job("build_notices")
+    run = board.instance.create_run_for_job(job, tags={DATASET: dataset})
+    if failed:
+        board.instance.report_run_failed(run)
+    return run
+
+
+def from_now_on(board: NoticeBoard) -> str:
+    """The sensor's cursor after its first tick, which tells nothing of the past."""
+    first = board.tick(SENSOR)
+    assert first.skip_message == "failures are told from now on"
+    return str(first.cursor)
+
+
+def test_a_failed_run_is_posted_once(tmp_path: Path, hook: Webhook) -> None:
+    with board_of(tmp_path, {"webhook": hook.url}) as board:
+        cursor = from_now_on(board)
+        (board.declaration.folder / "n-1.txt").unlink()
+        failed = board.run(board.specs[0], partitions=("n-0", "n-2"))
+        tick = board.tick(SENSOR, cursor)
+        assert tick.skip_message == f"run {failed.run_id[:8]}: told by webhook"
+        (message,) = hook.got
+        words = "1 of 3 notices failed; the others are finished and kept. n-1: n-1.txt: is not there"
+        assert message == {
+            "text": f"notices: run {failed.run_id[:8]} of __ASSET_JOB failed in notices__notices for n-0...n-2: "
+            + words,
+            "dataset": "notices",
+            "run_id": failed.run_id,
+            "job": "__ASSET_JOB",
+            "steps": ["notices__notices"],
+            "partitions": "n-0...n-2",
+            "failed_checks": [],
+            "error": words,
+            "will_retry": False,
+            "link": f"/runs/{failed.run_id}",
+        }
+        assert board.tick(SENSOR, tick.cursor).skip_message == "no run failed since"
+        assert len(hook.got) == 1
+
+
+def test_a_blocking_check_that_failed_is_told(tmp_path: Path, hook: Webhook) -> None:
+    with board_of(tmp_path, {"webhook": hook.url}) as board:
+        cursor = from_now_on(board)
+        board.say("n-1", "")
+        assert not board.materialize()
+        board.tick(SENSOR, cursor)
+        (message,) = hook.got
+        assert message["failed_checks"] == [
+            {"asset": "notices/notices", "check": "has_words", "finding": "1 of 3 notices fail, first n-1: 0 words"}
+        ]
+        assert "(blocking checks: has_words of notices/notices)" in message["text"]
+
+
+def test_what_fails_inside_a_run_of_the_job_is_told_with_it(tmp_path: Path, hook: Webhook) -> None:
+    with board_of(tmp_path, {"webhook": hook.url}) as board:
+        cursor = from_now_on(board)
+        outer = build_run(board, failed=False)
+        board.say("n-1", "")
+        inner = board.run(*board.specs[:1], partitions=("n-0", "n-2"), tags={BUILD_RUN: outer.run_id})
+        assert not inner.success
+        assert board.tick(SENSOR, cursor).skip_message == "no run failed since"
+        board.instance.report_run_failed(outer)
+        board.tick(SENSOR, cursor)
+        (message,) = hook.got
+        assert (message["run_id"], message["job"]) == (outer.run_id, "build_notices")
+        assert message["partitions"] == "n-0...n-2"
+        assert [check["check"] for check in message["failed_checks"]] == ["has_words"]
+
+
+def test_of_a_sensitive_dataset_nothing_is_quoted(
+    tmp_path: Path, hook: Webhook, capsys: pytest.CaptureFixture[str]
+) -> None:
+    canary = "CANARY-Jane-Doe-4711"
+    with board_of(tmp_path / canary, {"webhook": hook.url}, sensitive=True, n_0=canary) as board:
+        cursor = from_now_on(board)
+        (board.declaration.folder / "n-1.txt").unlink()
+        (board.declaration.folder / "n-1.txt").mkdir()  # the error names the path
+        assert not board.materialize()
+        assert canary in capsys.readouterr().err
+        tick = board.tick(SENSOR, cursor)
+        (message,) = hook.got
+        assert message["error"] is None
+        assert message["text"].endswith("failed in notices__notices for n-0...n-2")
+        assert canary not in json.dumps([message, tick.skip_message, tick.cursor])
+
+
+def test_a_run_of_another_dataset_is_not_told(tmp_path: Path, hook: Webhook) -> None:
+    with board_of(tmp_path, {"webhook": hook.url}) as board:
+        cursor = from_now_on(board)
+        build_run(board, dataset="others")
+        assert board.tick(SENSOR, cursor).skip_message == "no run failed since"
+        assert hook.got == []
+
+
+def test_a_webhook_that_fails_is_tried_again_and_told_in_the_tick(tmp_path: Path, hook: Webhook) -> None:
+    with board_of(tmp_path, {"webhook": hook.url}) as board:
+        cursor = from_now_on(board)
+        run = build_run(board)
+        hook.status = 500
+        refused = board.tick(SENSOR, cursor)
+        assert refused.skip_message == f"run {run.run_id[:8]}: 127.0.0.1 answered 500; it is told again"
+        hook.status = 204
+        assert board.tick(SENSOR, refused.cursor).skip_message == f"run {run.run_id[:8]}: told by webhook"
+        assert len(hook.got) == 1
+
+
+def test_what_could_not_be_told_for_an_hour_is_given_up(tmp_path: Path) -> None:
+    with board_of(tmp_path, {"webhook": f"http://127.0.0.1:{free_port()}/secret-path"}) as board:
+        cursor = from_now_on(board)
+        run = build_run(board)
+        refused = board.tick(SENSOR, cursor)
+        assert refused.skip_message == f"run {run.run_id[:8]}: 127.0.0.1 cannot be reached; it is told again"
+        remembered = json.loads(refused.cursor)
+        remembered["waiting"] = {name: since - 3600 for name, since in remembered["waiting"].items()}
+        given_up = board.tick(SENSOR, json.dumps(remembered))
+        assert given_up.skip_message.endswith("cannot be reached; given up after an hour")
+        assert json.loads(given_up.cursor)["waiting"] == {}
+
+
+@pytest.mark.slow
+def test_a_webhook_that_hangs_holds_nobody_up(tmp_path: Path, hook: Webhook) -> None:
+    with board_of(tmp_path, {"webhook": hook.url}) as board:
+        cursor = from_now_on(board)
+        for _ in range(4):
+            build_run(board)
+        hook.slow = 60
+        began = time.monotonic()
+        tick = board.tick(SENSOR, cursor)
+        assert time.monotonic() - began < LONGEST_TICK_SECONDS + 6
+        assert "127.0.0.1 did not answer within 5 s; it is told again" in tick.skip_message
+        assert tick.skip_message.endswith("4 wait for the next tick")
+
+
+def test_a_mail_is_sent(tmp_path: Path, post_office: MailServer) -> None:
+    email = {
+        "host": "127.0.0.1",
+        "port": post_office.port,
+        "tls": "none",
+        "from": "data@example.org",
+        "to": ["a@example.org", "b@example.org"],
+    }
+    with board_of(tmp_path, {"email": email}) as board:
+        cursor = from_now_on(board)
+        board.say("n-1", "")
+        failed = board.run(board.specs[0], partitions=("n-0", "n-2"))
+        assert board.tick(SENSOR, cursor).skip_message == f"run {failed.run_id[:8]}: told by mail"
+        (mail,) = post_office.mails
+        assert "To: a@example.org, b@example.org" in mail
+        assert f"Subject: notices: run {failed.run_id[:8]} failed" in mail
+        assert "notices/notices: has_words: 1 of 3 notices fail, first n-1: 0 words" in mail
+        assert f"Run: /runs/{failed.run_id}" in mail
+        post_office.refuse = "550 no such mailbox"
+        refused = board.tick(SENSOR, cursor).skip_message
+        assert "did not take the mail: SMTPRecipientsRefused" in refused
+
+
+def test_a_secret_address_comes_from_the_environment_and_is_never_said(
+    tmp_path: Path, hook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with board_of(tmp_path, {"webhook": {"env": "NOTICES_HOOK"}}) as board:
+        cursor = from_now_on(board)
+        build_run(board)
+        unset = board.tick(SENSOR, cursor)
+        assert "the environment variable NOTICES_HOOK is not set where the sensors are evaluated" in unset.skip_message
+        monkeypatch.setenv("NOTICES_HOOK", f"http://127.0.0.1:{free_port()}/T0KEN")
+        refused = board.tick(SENSOR, unset.cursor)
+        assert "the webhook of NOTICES_HOOK cannot be reached" in refused.skip_message
+        assert "T0KEN" not in refused.skip_message
+        monkeypatch.setenv("NOTICES_HOOK", hook.url)
+        assert "told by webhook" in board.tick(SENSOR, refused.cursor).skip_message

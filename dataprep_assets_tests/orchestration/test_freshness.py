@@ -1,0 +1,86 @@
+"""A product that nobody made for too long is seen among the checks; Dagster's own policy says the same."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from dataprep_assets.graph.products import products
+from dataprep_assets.orchestration.freshness import FRESH, kept_fresh
+from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
+from dataprep_assets_tests.project import sample_attributes
+
+SENSOR = "notices_freshness"
+REPORT = dg.AssetKey(["notices", "report"])
+WINDOW = timedelta(hours=36)
+
+
+def told(board: NoticeBoard) -> dg.AssetCheckEvaluation | None:
+    """The latest evaluation of the report's freshness."""
+    key = dg.AssetCheckKey(REPORT, FRESH)
+    record = board.instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+    return record.event.asset_check_evaluation if record is not None and record.event is not None else None
+
+
+def reported(board: NoticeBoard) -> Any:
+    """A tick whose events are reported as the daemon does."""
+    tick = board.tick(SENSOR)
+    for event in tick.asset_events:
+        board.instance.report_runless_asset_event(event)
+    return tick
+
+
+def test_a_window_is_judged_by_the_last_materialization() -> None:
+    assert kept_fresh(0.0, 36 * 3600 - 1, WINDOW).passed
+    late = kept_fresh(0.0, 36 * 3600, WINDOW)
+    assert (late.passed, late.warning) == (False, True)
+    assert late.summary == (
+        "Last made at 1970-01-01 00:00 UTC, more than 36 h ago: launch its job, or look why nothing did."
+    )
+    assert kept_fresh(None, 0.0, timedelta(days=2)).summary == "Never made; it is to be made every 2 days."
+
+
+def test_the_products_have_policy_and_check(tmp_path: Path) -> None:
+    with notice_board(tmp_path, automation={"freshness": "36h"}) as board:
+        assert [spec.name for spec in products(board.specs)] == ["report"]
+        graph = board.definitions.get_repository_def().asset_graph
+        policies = {key: graph.get(key).freshness_policy for key in graph.materializable_asset_keys}
+        assert policies.pop(REPORT) == dg.FreshnessPolicy.time_window(fail_window=WINDOW)
+        assert set(policies.values()) == {None}
+        assert dg.AssetCheckKey(REPORT, FRESH) in graph.asset_check_keys
+
+
+def test_views_are_the_products_of_a_corpus() -> None:
+    corpus = CorpusDeclaration.model_validate(sample_attributes(views=["nanogpt", "olmo"]))
+    assert [spec.name for spec in products(TokenizedCorpus(corpus).specs)] == ["nanogpt_bins", "olmo_bins"]
+
+
+def test_a_stale_product_is_told_once_and_a_rerun_makes_it_fresh(tmp_path: Path) -> None:
+    with notice_board(tmp_path, automation={"freshness": "60s"}) as board:
+        never = reported(board)
+        assert never.skip_message == "0 of 1 products are fresh; notices/report is not"
+        evaluation = told(board)
+        assert evaluation is not None
+        assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.WARN)
+        assert board.tick(SENSOR).asset_events == []  # it was said
+        assert board.materialize()  # its run evaluates the check
+        made = told(board)
+        assert made is not None
+        assert made.passed
+        fresh = board.tick(SENSOR)
+        assert (fresh.asset_events, fresh.skip_message) == ([], "1 of 1 products are fresh")
+
+
+def test_time_alone_makes_it_stale_without_a_run(tmp_path: Path) -> None:
+    with notice_board(tmp_path, automation={"freshness": "36h"}) as board:
+        made = dg.AssetMaterialization(REPORT)
+        board.instance.report_runless_asset_event(made)
+        assert reported(board).skip_message == "1 of 1 products are fresh"
+        entry = board.instance.get_asset_records([REPORT])[0].asset_entry
+        assert entry.last_materialization_record is not None
+        at = entry.last_materialization_record.timestamp
+        assert not kept_fresh(at, at + 36 * 3600, WINDOW).passed
+        assert board.instance.get_runs() == []

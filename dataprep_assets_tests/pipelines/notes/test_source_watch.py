@@ -1,0 +1,71 @@
+"""Cohort files, and the sources of a combination, are asked for changes; no file's name comes out."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import MissingArtifactError, SourceError
+from dataprep_assets.graph.source_watch import EDITED, SourceWatch, look
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.notes.component import CombinedCohorts
+from dataprep_assets.pipelines.notes.declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay import build_replay
+from dataprep_assets.pipelines.notes.source_watch import notes_watch
+from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
+from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
+
+MONTHS = ("2010-01", "2010-02")
+
+
+def people(name: str, count: int = 3) -> list[dict[str, object]]:
+    return [patient(f"{name}{i}", note(f"{name} number {i}, tea at {i} o'clock " * 2)) for i in range(count)]
+
+
+def replay_watch(*sources: str) -> tuple[ReplayDeclaration, SourceWatch]:
+    declared = ReplayDeclaration.model_validate({"dataset": "both", "sources": [{"dataset": name} for name in sources]})
+    watch = CombinedCohorts(declared).specs[0].watch
+    assert watch is not None
+    return declared, watch
+
+
+def test_cohorts_come_and_change(tmp_path: Path) -> None:
+    source = written(tmp_path / "in", {month: people(month) for month in MONTHS})
+    store = LocalArtifacts(tmp_path / "out")
+    notes = plain(source, MONTHS)
+    watch = notes_watch(notes)
+    assert look(watch, store, None).change == "2 cohorts new"
+    assert not run_notes(notes, tmp_path / "out").failed
+    built = look(watch, store, None)
+    assert built.change == ""
+    os.utime(source / "2010-02.json", ns=(10**9, 10**9))
+    assert look(watch, store, built.identity).change == EDITED
+    written(source, {"2010-01": people("2010-01", 4)})
+    assert look(watch, store, built.identity).change == "1 cohort changed"
+
+
+def test_an_error_names_no_file(tmp_path: Path) -> None:
+    folder = tmp_path / "Jane-Doe"
+    with pytest.raises(SourceError) as refused:
+        look(notes_watch(plain(folder)), LocalArtifacts(tmp_path / "out"), None)
+    assert "Jane-Doe" not in str(refused.value)
+
+
+def test_a_combination_is_asked_by_its_sources(tmp_path: Path) -> None:
+    def build(name: str, count: int) -> None:
+        records = {"2010-01": people(name, count)}
+        declared = plain(written(tmp_path / name, records), dataset=name, rows_per_shard=1)
+        assert not run_notes(declared, tmp_path / "out").failed
+
+    store = LocalArtifacts(tmp_path / "out")
+    declared, watch = replay_watch("first", "second")
+    build("first", 3)
+    with pytest.raises(MissingArtifactError, match="second"):
+        look(watch, store, None)
+    build("second", 4)
+    assert look(watch, store, None).change == "2 datasets not combined yet"
+    build_replay(declared, store)
+    made = look(watch, store, None)
+    assert made.change == ""
+    build("second", 5)
+    assert look(watch, store, made.identity).change == "1 dataset changed"

@@ -1,0 +1,38 @@
+"""An old project is asked for changes: new versions, edited files."""
+
+import os
+import shutil
+
+from dataprep_assets.graph.source_watch import EDITED, look
+from dataprep_assets.pipelines.tasks.routes import partitions
+from dataprep_assets.pipelines.tasks.source_watch import tasks_watch
+from dataprep_assets_tests.pipelines.tasks.trees import TRAIN, Project
+
+
+def test_versions_come_and_files_change(tree: Project) -> None:
+    declared = tree.declared({"Copa": {"version": "latest"}, "BOOLQ": {}}, overwrite=True)
+    watch = tasks_watch(declared, partitions(declared))
+    assert look(watch, tree.store, None).change == "2 tasks new"
+    tree.migrate(declared)
+    made = look(watch, tree.store, None)
+    assert made.change == ""
+    versions = tree.old / "Copa" / "mezo_gpt"
+    shutil.copytree(versions / "version_1", versions / "version_99")
+    newer = look(watch, tree.store, made.identity)
+    assert newer.change == "1 version new"
+    tree.migrate(declared)
+    built = look(watch, tree.store, newer.identity)
+    path = versions / "version_99" / TRAIN
+    os.utime(path, ns=(10**9, 10**9))
+    assert look(watch, tree.store, built.identity).change == EDITED
+    path.write_bytes(path.read_bytes() + b"\n")
+    assert look(watch, tree.store, built.identity).change == "1 task changed"
+
+
+def test_an_original_that_rewrites_are_compared_with_counts(tree: Project) -> None:
+    declared = tree.declared({"Copa": {}})
+    watch = tasks_watch(declared, partitions(declared))
+    tree.migrate(declared)
+    made = look(watch, tree.store, None)
+    os.utime(tree.home / "original" / "Copa" / TRAIN, ns=(10**9, 10**9))
+    assert look(watch, tree.store, made.identity).change == EDITED
