@@ -6,6 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from dataprep_assets.orchestration.overview_page import overview_definitions
 from resources import build_resources
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
@@ -46,4 +47,6 @@ def bound(loaded: dg.Definitions, project_root: Path) -> dg.Definitions:
     worker processes of its own, which use every core and die with the run.
     """
     resources = build_resources(project_root)
-    return dg.Definitions.merge(loaded, dg.Definitions(resources=resources, executor=dg.in_process_executor))
+    return dg.Definitions.merge(
+        loaded, overview_definitions(), dg.Definitions(resources=resources, executor=dg.in_process_executor)
+    )
