@@ -47,6 +47,6 @@ def bound(loaded: dg.Definitions, project_root: Path) -> dg.Definitions:
     worker processes of its own, which use every core and die with the run.
     """
     resources = build_resources(project_root)
-    return dg.Definitions.merge(
-        loaded, overview_definitions(), dg.Definitions(resources=resources, executor=dg.in_process_executor)
-    )
+    overview = overview_definitions(lambda: every.resolve_asset_graph())
+    every = dg.Definitions.merge(loaded, overview, dg.Definitions(resources=resources, executor=dg.in_process_executor))
+    return every

@@ -66,8 +66,8 @@ class DatasetOverview:
         last_run: The run that touched it last.
         checks: How many checks it has.
         passed: How many of them passed, accepted ones included.
-        failed: Those that failed and hold up what is downstream of them.
-        warned: Those that failed and only warn.
+        failed: Those that failed as errors.
+        warned: Those that failed as warnings.
         accepted: Those that would have warned, were it not for a reason that the declaration gives.
         made: When the product that was materialized the longest ago was. Seconds since the epoch.
         freshness_policy: The freshness policy of one of its artifacts, in words.

@@ -10,8 +10,8 @@ Entry point: `overview_definitions`.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -36,38 +36,37 @@ _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRu
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~])")
 
 
-def overview_definitions() -> dg.Definitions:
-    """The asset `datasets` and its sensor; they ask for the code location's datasets when they run."""
-    return dg.Definitions(assets=[_datasets], sensors=[_datasets_sensor])
+def overview_definitions(graph: "Callable[[], AssetGraph]") -> dg.Definitions:
+    """The asset `datasets` and its sensor.
 
+    Args:
+        graph: The assets of the code location; asked when the page is made.
+    """
 
-@dg.asset(
-    key=DATASETS,
-    group_name="overview",
-    kinds={"markdown"},
-    description="All datasets at a glance: last run, checks to read, freshness, counts and cost, from Dagster's event "
-    "log; times in UTC. A sensor makes it anew when runs end, Materialize makes it now. `build_seconds` sums what "
-    "building the artifacts took that are there: CPU seconds of tokenizing, seconds of all other steps.",
-)
-def _datasets(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
-    found = overview(context.repository_def.asset_graph, context.instance)
-    return dg.MaterializeResult(metadata=page(found))
+    @dg.asset(
+        key=DATASETS,
+        group_name="overview",
+        kinds={"markdown"},
+        description="All datasets at a glance: last run, checks to read, freshness, counts and cost, from Dagster's "
+        "event log; times in UTC. A sensor makes it anew when runs end, Materialize makes it now. `build_seconds` sums "
+        "what building the artifacts took that are there: CPU seconds of tokenizing, seconds of all other steps.",
+    )
+    def datasets(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
+        return dg.MaterializeResult(metadata=page(overview(graph(), context.instance)))
 
+    @dg.sensor(
+        minimum_interval_seconds=SECONDS_BETWEEN_PAGES,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Makes the page `datasets` anew when a run has ended or a dataset was declared.",
+    )
+    def datasets_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        cursor = _last_change(graph(), context.instance)
+        if cursor == context.cursor:
+            return dg.SkipReason("No run has ended since the page was made.")
+        made = dg.AssetMaterialization(DATASETS, metadata=page(overview(graph(), context.instance)))
+        return dg.SensorResult(asset_events=[made], cursor=cursor)
 
-@dg.sensor(
-    name="datasets_sensor",
-    minimum_interval_seconds=SECONDS_BETWEEN_PAGES,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Makes the page `datasets` anew when a run has ended or a dataset was declared.",
-)
-def _datasets_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-    assert context.repository_def is not None, "a sensor of a code location"
-    graph = context.repository_def.asset_graph
-    cursor = _last_change(graph, context.instance)
-    if cursor == context.cursor:
-        return dg.SkipReason("No run has ended since the page was made.")
-    made = dg.AssetMaterialization(DATASETS, metadata=page(overview(graph, context.instance)))
-    return dg.SensorResult(asset_events=[made], cursor=cursor)
+    return dg.Definitions(assets=[datasets], sensors=[datasets_sensor])
 
 
 def _last_change(graph: "AssetGraph", instance: dg.DagsterInstance) -> str:
@@ -86,15 +85,21 @@ def _last_change(graph: "AssetGraph", instance: dg.DagsterInstance) -> str:
 
 
 def page(found: Iterable[DatasetOverview]) -> dict[str, dg.MetadataValue]:
-    """The metadata of `datasets`: what needs a person first, then by name. Its own entries have a blank in their names,
-    those of datasets, which are called like these, have none."""
+    """The metadata of `datasets`: those that need a person, the table of all, the others.
+
+    Its own entries have a blank in their names; those of datasets, which are called like these, have none.
+    """
     every = sorted(found, key=lambda d: (not d.failed, not _run_failed(d), not d.warned, d.dataset))
+    there = [dataset for dataset in every if not _untouched(dataset)]
+    bad = [dataset for dataset in there if dataset.failed or dataset.warned or _run_failed(dataset)]
     shown: dict[str, Shown] = {
-        "all datasets": Table([_row(dataset) for dataset in every]),
         "checks failed": sum(len(dataset.failed) for dataset in every),
         "checks warned": sum(len(dataset.warned) for dataset in every),
         "last runs failed": sum(_run_failed(dataset) for dataset in every),
-        **{dataset.dataset: Markdown(_text(dataset)) for dataset in every},
+        **{dataset.dataset: Markdown(_text(dataset)) for dataset in bad},
+        "all datasets": Table([_row(dataset) for dataset in there]),
+        **{dataset.dataset: Markdown(_text(dataset)) for dataset in there if dataset not in bad},
+        "never run": ", ".join(dataset.dataset for dataset in every if _untouched(dataset)) or "none",
     }
     return {name: rendered(value) for name, value in shown.items()}
 
@@ -103,24 +108,31 @@ def _run_failed(dataset: DatasetOverview) -> bool:
     return dataset.last_run is not None and dataset.last_run.status == dg.DagsterRunStatus.FAILURE.value
 
 
-def _row(dataset: DatasetOverview) -> dict[str, str | int | float]:
+def _untouched(dataset: DatasetOverview) -> bool:
+    return dataset.last_run is None and dataset.unknown == dataset.checks
+
+
+def _row(dataset: DatasetOverview) -> dict[str, str | int]:
     """A row of the table; empty cells for what is not known."""
     run = dataset.last_run
-    return {
+    row: dict[str, str | int] = {
         "dataset": dataset.dataset,
-        "last run": "never" if run is None else f"{run.status.lower()} {_time(run.at)}",
-        "checks": f"{dataset.passed} of {dataset.checks} passed",
+        "last run (UTC)": "" if run is None else f"{run.status.lower()} {_time(run.at)}",
+        "passed": f"{dataset.passed}/{dataset.checks}",
         "failed": len(dataset.failed),
         "warned": len(dataset.warned),
         "accepted": len(dataset.accepted),
-        "made": _time(dataset.made),
-        "freshness": _freshness(dataset),
-        "partitions": f"{dataset.partitions_made:,} of {dataset.partitions:,}" if dataset.partitions else "",
-        "documents": _count(dataset.documents),
-        "tokens": _count(dataset.tokens),
-        "bytes": _count(dataset.bytes),
-        "build_seconds": _count(dataset.build_seconds),
+        "made (UTC)": _time(dataset.made),
+        "partitions": f"{dataset.partitions_made:,}/{dataset.partitions:,}" if dataset.partitions else "",
+        "documents": _short(dataset.documents),
+        "tokens": _short(dataset.tokens),
+        "bytes": _short(dataset.bytes),
+        "build_seconds": _short(dataset.build_seconds),
     }
+    if dataset.freshness_policy is not None:
+        row["freshness"] = _freshness(dataset)
+    # a cell that wraps makes a row of one line as high as five
+    return {name: value.replace(" ", "\u00a0") if isinstance(value, str) else value for name, value in row.items()}
 
 
 def _text(dataset: DatasetOverview) -> str:
@@ -132,7 +144,7 @@ def _text(dataset: DatasetOverview) -> str:
     if run is None:
         first.insert(0, "never run")
     else:
-        first.insert(0, f"last run: [{run.status.lower()} {_time(run.at)}](/runs/{run.run_id})")
+        first.insert(0, f"last run: [{run.status.lower()} {_time(run.at)} UTC](/runs/{run.run_id})")
     if dataset.freshness_policy is not None:
         first.append(f"freshness {_escaped(_freshness(dataset))}")
     lines = ["; ".join(first)]
@@ -177,8 +189,14 @@ def _freshness(dataset: DatasetOverview) -> str:
 
 def _time(at: float | None) -> str:
     """A moment in UTC, to the minute: the page stays true when it is read later, which an age would not."""
-    return "" if at is None else f"{datetime.fromtimestamp(at, tz=UTC):%Y-%m-%d %H:%M} UTC"
+    return "" if at is None else f"{datetime.fromtimestamp(at, tz=UTC):%Y-%m-%d %H:%M}"
 
 
-def _count(number: float | None) -> str:
-    return "" if number is None else f"{number:,}"
+def _short(number: float | None) -> str:
+    """A count in three digits or four: 1,980 and 12.6M; empty where it is not known."""
+    if number is None:
+        return ""
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e4)):
+        if number >= size:
+            return f"{number / (1e3 if unit == 'k' else size):,.1f}{unit}"
+    return f"{number:,}"
