@@ -11,7 +11,7 @@ Entry point: `overview_definitions`.
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
