@@ -7,6 +7,7 @@ from pathlib import Path
 import dagster as dg
 
 from dataprep_assets.orchestration.overview_page import overview_definitions
+from dataprep_assets.orchestration.planning import with_planning
 from resources import build_resources
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
@@ -15,7 +16,7 @@ PROJECT_ROOT = Path(__file__).resolve().parent.parent
 @dg.definitions
 def defs() -> dg.Definitions:
     """All datasets declared in `defs/`."""
-    return bound(_declared(), PROJECT_ROOT)
+    return bound(with_planning(_declared()), PROJECT_ROOT)
 
 
 def datasets() -> dg.Definitions:

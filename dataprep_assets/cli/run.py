@@ -62,10 +62,10 @@ def _run(name: str, lock: str | None) -> int:
     from dataprep_assets.cli.lock import LockedRuns, lock_of
     from dataprep_assets.definitions import datasets
     from dataprep_assets.graph.runs import planned_runs
-    from dataprep_assets.graph.status import stale, sweep
-    from dataprep_assets.orchestration.assets import asset_key
+    from dataprep_assets.graph.status import sweep
+    from dataprep_assets.orchestration.needed import up_to_date
     from dataprep_assets.orchestration.progress import watched
-    from dataprep_assets.orchestration.runs import failed_checks, materialize, summary
+    from dataprep_assets.orchestration.runs import materialize, summary
 
     component = project.component(name)
     specs, store = component.specs, component.store(project.storage())
@@ -74,8 +74,7 @@ def _run(name: str, lock: str | None) -> int:
     if locked is not None:
         locked.before()
     with project.instance() as instance, watched(sys.stderr.isatty()):
-        known = instance.get_latest_materialization_event(asset_key(specs[0])) is not None
-        if known and next(stale(specs, store), None) is None and not failed_checks(specs, instance, never_ran=True):
+        if up_to_date(specs, store, instance):
             sweep(specs, store)
             product = component.product(store)
             print(f"{name}: all is up to date, nothing to do. {product}: {store.location(product)}")
@@ -84,7 +83,8 @@ def _run(name: str, lock: str | None) -> int:
             return 0
         print(f"{name}:")
         runs = planned_runs(specs, store)
-        ok = materialize(datasets(), runs if locked is None else locked.each(runs), instance)
+        job = datasets().resolve_implicit_global_asset_job_def()
+        ok = materialize(job, runs if locked is None else locked.each(runs), instance)
         if ok:
             print(summary(component, instance, store, time.monotonic() - started))
             if locked is not None:
@@ -121,7 +121,8 @@ def _run_shards(name: str, options: argparse.Namespace) -> int:
     print(f"{name}:")
     with project.instance() as instance, watched(sys.stderr.isatty()):
         run = PlannedRun(title=title, specs=members, partitions=shards)
-        return 0 if materialize(datasets(), [run], instance) else 1
+        job = datasets().resolve_implicit_global_asset_job_def()
+        return 0 if materialize(job, [run], instance) else 1
 
 
 def chosen(every: Sequence[str], *, bounds: str | None, count: int | None, index: int | None) -> Sequence[str]:

@@ -18,6 +18,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.assets import asset_of, store_of
 from dataprep_assets.orchestration.checks import checks_of
+from dataprep_assets.orchestration.dataset_job import job_of
 from dataprep_assets.planning.cost import Machine
 from resources import StorageResource
 
@@ -78,6 +79,7 @@ class DatasetComponent(dg.Component):
         return dg.Definitions(
             assets=[asset_of(spec) for spec in self.specs],
             asset_checks=[checks_of(spec) for spec in self.specs if spec.proofs is not None],
+            jobs=[job_of(self.specs)],
         )
 
     @property

@@ -4,7 +4,8 @@ The runs are those that a backfill from the UI would launch. Receipts make what 
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -13,17 +14,41 @@ from dataprep_assets.graph.runs import PlannedRun
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.assets import asset_key
-from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.partitions import range_tags
+
+if TYPE_CHECKING:  # a component has a job, whose run makes such runs
+    from dataprep_assets.orchestration.component import DatasetComponent
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 
 
-def materialize(definitions: dg.Definitions, runs: Iterable[PlannedRun], instance: dg.DagsterInstance) -> bool:
-    """Do the runs in order; False as soon as one fails (its error is on stderr)."""
-    job = definitions.resolve_implicit_global_asset_job_def()
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _complain(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def materialize(
+    job: dg.JobDefinition,
+    runs: Iterable[PlannedRun],
+    instance: dg.DagsterInstance,
+    *,
+    say: Callable[[str], None] = _say,
+    complain: Callable[[str], None] = _complain,
+) -> bool:
+    """Do the runs in order; False as soon as one fails.
+
+    Args:
+        job: The implicit job of all assets.
+        runs: What to make.
+        instance: Where the runs are recorded.
+        say: Is told of each run, and of each check that failed.
+        complain: Is told why a step failed.
+    """
     for run in runs:
-        print(f"  {run.title} …", flush=True)
+        say(f"  {run.title} …")
         outcome = job.execute_in_process(
             asset_selection=[asset_key(spec) for spec in run.specs],
             tags=range_tags(run.partitions),
@@ -33,18 +58,23 @@ def materialize(definitions: dg.Definitions, runs: Iterable[PlannedRun], instanc
         )
         failed = [e for e in outcome.get_asset_check_evaluations() if not e.passed]
         if not outcome.success:
-            print("    failed")
+            say("    failed")
             for event in outcome.all_events:
-                if event.is_failure and event.event_specific_data is not None:
-                    error = getattr(event.event_specific_data, "error", None)
-                    if error is not None:
-                        cause = error.cause or error
-                        print(f"    {event.step_key or 'run'}: {cause.message.strip()}", file=sys.stderr)
+                if event.is_failure and (why := _why(event)) is not None:
+                    complain(f"    {event.step_key or 'run'}: {why}")
         for evaluation in failed:
-            print(f"    check {evaluation.check_name}: {evaluation.description}")
+            say(f"    check {evaluation.check_name}: {evaluation.description}")
         if not outcome.success:
             return False
     return True
+
+
+def _why(event: dg.DagsterEvent) -> str | None:
+    """What a failed step or run says: a refusal's sentence, else the message of its cause."""
+    if event.is_step_failure and (told := event.step_failure_data.user_failure_data) is not None and told.description:
+        return told.description
+    error = getattr(event.event_specific_data, "error", None)
+    return None if error is None else (error.cause or error).message.strip()
 
 
 def _latest_evaluations(
@@ -110,7 +140,7 @@ def _judged_otherwise(evaluation: dg.AssetCheckEvaluation, why: str | None) -> b
 
 
 def summary(
-    component: DatasetComponent,
+    component: "DatasetComponent",
     instance: dg.DagsterInstance,
     store: ArtifactStore,
     seconds: float,

@@ -49,7 +49,8 @@ class NoticeBoard:
 
     def materialize(self) -> bool:
         """All runs, as `dataprep run` does them."""
-        return materialize(self.definitions, planned_runs(self.specs, self.store), self.instance)
+        job = self.definitions.resolve_implicit_global_asset_job_def()
+        return materialize(job, planned_runs(self.specs, self.store), self.instance)
 
     def run(self, *specs: ArtifactSpec, partitions: Sequence[str] = ()) -> dg.ExecuteInProcessResult:
         """One run of some artifacts, for consecutive partitions."""

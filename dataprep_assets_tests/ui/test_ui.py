@@ -3,54 +3,20 @@
 `DATAPREP_PICTURES=folder` keeps the screenshots; the README's pictures are made that way.
 """
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from dataprep_assets.definitions import PROJECT_ROOT
-from dataprep_assets_tests.servers import end, free_port
-from dataprep_assets_tests.ui.browser import BIN, Browser, Site, answers, wait_until
+from dataprep_assets_tests.ui.browser import Browser, Site, wait_until
+from dataprep_assets_tests.ui.site import site as served
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    folder = tmp_path_factory.mktemp("site")
-    environment = {
-        **os.environ,
-        "DAGSTER_HOME": str(folder / "home"),
-        "DATAPREP_ROOT": str(folder / "artifacts"),
-        "DAGSTER_DISABLE_TELEMETRY": "yes",
-    }
-    subprocess.run(
-        [sys.executable, "-m", "dataprep_assets.cli", "run", "sample_corpus"],
-        env=environment,
-        check=True,
-        cwd=PROJECT_ROOT,
-        timeout=300,
-    )
-    port = free_port()
-    with open(folder / "server.log", "wb") as log:
-        server = subprocess.Popen(
-            [str(BIN / "dagster"), "dev", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)],
-            env=environment,
-            cwd=PROJECT_ROOT,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            made = Site(
-                f"http://127.0.0.1:{port}", folder / "artifacts", Path(os.environ.get("DATAPREP_PICTURES", folder))
-            )
-            wait_until(lambda: answers(made), 300)
-            yield made
-        finally:
-            end(server)
+    with served(tmp_path_factory.mktemp("site"), before=[["run", "sample_corpus"]]) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

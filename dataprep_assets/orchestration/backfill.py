@@ -1,0 +1,56 @@
+"""A backfill of a dataset, launched from inside a run as the webserver launches one for the UI.
+
+The daemon takes it from there: it cuts partitions into runs, waits for what they are made of, and can be canceled.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+
+import dagster as dg
+from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraphSubset
+from dagster._core.execution.backfill import PartitionBackfill
+from dagster._core.utils import make_new_backfill_id
+
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.orchestration.assets import asset_key
+from dataprep_assets.orchestration.partitions import definition_of
+
+__all__ = ["launch"]
+
+
+def launch(
+    instance: dg.DagsterInstance,
+    wanted: Mapping[ArtifactSpec, Sequence[str]],
+    *,
+    title: str,
+    description: str,
+    tags: Mapping[str, str],
+) -> str:
+    """Ask for a backfill; its id.
+
+    Args:
+        instance: Whose daemon is to do it.
+        wanted: Artifact → its partitions, which are registered; empty for an unpartitioned one.
+        title: What the list of backfills shows.
+        description: Shown under the title.
+        tags: Of the backfill and of each of its runs.
+    """
+    partitioned = {
+        asset_key(spec): definition_of(spec.partitions).subset_with_partition_keys(partitions)
+        for spec, partitions in wanted.items()
+        if spec.partitions is not None
+    }
+    backfill = PartitionBackfill.from_asset_graph_subset(
+        backfill_id=make_new_backfill_id(),
+        backfill_timestamp=time.time(),
+        tags=tags,
+        dynamic_partitions_store=instance,
+        asset_graph_subset=AssetGraphSubset(  # type: ignore[call-arg] # its decorator hides its fields from mypy
+            partitioned, {asset_key(spec) for spec in wanted if spec.partitions is None}
+        ),
+        title=title,
+        description=description,
+        run_config=None,
+    )
+    instance.add_backfill(backfill)
+    return backfill.backfill_id

@@ -1,0 +1,154 @@
+"""The job of a dataset, `build_<dataset>`: one launch makes and checks all of it, however many partitions there are.
+
+It needs nothing to be there before: not the partitions, which only a manifest or a plan tells. What is current by its
+receipts costs a look, so the job is also what repairs and what appends. Small datasets are made by the job's run
+itself, a run of assets after the other, as `dataprep run` makes them: the daemon would look at a backfill twice a
+minute only, which is longer than the work. Of a large one the run makes the plan and launches a backfill of the rest.
+Where the plan of the rest is made of shards (a release), the backfill is tagged `CONTINUES`, and the sensor of
+`planning` launches the job once more when it has succeeded.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+from dagster._core.instance.config import PoolGranularity
+
+from dataprep_assets.graph.runs import PlannedRun, planned_runs
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.status import sweep
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.orchestration.assets import POOLS
+from dataprep_assets.orchestration.backfill import launch
+from dataprep_assets.orchestration.keys import DATASET, job_name, store_of
+from dataprep_assets.orchestration.needed import needed, plannable, up_to_date
+from dataprep_assets.orchestration.runs import materialize
+from resources import StorageResource
+
+__all__ = ["CONTINUES", "job_of"]
+
+CONTINUES = "dataprep/continues"
+"""Tag of a backfill after which the job has more to do."""
+MOST_IN_A_RUN = 500
+"""Partitions that the job makes in its own run: rows of checks grow with the square of a run's partitions (4 MB at 500,
+62 MB at 2,000), and a run that is lost is begun again."""
+
+
+def job_of(specs: Sequence[ArtifactSpec]) -> dg.JobDefinition:
+    """The job of a dataset.
+
+    Args:
+        specs: All artifacts of the dataset, inputs before what is made of them.
+    """
+    declaration = specs[0].declaration
+    name = job_name(declaration.dataset)
+
+    @dg.op(name=f"{name}__steps", pool=POOLS["cpu"], description="Plans, then makes and checks what is not current.")
+    def steps(context: dg.OpExecutionContext, storage: StorageResource) -> None:
+        _Build(context, specs, store_of(declaration, storage)).all()
+
+    @dg.job(
+        name=name,
+        description=f"Make and check all of {declaration.dataset}: what is current is kept, what is not is built.",
+        tags={DATASET: declaration.dataset},
+    )
+    def job() -> None:
+        steps()
+
+    return job
+
+
+class _Build:
+    """One run of the job."""
+
+    def __init__(self, context: dg.OpExecutionContext, specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:
+        self._context, self._specs, self._store = context, specs, store
+        self._dataset = specs[0].declaration.dataset
+
+    def all(self) -> None:
+        """Make everything, or launch the backfill that does; dg.Failure when a step or a blocking check fails."""
+        if up_to_date(self._specs, self._store, self._context.instance):
+            sweep(self._specs, self._store)
+            self._tell(f"{self._dataset}: all is up to date and green, nothing to do")
+            return
+        if _may_run_here(self._context.instance):
+            self._here(self._small())
+            if not self._large():
+                self._tell(f"{self._dataset}: made and checked")
+                return
+        self._launch()
+
+    def _small(self) -> Iterator[PlannedRun]:
+        """The runs of a small dataset; of a large one those that plan it."""
+        for run in planned_runs(self._specs, self._store):
+            if run.partitions and self._large():
+                return
+            yield run
+
+    def _large(self) -> bool:
+        cut = {spec.partitions for spec in plannable(self._specs, self._store) if spec.partitions is not None}
+        return sum(len(partitions.keys(self._store)) for partitions in cut) > MOST_IN_A_RUN
+
+    def _here(self, runs: Iterator[PlannedRun]) -> None:
+        """Do runs of assets in this process."""
+        said: list[str] = []
+
+        def say(line: str) -> None:
+            said.append(line.strip())
+            self._context.log.info(line.strip())
+
+        def complain(line: str) -> None:
+            said.append(line.strip())
+            self._context.log.error(line.strip())
+
+        job = self._context.repository_def.get_implicit_global_asset_job_def()
+        if not materialize(job, runs, self._context.instance, say=say, complain=complain):
+            why = said[next((at for at, line in enumerate(said) if line == "failed"), 0) + 1 :]
+            raise dg.Failure(
+                description=f"{self._dataset}: "
+                + " | ".join(why)
+                + ". What is finished is kept: mend it, then re-execute this run or launch the job again",
+                allow_retries=False,
+            )
+
+    def _launch(self) -> None:
+        """Launch a backfill of what is not current and whose partitions are known."""
+        wanted = needed(self._specs, self._store, self._context.instance)
+        if not wanted:
+            left = [spec for spec in self._specs if spec not in plannable(self._specs, self._store)]
+            raise dg.Failure(
+                f"{self._dataset}: {'/'.join(left[0].path)} is not planned, and all that plans it is current; "
+                "materialize what it is made of by hand",
+                allow_retries=False,
+            )
+        continues = len(plannable(self._specs, self._store)) < len(self._specs)
+        count = sum(max(1, len(partitions)) for partitions in wanted.values())
+        backfill = launch(
+            self._context.instance,
+            wanted,
+            title=job_name(self._dataset),
+            description=f"{len(wanted)} assets, {count} partitions; launched by run {self._context.run.run_id}",
+            tags={DATASET: self._dataset, **({CONTINUES: "true"} if continues else {})},
+        )
+        more = "; the job is launched again when it has succeeded" if continues else ""
+        self._tell(
+            f"{self._dataset}: backfill {backfill} makes {len(wanted)} assets ({count:,} partitions); "
+            f"watch it under Runs, Backfills{more}",
+            backfill=dg.MetadataValue.url(f"/runs/b/{backfill}"),
+        )
+
+    def _tell(self, sentence: str, **metadata: dg.MetadataValue) -> None:
+        self._context.log.info(sentence)
+        self._context.add_output_metadata({"outcome": sentence, **metadata})
+
+
+def _may_run_here(instance: dg.DagsterInstance) -> bool:
+    """Whether runs of assets may be done by the process of the job's run.
+
+    Where a launcher watches over the pods of runs, one without a pod of its own would be taken for lost; and where a
+    pool is claimed by each step, a step inside this one would wait for it for ever.
+    """
+    storage = instance.event_log_storage
+    config = storage.get_pool_config()
+    by_run = config.pool_granularity == PoolGranularity.RUN
+    limited = config.default_pool_limit is not None or bool(storage.get_pool_limits())
+    return not instance.run_launcher.supports_check_run_worker_health and (by_run or not limited)

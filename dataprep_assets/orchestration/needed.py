@@ -1,0 +1,102 @@
+"""What of a dataset is still to be made: by its receipts, its blocking checks, and what this instance has seen.
+
+An artifact that is there but was made elsewhere (by another instance, by a copy) is to be "made", too: that costs a
+look at its receipt and files, and Dagster then shows it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import dagster as dg
+
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions
+from dataprep_assets.graph.status import stale
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.orchestration.assets import asset_key
+from dataprep_assets.orchestration.runs import failed_checks
+
+__all__ = ["needed", "plannable", "planned", "up_to_date"]
+
+
+def up_to_date(specs: Sequence[ArtifactSpec], store: ArtifactStore, instance: dg.DagsterInstance) -> bool:
+    """Whether all of a dataset is current by its receipts, seen by this instance, and green."""
+    return (
+        not any(_never_seen(spec, store, instance) for spec in specs)
+        and not failed_checks(specs, instance, never_ran=True)
+        and next(stale(specs, store), None) is None
+    )
+
+
+def needed(
+    specs: Sequence[ArtifactSpec], store: ArtifactStore, instance: dg.DagsterInstance
+) -> Mapping[ArtifactSpec, Sequence[str]]:
+    """What is to be made: artifact → its partitions, consecutive and in order; empty for an unpartitioned one.
+
+    Artifacts that are cut alike get the same partitions, from the first to the last that one of them needs: a backfill
+    cuts consecutive partitions into few runs, and what is finished costs a look. What is not planned yet is left out
+    with all that is made of it.
+
+    Args:
+        specs: Those of a dataset, inputs before what is made of them.
+        store: Where its artifacts are.
+        instance: Where its materializations and checks were recorded.
+    """
+    wanted: dict[ArtifactSpec, set[str | None]] = {}
+    for one in stale(specs, store, failed_checks(specs, instance, never_ran=True)):
+        if one.spec is not None:
+            wanted.setdefault(one.spec, set()).add(one.partition)
+    for spec in plannable(specs, store):
+        if seen := _never_seen(spec, store, instance):
+            wanted.setdefault(spec, set()).update(seen)
+    together: dict[Partitions, set[str]] = {}
+    for spec, slots in wanted.items():
+        if spec.partitions is not None and planned(spec, store):
+            keys = spec.partitions.keys(store) if None in slots else [slot for slot in slots if slot is not None]
+            together.setdefault(spec.partitions, set()).update(keys)
+    ranges = {partitions: _covering(partitions.keys(store), keys) for partitions, keys in together.items()}
+    return {
+        spec: () if spec.partitions is None else ranges[spec.partitions]
+        for spec in plannable(specs, store)
+        if spec in wanted
+    }
+
+
+def planned(spec: ArtifactSpec, store: ArtifactStore) -> bool:
+    """Whether the partitions of an artifact are known."""
+    try:
+        spec.slots(store)
+    except DataprepError:
+        return False
+    return True
+
+
+def plannable(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[ArtifactSpec]:
+    """The artifacts whose partitions are known, and those of everything that they are made of, in order."""
+    found: list[ArtifactSpec] = []
+    for spec in specs:
+        known = all(source in found for source in spec.inputs if isinstance(source, ArtifactSpec))
+        if known and planned(spec, store):
+            found.append(spec)
+    return found
+
+
+def _never_seen(spec: ArtifactSpec, store: ArtifactStore, instance: dg.DagsterInstance) -> set[str | None]:
+    """The slots of a planned artifact that this instance has no materialization of."""
+    key = asset_key(spec)
+    if spec.partitions is None:
+        return {None} if instance.get_latest_materialization_event(key) is None else set()
+    seen = instance.get_materialized_partitions(key)
+    return {partition for partition in _keys(spec.partitions, store) if partition not in seen}
+
+
+def _keys(partitions: Partitions, store: ArtifactStore) -> Iterator[str]:
+    try:
+        yield from partitions.keys(store)
+    except DataprepError:  # not planned: then what plans them was never seen, or is stale
+        return
+
+
+def _covering(every: Sequence[str], some: set[str]) -> Sequence[str]:
+    """The consecutive keys from the first to the last of some."""
+    places = [place for place, key in enumerate(every) if key in some]
+    return every[places[0] : places[-1] + 1] if places else ()

@@ -1,0 +1,163 @@
+"""A running `dagster dev` over a project: the checkout itself, or a scratch copy whose `defs/` a test fills.
+
+with site(folder, scratch_project(folder / "project")) as made:
+    made.declare("mine", "TokenizedCorpus", sample_attributes(dataset="mine"))
+    made.reload()
+    made.launch_job("build_mine")
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import dagster as dg
+
+from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets_tests.project import cloned_project
+from dataprep_assets_tests.servers import end, free_port
+from dataprep_assets_tests.ui.browser import BIN, Site, answers, wait_until
+
+__all__ = ["LOCATION", "ServedProject", "scratch_project", "site"]
+
+LOCATION = "dataprep_assets"
+_RELOAD = """mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) { __typename
+  ... on WorkspaceLocationEntry { loadStatus locationOrLoadError { __typename ... on PythonError { message } } } } }"""
+_LAUNCH = """mutation($params: ExecutionParams!) { launchRun(executionParams: $params) { __typename
+  ... on LaunchRunSuccess { run { runId } } ... on PythonError { message }
+  ... on RunConfigValidationInvalid { errors { message } } } }"""
+_RUNS = "query { runsOrError(limit: 200) { ... on Runs { results { runId jobName status tags { key value } } } } }"
+_REPOSITORY = {"repositoryLocationName": LOCATION, "repositoryName": "__repository__"}
+
+
+@dataclass
+class ServedProject(Site):
+    """A running webserver and daemon, the project that they show, and their instance."""
+
+    project: Path
+    environment: Mapping[str, str]
+
+    @property
+    def defs(self) -> Path:
+        """Where datasets are declared; of a scratch project a test may add to it."""
+        return self.project / "dataprep_assets" / "defs"
+
+    def declare(self, name: str, component: str, attributes: Mapping[str, Any]) -> Path:
+        """Write `defs/<name>/defs.yaml`; its folder. The UI shows it after `reload`, or after a click on "Reload"."""
+        folder = self.defs / name
+        folder.mkdir(parents=True, exist_ok=True)
+        declaration = {"type": f"dataprep_assets.components.{component}", "attributes": attributes}
+        (folder / "defs.yaml").write_text(json.dumps(declaration, indent=1))
+        return folder
+
+    def reload(self) -> None:
+        """Load the code location anew, as "Reload" in the UI does."""
+        entry = self.query(_RELOAD, name=LOCATION)["reloadRepositoryLocation"]
+        assert entry["locationOrLoadError"]["__typename"] == "RepositoryLocation", entry
+
+    def launch_job(self, job: str) -> str:
+        """Launch a job as the UI's Launchpad does; the id of its run."""
+        selector = {**_REPOSITORY, "jobName": job}
+        launched = self.query(_LAUNCH, params={"selector": selector, "runConfigData": {}, "mode": "default"})
+        assert launched["launchRun"]["__typename"] == "LaunchRunSuccess", launched
+        return str(launched["launchRun"]["run"]["runId"])
+
+    def runs(self) -> list[dict[str, Any]]:
+        """The latest runs, newest first: id, name of the job, status, tags."""
+        found = self.query(_RUNS)["runsOrError"]["results"]
+        return [{**run, "tags": {tag["key"]: tag["value"] for tag in run["tags"]}} for run in found]
+
+    def wait_for_run(self, run_id: str, seconds: float = 300) -> str:
+        """The status of a run when it has ended."""
+        text = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
+        status = ""
+
+        def ended() -> bool:
+            nonlocal status
+            status = self.query(text, id=run_id)["runOrError"]["status"]
+            return status in ("SUCCESS", "FAILURE", "CANCELED")
+
+        wait_until(ended, seconds)
+        return status
+
+    @contextmanager
+    def instance(self) -> Iterator[dg.DagsterInstance]:
+        """The instance, in this process."""
+        home = self.environment["DAGSTER_HOME"]
+        with mock.patch.dict(os.environ, self.environment), dg.DagsterInstance.from_config(home) as instance:
+            yield instance
+
+
+def scratch_project(target: Path, datasets: Sequence[str] = ()) -> Path:
+    """A copy of this project that declares these of its datasets, or none.
+
+    Args:
+        target: The copy; must not be there.
+        datasets: Names of folders of `defs/` that are kept.
+    """
+    project = cloned_project(target)
+    for folder in (project / "dataprep_assets" / "defs").iterdir():
+        if folder.is_dir() and folder.name not in datasets:
+            shutil.rmtree(folder)
+    return project
+
+
+@contextmanager
+def site(
+    folder: Path, project: Path = PROJECT_ROOT, *, before: Sequence[Sequence[str]] = (), loaded: bool = True
+) -> Iterator[ServedProject]:
+    """`dagster dev` over a project, with the instance of `deploy/local`; ended afterwards.
+
+    Args:
+        folder: Gets `home`, `artifacts` and `server.log`.
+        project: Its workspace.yaml is served.
+        before: Commands (`dataprep` without its name) that run first, on the same instance and artifacts.
+        loaded: Wait until the UI has assets; False for a project without datasets, then until the webserver answers.
+    """
+    home, root = folder / "home", folder / "artifacts"
+    home.mkdir(parents=True)
+    shutil.copy(project / "deploy" / "local" / "dagster.yaml", home)
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER_", "DATAPREP_"))},
+        "DAGSTER_HOME": str(home),
+        "DATAPREP_ROOT": str(root),
+        "DATAPREP_CACHE": str(folder / "cache"),
+        "DAGSTER_DISABLE_TELEMETRY": "yes",
+        # the copy's modules go before those of the environment
+        "PYTHONPATH": str(project),
+    }
+    for command in before:
+        dataprep = [str(BIN / "python"), "-m", "dataprep_assets.cli", *command]
+        subprocess.run(dataprep, env=environment, check=True, cwd=project, timeout=300)
+    port = free_port()
+    with open(folder / "server.log", "wb") as log:
+        server = subprocess.Popen(
+            [str(BIN / "dagster"), "dev", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)],
+            env=environment,
+            cwd=project,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        pictures = Path(os.environ.get("DATAPREP_PICTURES", folder))
+        made = ServedProject(f"http://127.0.0.1:{port}", root, pictures, project, environment)
+        try:
+            wait_until(lambda: server.poll() is not None or (answers(made) if loaded else _serves(made)), 300)
+            assert server.poll() is None, (folder / "server.log").read_text()[-3000:]
+            yield made
+        finally:
+            end(server)
+
+
+def _serves(made: Site) -> bool:
+    text = "{ workspaceOrError { ... on Workspace { locationEntries { loadStatus } } } }"
+    try:
+        entries = made.query(text)["workspaceOrError"]["locationEntries"]
+    except OSError:
+        return False
+    return bool(entries) and all(entry["loadStatus"] == "LOADED" for entry in entries)
