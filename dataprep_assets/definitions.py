@@ -7,6 +7,7 @@ import dagster as dg
 
 from dataprep_assets import defs as declared_here
 from dataprep_assets.declarations import Declarations
+from dataprep_assets.orchestration.overview_page import overview_definitions
 from dataprep_assets.orchestration.planning import with_planning
 from resources import build_resources
 
@@ -38,4 +39,6 @@ def bound(loaded: dg.Definitions, project_root: Path) -> dg.Definitions:
     worker processes of its own, which use every core and die with the run.
     """
     resources = build_resources(project_root)
-    return dg.Definitions.merge(loaded, dg.Definitions(resources=resources, executor=dg.in_process_executor))
+    overview = overview_definitions(lambda: every.resolve_asset_graph())
+    every = dg.Definitions.merge(loaded, overview, dg.Definitions(resources=resources, executor=dg.in_process_executor))
+    return every

@@ -7,7 +7,7 @@ Entry point: `data_card_spec`, one line of a wing's `component.py`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,23 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["DATA_CARD", "CardFacts", "card_matches_receipts", "croissant_valid", "data_card_spec"]
+__all__ = [
+    "BUILD_SECONDS",
+    "DATA_CARD",
+    "PRODUCT_BYTES",
+    "CardFacts",
+    "card_matches_receipts",
+    "croissant_valid",
+    "data_card_spec",
+]
 
 VERSION = 2
 DATA_CARD = "data_card"
+PRODUCT_BYTES = "product_bytes"
+"""The entry of a card's metadata that counts the bytes of the dataset's products."""
+BUILD_SECONDS = "build_seconds"
+"""The entry of a card's metadata that sums what building the artifacts took that are there: CPU seconds where these are
+measured (tokenizing), else the seconds that the step took."""
 _TODO = "Delete the artifact's directory and materialize data_card again"
 
 
@@ -59,7 +72,7 @@ def data_card_spec(subject: CardSubject) -> ArtifactSpec:
         step=last.step if last.partitions is None else RunStep.called("data card"),
         verification="full",
         recipes=lambda store, _: [_recipe(gathered(subject, store))],
-        build=lambda request: [Outcome.of(*_build(subject, request.store))],
+        build=lambda request: [_build(subject, request.store)],
         metadata=_metadata,
         proofs=Proofs(proofs=_PROOFS, examine=_examined(subject)),
     )
@@ -96,7 +109,7 @@ def _totals(card: Card) -> dict[str, Any]:
     return {name: getattr(card.ledger, name) for name in ("rows_in", "documents", "tokens", "dropped")}
 
 
-def _build(subject: CardSubject, store: ArtifactStore) -> tuple[Receipt, bool]:
+def _build(subject: CardSubject, store: ArtifactStore) -> Outcome:
     card = gathered(subject, store)
     recipe = _recipe(card)
 
@@ -117,7 +130,9 @@ def _build(subject: CardSubject, store: ArtifactStore) -> tuple[Receipt, bool]:
             ),
         )
 
-    return ensure(recipe, store, write)
+    outcome = Outcome.of(*ensure(recipe, store, write))
+    products = sum(artifact.bytes for artifact in card.artifacts if artifact.product)
+    return replace(outcome, metadata={PRODUCT_BYTES: products, BUILD_SECONDS: round(card.build_seconds, 1)})
 
 
 def _undeclared(card: Card) -> Iterator[str]:

@@ -134,7 +134,7 @@ class CardCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """All that a card says."""
+    """All that a card says, and what building the dataset took, which differs between builds and is on no page."""
 
     dataset: str
     description: str
@@ -147,6 +147,7 @@ class Card:
     artifacts: tuple[CardArtifact, ...]
     checks: tuple[CardCheck, ...]
     records: tuple[CardRecords, ...]
+    build_seconds: float
 
     @property
     def licenses(self) -> list[str]:
@@ -218,8 +219,15 @@ def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
         ),
         checks=tuple(_checks(subject.specs)),
         records=tuple(subject.records(receipts)),
+        build_seconds=sum(_seconds(receipt) for every in receipts.values() for receipt in every),
     )
     return _counts_alone(card) if declaration.sensitive else card
+
+
+def _seconds(receipt: Receipt) -> float:
+    """CPU seconds where they were measured, else how long it took; 0 where neither was."""
+    measured = receipt.measured
+    return float(measured.get("cpu_seconds", measured.get("wall_seconds", 0.0)))
 
 
 def _ledger(counted: Sequence[Receipt], splits: Sequence[SplitCounts]) -> Ledger:

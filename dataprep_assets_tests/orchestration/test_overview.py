@@ -1,0 +1,205 @@
+"""All datasets at a glance: what the page says is what runs and checks left in the instance."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dataprep_assets.graph.card import data_card_spec
+from dataprep_assets.graph.card_contents import CardSubject
+from dataprep_assets.orchestration.overview import CheckResult, DatasetOverview, LastRun, overview
+from dataprep_assets.orchestration.overview_page import DATASETS, overview_definitions, page
+from dataprep_assets_tests.bench.overview import report
+from dataprep_assets_tests.graph.notices import KEYS, notices_specs
+from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
+
+NUMBERS = ["checks failed", "checks warned", "last runs failed"]
+POLITE = dg.AssetCheckKey(dg.AssetKey(["notices", "notices"]), "is_polite")
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[NoticeBoard]:
+    with notice_board(tmp_path) as made:
+        yield carded(made)
+
+
+def carded(board: NoticeBoard) -> NoticeBoard:
+    """With a data card, which makes it a dataset."""
+    specs = notices_specs(board.declaration)
+    card = CardSubject(
+        declaration=board.declaration,
+        specs=specs,
+        products=[spec for spec in specs if spec.name == "board"],
+        counted=[],
+        sources=lambda _store, _receipts: [],
+    )
+    board.specs = [*specs, data_card_spec(card)]
+    return board
+
+
+def definitions(board: NoticeBoard) -> dg.Definitions:
+    every = dg.Definitions.merge(board.definitions, overview_definitions(lambda: every.resolve_asset_graph()))
+    return every
+
+
+def seen(board: NoticeBoard) -> DatasetOverview:
+    (dataset,) = overview(definitions(board).resolve_asset_graph(), board.instance)
+    return dataset
+
+
+def test_a_dataset_that_never_ran_is_on_the_page(board: NoticeBoard) -> None:
+    dataset = seen(board)
+    assert (dataset.dataset, dataset.last_run, dataset.made, dataset.documents) == ("notices", None, None, None)
+    assert (dataset.unknown, dataset.passed, dataset.partitions_made, dataset.partitions) == (
+        dataset.checks,
+        0,
+        0,
+        len(KEYS),
+    )
+    shown = page([dataset])
+    assert "notices" not in shown
+    assert shown["never run"].value == "notices"
+
+
+def test_counts_age_and_cost_are_those_of_the_run(board: NoticeBoard) -> None:
+    assert board.materialize()
+    dataset = seen(board)
+    runs = board.instance.get_run_records()
+    assert dataset.last_run is not None
+    assert (dataset.last_run.run_id, dataset.last_run.status) == (runs[0].dagster_run.run_id, "SUCCESS")
+    assert (dataset.passed, dataset.unknown) == (dataset.checks, 0)
+    assert dataset.checks >= 4
+    assert (dataset.partitions_made, dataset.partitions) == (len(KEYS), len(KEYS))
+    product = board.store.require(board.declaration.artifact("board"))
+    assert dataset.bytes == product.total_bytes > 0
+    assert dataset.build_seconds is not None
+    receipts = [product, *(board.store.require(board.declaration.artifact("notices", key)) for key in KEYS)]
+    assert dataset.build_seconds == round(sum(r.measured["wall_seconds"] for r in receipts), 1)
+    assert dataset.made is not None
+    assert runs[-1].create_timestamp.timestamp() <= dataset.made <= dataset.last_run.at + 1
+
+
+def test_a_failed_check_is_told_with_its_sentence_and_stays_while_later_runs_do_not_reach_it(
+    board: NoticeBoard,
+) -> None:
+    board.say("n-1", "LEAVE")
+    board.materialize()
+    (failed,) = seen(board).failed
+    assert failed.key == POLITE
+    assert "n-1" in failed.sentence
+    (board.declaration.folder / "n-2.txt").unlink()
+    assert not board.materialize()
+    after = seen(board)
+    assert after.last_run is not None
+    assert after.last_run.status == "FAILURE"
+    assert list(after.failed) == [failed], "the check was planned again and never ran: what it found still stands"
+    text = page([after])["notices"].value
+    assert "[failure " in text
+    assert f"(/runs/{after.last_run.run_id})" in text
+    assert "[notices/is\\_polite](/assets/notices/notices?view=checks&checkDetail=is_polite)" in text
+
+
+def test_an_accepted_failure_shows_the_reason(board: NoticeBoard) -> None:
+    board.declaration = board.declaration.model_copy(update={"accept": {"is_polite": "the guard shouts"}})
+    carded(board)
+    board.say("n-1", "LEAVE")
+    assert board.materialize()
+    dataset = seen(board)
+    assert ([r.key for r in dataset.accepted], dataset.failed, dataset.warned) == ([POLITE], [], [])
+    assert dataset.passed == dataset.checks
+    assert "accepted: [notices/is\\_polite]" in page([dataset])["notices"].value
+    assert "the guard shouts" in page([dataset])["notices"].value
+
+
+def test_a_freshness_policy_is_told_in_words(board: NoticeBoard) -> None:
+    policy = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=36))
+    declared = definitions(board).map_asset_specs(
+        func=lambda spec: spec.replace_attributes(freshness_policy=policy) if spec.key.path[-1] == "board" else spec
+    )
+    (dataset,) = overview(declared.resolve_asset_graph(), board.instance)
+    assert (dataset.freshness_policy, dataset.freshness) == ("within 36 h", "UNKNOWN")
+
+
+def _quiet(name: str, **changes: object) -> DatasetOverview:
+    """A dataset of which all is well."""
+    made = DatasetOverview(
+        dataset=name,
+        last_run=LastRun(run_id="1", status="SUCCESS", at=0.0),
+        checks=30,
+        passed=30,
+        failed=[],
+        warned=[],
+        accepted=[],
+        made=0.0,
+        freshness_policy=None,
+        freshness=None,
+        partitions=0,
+        partitions_made=0,
+        documents=1,
+        tokens=2,
+        bytes=3,
+        build_seconds=4.0,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def test_what_needs_a_person_comes_first_and_every_entry_is_shown_in_place() -> None:
+    results = [
+        CheckResult(
+            key=dg.AssetCheckKey(dg.AssetKey(["b", "train", "bins"]), f"c{at}"), sentence="a | <b> *c*" * 40, at=0.0
+        )
+        for at in range(30)
+    ]
+    shown = page([_quiet("a"), _quiet("b", failed=results, passed=0), _quiet("c", warned=results[:1], passed=29)])
+    assert list(shown) == [*NUMBERS, "b", "c", "all datasets", "a", "never run"]
+    assert (shown["checks failed"].value, shown["checks warned"].value) == (30, 1)
+    texts = [str(shown[name].value) for name in "abc"]
+    assert all(len(text) < 1_000 for text in texts), "the UI keeps longer Markdown behind a click"
+    assert r"a \| \<b\> \*c\*" in texts[1]
+    listed = texts[1].count("- failed")
+    assert 0 < listed < 30
+    assert f"and {30 - listed} more" in texts[1]
+
+
+def test_materialize_makes_the_page(board: NoticeBoard) -> None:
+    board.materialize()
+    job = definitions(board).resolve_implicit_global_asset_job_def()
+    assert job.execute_in_process(asset_selection=[DATASETS], instance=board.instance).success
+    event = board.instance.get_latest_materialization_event(DATASETS)
+    assert event is not None
+    assert event.asset_materialization is not None
+    assert "notices" in event.asset_materialization.metadata
+    (dataset,) = overview(definitions(board).resolve_asset_graph(), board.instance)
+    assert dataset.dataset == "notices", "the page is no dataset"
+
+
+def test_the_sensor_makes_the_page_when_a_run_has_ended_and_only_then(board: NoticeBoard) -> None:
+    (sensor,) = definitions(board).sensors or ()
+    assert isinstance(sensor, dg.SensorDefinition)
+
+    def tick(cursor: str | None) -> dg.SensorResult | dg.SkipReason:
+        context = dg.build_sensor_context(board.instance, cursor=cursor)
+        found = sensor(context)
+        assert isinstance(found, dg.SensorResult | dg.SkipReason)
+        return found
+
+    first = tick(None)
+    assert isinstance(first, dg.SensorResult)
+    assert isinstance(tick(first.cursor), dg.SkipReason)
+    board.materialize()
+    second = tick(first.cursor)
+    assert isinstance(second, dg.SensorResult)
+    (event,) = second.asset_events
+    assert isinstance(event, dg.AssetMaterialization)
+    assert event.asset_key == DATASETS
+    assert "last run: [success" in str(event.metadata["notices"].value)
+    assert isinstance(tick(second.cursor), dg.SkipReason)
+
+
+@pytest.mark.slow
+def test_an_instance_of_many_is_read_in_bulk() -> None:
+    ((_, cpu),) = report(datasets=3, shards=20, evaluations=3, repetitions=1)
+    assert cpu < 20, "seconds"
