@@ -64,8 +64,8 @@ def _run(name: str, lock: str | None) -> int:
     from dataprep_assets.graph.runs import planned_runs
     from dataprep_assets.graph.status import stale, sweep
     from dataprep_assets.orchestration.assets import asset_key
-    from dataprep_assets.orchestration.progress import watched
     from dataprep_assets.orchestration.runs import failed_checks, materialize, summary
+    from dataprep_assets.orchestration.terminal import watched
 
     component = project.component(name)
     specs, store = component.specs, component.store(project.storage())
@@ -73,7 +73,7 @@ def _run(name: str, lock: str | None) -> int:
     locked = None if lock is None else LockedRuns(lock_of(name, Path(lock) if lock else None), specs, store)
     if locked is not None:
         locked.before()
-    with project.instance() as instance, watched(sys.stderr.isatty()):
+    with project.instance() as instance, watched(sys.stderr):
         known = instance.get_latest_materialization_event(asset_key(specs[0])) is not None
         if known and next(stale(specs, store), None) is None and not failed_checks(specs, instance, never_ran=True):
             sweep(specs, store)
@@ -95,8 +95,8 @@ def _run(name: str, lock: str | None) -> int:
 def _run_shards(name: str, options: argparse.Namespace) -> int:
     from dataprep_assets.definitions import datasets
     from dataprep_assets.graph.runs import PlannedRun, planned_runs
-    from dataprep_assets.orchestration.progress import watched
     from dataprep_assets.orchestration.runs import materialize
+    from dataprep_assets.orchestration.terminal import watched
 
     component = project.component(name)
     splits = [spec.split for spec in component.specs if spec.split is not None and spec.partitions is not None]
@@ -119,7 +119,7 @@ def _run_shards(name: str, options: argparse.Namespace) -> int:
     (planned,) = planned_runs(members, store)
     title = members[0].step.title(store, planned.partitions, shards)
     print(f"{name}:")
-    with project.instance() as instance, watched(sys.stderr.isatty()):
+    with project.instance() as instance, watched(sys.stderr):
         run = PlannedRun(title=title, specs=members, partitions=shards)
         return 0 if materialize(datasets(), [run], instance) else 1
 
