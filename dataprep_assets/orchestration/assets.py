@@ -20,13 +20,13 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.orchestration.metadata import receipt_metadata, rendered
 from dataprep_assets.orchestration.partitions import definition_of, register_in_order
+from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.orchestration.progress import sinks_of
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from resources import StorageResource, io_manager
 
 __all__ = ["asset_key", "asset_of", "store_of"]
 
-POOLS = {"network": "dataprep_network", "cpu": "dataprep_cpu"}
 _FAILURES_SHOWN = 20
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dataprep_assets.definitions import defs
-from dataprep_assets.orchestration.assets import POOLS
+from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS
 from dataprep_assets_tests.deploy.postgres import postgres
 from dataprep_assets_tests.project import project, sample_attributes

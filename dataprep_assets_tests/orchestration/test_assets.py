@@ -11,7 +11,8 @@ from dataprep_assets.errors import WorkerDiedError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.spec import BuildRequest, OtherDataset
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.orchestration.assets import POOLS, asset_key, asset_of
+from dataprep_assets.orchestration.assets import asset_key, asset_of
+from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets_tests.graph.notices import KEYS
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
