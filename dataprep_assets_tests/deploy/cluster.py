@@ -51,13 +51,18 @@ mutation($params: LaunchBackfillParams!) {
 
 @dataclass
 class Cluster:
-    """A running deployment. `environment` is that of its processes; `corpus` is its only dataset, where it has one."""
+    """A running deployment.
+
+    `environment` is that of its processes, `project` their working directory; `corpus` is its only dataset, where it
+    has one.
+    """
 
     folder: Path
     environment: dict[str, str]
     code_port: int
     web_port: int
     corpus: Any = None
+    project: Path = DEPLOY.parent
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -78,6 +83,7 @@ class Cluster:
             self.processes[name] = subprocess.Popen(
                 [str(SCRIPTS / command[0]), *command[1:]],
                 env=self.environment,
+                cwd=self.project,
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -233,8 +239,11 @@ def listens(port: int) -> bool:
 
 
 @contextmanager
-def deployment(folder: Path, **variables: str) -> Iterator[Cluster]:
-    """Postgres with compose's instance and pools; nothing else runs yet. Ended and gone afterwards."""
+def deployment(folder: Path, project: Path = DEPLOY.parent, **variables: str) -> Iterator[Cluster]:
+    """Postgres, and compose's instance on it, for the code of a project; services are yet to be started.
+
+    Ended and gone afterwards.
+    """
     with postgres() as database:
         home = folder / "home"
         home.mkdir(parents=True)
@@ -253,7 +262,7 @@ def deployment(folder: Path, **variables: str) -> Iterator[Cluster]:
             "DATAPREP_CACHE": str(folder / "cache"),
             **variables,
         }
-        running = Cluster(folder, environment, code_port, web_port)
+        running = Cluster(folder, environment, code_port, web_port, project=project)
         try:
             yield running
         finally:

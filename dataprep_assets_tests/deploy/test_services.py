@@ -64,7 +64,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         if other.is_dir() and other.name != SAMPLE.name:
             shutil.rmtree(other)
     (project / "downstream.py").write_text(DOWNSTREAM)
-    with deployment(folder / "cluster", PYTHONPATH=str(project)) as running:
+    with deployment(folder / "cluster", project, PYTHONPATH=str(project)) as running:
         _set_pools(running)
         assert not running.healthy("webserver")
         assert not running.healthy("daemon"), "before it was started"
@@ -136,7 +136,7 @@ def test_a_new_folder_in_defs_is_there_after_a_reload(services: Cluster) -> None
         return {node["key"]["path"][0] for node in nodes} - {"trained"}
 
     assert datasets() == {"sample_corpus"}
-    defs = Path(services.environment["PYTHONPATH"]) / "dataprep_assets" / "defs"
+    defs = services.project / "dataprep_assets" / "defs"
     shutil.copytree(SAMPLE.parent / "sample_tasks", defs / "sample_tasks")
     assert datasets() == {"sample_corpus"}, "not by itself"
     reloaded = services.graphql(_RELOAD)["reloadRepositoryLocation"]
