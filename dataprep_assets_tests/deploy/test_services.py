@@ -33,20 +33,24 @@ from dataprep_assets.integrity.handle import ArtifactHandle
 from resources import build_resources
 
 
-@dg.asset(ins={{"manifest": dg.AssetIn({list(MANIFEST.path)!r}, input_manager_key="artifacts")}})
+# made in another code location
+upstream = dg.AssetSpec({list(MANIFEST.path)!r}).with_io_manager_key("artifacts")
+
+
+@dg.asset(ins={{"manifest": dg.AssetIn(upstream.key)}})
 def trained(manifest: ArtifactHandle) -> dg.MaterializeResult:
     lines = manifest.read("manifest.jsonl")
     return dg.MaterializeResult(metadata={{"content": manifest.receipt.content, "bytes": len(lines)}})
 
 
-defs = dg.Definitions(assets=[trained], resources=build_resources(Path(__file__).parent))
+defs = dg.Definitions(assets=[upstream, trained], resources=build_resources(Path(__file__).parent))
 """
 _ASSETS = "{assetsOrError {... on AssetConnection {nodes {key {path}}}}}"
 _RELOAD = """mutation {reloadRepositoryLocation(repositoryLocationName: "dataprep_assets") {
   __typename ... on WorkspaceLocationEntry {locationOrLoadError {__typename ... on PythonError {message}}}}}"""
 _VALID = """query($selector: PipelineSelector!, $config: RunConfigData!) {
   isPipelineConfigValid(pipeline: $selector, mode: "default", runConfigData: $config) {
-    __typename ... on PipelineConfigValidationInvalid {errors {message}}}}"""
+    __typename ... on PipelineConfigValidationInvalid {errors {message}} ... on InvalidSubsetError {message}}}"""
 _LAUNCH = """mutation($params: ExecutionParams!) {launchPipelineExecution(executionParams: $params) {
   __typename ... on LaunchRunSuccess {run {runId}} ... on PythonError {message}
   ... on RunConfigValidationInvalid {errors {message}}}}"""
@@ -149,7 +153,7 @@ def test_the_launchpad_launches_without_and_with_config_and_the_logs_of_a_run_op
     run = _launch(services, MANIFEST, "dataprep_assets", {})
     assert _end_of(services, run) == dg.DagsterRunStatus.SUCCESS
     told = services.graphql(_CAPTURED, {"run": run})["runOrError"]
-    (captured,) = {event["fileKey"] for event in told["eventConnection"]["events"] if "fileKey" in event}
+    (captured,) = {event["fileKey"] for event in told["eventConnection"]["events"] if event and "fileKey" in event}
     logs = services.graphql(_LOGS, {"key": [run, "compute_logs", captured]})["capturedLogs"]
     assert "manifest" in logs["stderr"], "the console's lines, as the run's page shows them"
     config = {"loggers": {"console": {"config": {"log_level": "DEBUG"}}}}

@@ -190,7 +190,7 @@ class CorpusDeclaration(DatasetDeclaration):
     dtype: Literal["auto", "uint16", "uint32"] = Field("auto", description="`auto`: uint16 when every id fits.")
     shards: ShardPlanDeclaration = Field(ShardPlanDeclaration(), description="How each split is cut into shards.")
     bad_records: BadRecordPolicy = Field(
-        BadRecordPolicy(), description="What happens to a record that cannot be a document."
+        BadRecordPolicy(), description="Records that cannot be documents: stop at the first, or drop and count them."
     )
     retractions: Path | None = Field(
         None,
