@@ -153,7 +153,8 @@ def test_the_launchpad_launches_without_and_with_config_and_the_logs_of_a_run_op
     run = _launch(services, MANIFEST, "dataprep_assets", {})
     assert _end_of(services, run) == dg.DagsterRunStatus.SUCCESS
     told = services.graphql(_CAPTURED, {"run": run})["runOrError"]
-    (captured,) = {event["fileKey"] for event in told["eventConnection"]["events"] if event and "fileKey" in event}
+    events = [event for event in told["eventConnection"]["events"] if event]
+    (captured,) = {event["fileKey"] for event in events if "fileKey" in event}
     logs = services.graphql(_LOGS, {"key": [run, "compute_logs", captured]})["capturedLogs"]
     assert "manifest" in logs["stderr"], "the console's lines, as the run's page shows them"
     config = {"loggers": {"console": {"config": {"log_level": "DEBUG"}}}}
