@@ -23,7 +23,7 @@ demo: $(VENV)/.installed
 	@$(BIN)/dataprep run $(SAMPLES)
 
 ui: $(VENV)/.installed $(DAGSTER_HOME)/dagster.yaml
-	$(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p 3000
+	$(BIN)/dg dev --host 127.0.0.1 --port 3000
 
 test: $(VENV)/.installed-tests check
 	$(PYTEST)
@@ -60,9 +60,11 @@ ifneq ($(READERS),)
 endif
 	touch $@
 
-$(DAGSTER_HOME)/dagster.yaml: deploy/local/dagster.yaml
+# with its tables, and its pools limited before the first run
+$(DAGSTER_HOME)/dagster.yaml: deploy/local/dagster.yaml $(VENV)/.installed
 	mkdir -p $(DAGSTER_HOME)
 	cp $< $@
+	$(BIN)/python -c 'from dataprep_assets.cli import project; project.instance()'
 
 clean:
 	rm -rf $(VENV) .dagster .dataprep

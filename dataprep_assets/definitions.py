@@ -13,6 +13,9 @@ from resources import build_resources
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
+# said by Dagster of its own code, for every location with checks, each time that one is loaded
+warnings.filterwarnings("ignore", "Parameter `execution_type` of function", dg.BetaWarning)
+
 
 @dg.definitions
 def defs() -> dg.Definitions:

@@ -147,8 +147,10 @@ def _quiet() -> None:
 
 
 def instance() -> "dg.DagsterInstance":
-    """The instance, made on first use."""
+    """The instance, made on first use, with the pools of the assets limited."""
     import dagster as dg
+
+    from dataprep_assets.orchestration.pools import limit_pools
 
     _quiet()
     home = instance_home()
@@ -160,4 +162,5 @@ def instance() -> "dg.DagsterInstance":
             (home / "dagster.yaml").write_text((PROJECT_ROOT / "deploy" / "local" / "dagster.yaml").read_text())
         found = dg.DagsterInstance.get()
         found.all_asset_keys()  # the event log makes its tables when it is first asked
+        limit_pools(found)
         return found

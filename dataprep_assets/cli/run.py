@@ -69,8 +69,8 @@ def _run(name: str, lock: "Lock | None") -> int:
     from dataprep_assets.graph.runs import planned_runs
     from dataprep_assets.graph.status import sweep
     from dataprep_assets.orchestration.needed import up_to_date
-    from dataprep_assets.orchestration.progress import watched
     from dataprep_assets.orchestration.runs import materialize, summary
+    from dataprep_assets.orchestration.terminal import watched
 
     component = project.component(name)
     specs, store = component.specs, component.store(project.storage())
@@ -78,7 +78,7 @@ def _run(name: str, lock: "Lock | None") -> int:
     locked = None if lock is None else LockedRuns(lock, specs, store)
     if locked is not None:
         locked.before()
-    with project.instance() as instance, watched(sys.stderr.isatty()):
+    with project.instance() as instance, watched(sys.stderr):
         if up_to_date(specs, store, instance):
             sweep(specs, store)
             product = component.product(store)
@@ -100,8 +100,8 @@ def _run(name: str, lock: "Lock | None") -> int:
 def _run_part(name: str, part: Part) -> int:
     """Make the chosen partitions of a dataset, and nothing that is unpartitioned."""
     from dataprep_assets.definitions import bound
-    from dataprep_assets.orchestration.progress import watched
     from dataprep_assets.orchestration.runs import materialize
+    from dataprep_assets.orchestration.terminal import watched
 
     component = project.component(name)
     runs = list(part.runs(component.specs, component.store(project.storage())))
@@ -109,6 +109,6 @@ def _run_part(name: str, part: Part) -> int:
         print(f"{name}: nothing in this part: there are fewer partitions than processes")
         return 0
     print(f"{name}:")
-    with project.instance() as instance, watched(sys.stderr.isatty()):
+    with project.instance() as instance, watched(sys.stderr):
         job = bound(component.definitions, project.PROJECT_ROOT).resolve_implicit_global_asset_job_def()
         return 0 if materialize(job, runs, instance) else 1

@@ -1,24 +1,26 @@
 """Progress of a step: counts what its tasks have done, and shows it wherever somebody looks.
 
 One object reaches from the workers' counts to the terminal and the run's log: the loop over tasks (`jobs.run_jobs`)
-adds counts to it and asks it to show itself; sinks decide how often that is worth a line.
+adds counts to it and asks it to show itself; sinks decide how often they look at it.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from dataprep_assets.planning.cost import shown_time
+
 __all__ = ["Progress", "Sink"]
 
 
 class Sink(Protocol):
-    """Where a line of progress goes."""
+    """Where progress is shown."""
 
-    def show(self, line: Callable[[], str]) -> None:
-        """Take a line, if it is time for one; it is made only when it is called."""
+    def show(self, progress: "Progress") -> None:
+        """Look at it, if it is time to: this is called at every count, thousands of times a second."""
 
-    def close(self, line: str | None) -> None:
-        """The last line, or None when nothing was counted."""
+    def close(self, progress: "Progress") -> None:
+        """Look at it for the last time."""
 
 
 class Progress:
@@ -50,13 +52,17 @@ class Progress:
     def show(self) -> None:
         """Let the sinks show how far it is."""
         for sink in self._sinks:
-            sink.show(self.line)
+            sink.show(self)
 
     def close(self) -> None:
         """The end of the step."""
-        last = self.line() if self.done["source_bytes"] else None
         for sink in self._sinks:
-            sink.close(last)
+            sink.close(self)
+
+    @property
+    def counted(self) -> bool:
+        """Whether anything was counted."""
+        return self.done["source_bytes"] > 0
 
     @property
     def seconds(self) -> float:
@@ -78,17 +84,32 @@ class Progress:
         """Tokens in all, at the tokens per source byte so far."""
         return int(self.done["tokens"] / self.fraction) if self.fraction > 0 else None
 
-    def line(self) -> str:
-        """One line for a log or a terminal; saturation is the workers' CPU time over wall time × workers."""
-        tokens, source, seconds = self.done["tokens"], self.done["source_bytes"], self.seconds
-        eta = f"{self.eta_seconds:,.0f} s" if self.eta_seconds is not None else "?"
+    @property
+    def amount(self) -> str:
+        """What is done of what is expected, for a person: tokens, or bytes where there are none."""
+        tokens, source = self.done["tokens"], self.done["source_bytes"]
         if not tokens:
-            return f"{self.fraction:6.1%}  {source / 1e6:,.1f} of {self.source_bytes / 1e6:,.1f} MB  " + (
-                f"{source / seconds / 1e6:.1f} MB/s  ETA {eta}"
-            )
-        saturation = self.done["cpu_ms"] / 10 / (seconds * self.workers)
+            return f"{source / 1e6:,.1f} of {self.source_bytes / 1e6:,.1f} MB"
         total = f"~{self.expected_tokens:,}" if self.expected_tokens is not None else "?"
-        return (
-            f"{self.fraction:6.1%}  {tokens:,} of {total} tokens  {tokens / seconds / 1e6:.2f} M tokens/s  "
-            f"{self.done['documents']:,} documents  ETA {eta}  CPU {saturation:.0f} % of {self.workers} workers"
-        )
+        return f"{tokens:,} of {total} tokens"
+
+    @property
+    def rate(self) -> str:
+        """What is done a second, for a person."""
+        if tokens := self.done["tokens"]:
+            return f"{tokens / self.seconds / 1e6:.2f} M tokens/s"
+        return f"{self.done['source_bytes'] / self.seconds / 1e6:.1f} MB/s"
+
+    @property
+    def time_left(self) -> str:
+        """Until the end, for a person; `?` before there is a rate."""
+        return shown_time(self.eta_seconds).strip() if self.eta_seconds is not None else "?"
+
+    def line(self) -> str:
+        """One line for a log; saturation is the workers' CPU time over wall time × workers."""
+        line = f"{self.fraction:6.1%}  {self.amount}  {self.rate}  "
+        if not self.done["tokens"]:
+            return f"{line}ETA {self.time_left}"
+        saturation = self.done["cpu_ms"] / 10 / (self.seconds * self.workers)
+        documents = self.done["documents"]
+        return f"{line}{documents:,} documents  ETA {self.time_left}  CPU {saturation:.0f} % of {self.workers} workers"

@@ -9,7 +9,7 @@ Stores are small values: they can be pickled into worker processes.
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -109,12 +109,20 @@ class ArtifactStore(ABC):
         """Ranged reads of the file `name` of this receipt's content; None where it is on this machine."""
 
     @abstractmethod
-    def join(self, staged: Path, name: str, parts: Sequence[Part], *, verify: bool = True) -> Joined:
+    def join(
+        self,
+        staged: Path,
+        name: str,
+        parts: Sequence[Part],
+        *,
+        verify: bool = True,
+        counted: Callable[[int], None] | None = None,
+    ) -> Joined:
         """Make the file `name` of an artifact under construction out of `parts`, in order.
 
         With `verify` every part is read and compared with its record (IntegrityError), and the digest of the whole is
         taken in the same pass; without it, a single part is believed. `staged` holds the file afterwards only where
-        the store keeps artifacts locally.
+        the store keeps artifacts locally. `counted` is told the bytes of that pass as they are read.
         """
 
     @abstractmethod
@@ -208,12 +216,20 @@ class LocalArtifacts(ArtifactStore):
     def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> None:
         """None: the file is on this machine."""
 
-    def join(self, staged: Path, name: str, parts: Sequence[Part], *, verify: bool = True) -> Joined:
+    def join(
+        self,
+        staged: Path,
+        name: str,
+        parts: Sequence[Part],
+        *,
+        verify: bool = True,
+        counted: Callable[[int], None] | None = None,
+    ) -> Joined:
         target = staged / name
         target.parent.mkdir(parents=True, exist_ok=True)
         concatenate([self.directory(p.artifact) / p.record.path for p in parts], target)
         if verify or len(parts) != 1:
-            digest = digest_of_parts(_blocks(target), parts, str(target))
+            digest = digest_of_parts(_blocks(target), parts, str(target), counted)
         else:
             digest = parts[0].record.sha256
         size = sum(p.record.bytes for p in parts)
@@ -228,10 +244,12 @@ def holds_others(location: str) -> IntegrityError:
     return IntegrityError(f"{location}: other artifacts lie below it. Remove these one by one")
 
 
-def digest_of_parts(blocks: Iterable[bytes], parts: Sequence[Part], where: str) -> str:
+def digest_of_parts(
+    blocks: Iterable[bytes], parts: Sequence[Part], where: str, counted: Callable[[int], None] | None = None
+) -> str:
     """SHA-256 (hex) of `blocks`, which must be these parts in order; each part's own digest is compared on the way.
 
-    `where` names the bytes in messages.
+    `where` names the bytes in messages; `counted` is told how many were read since it was last called.
 
     Raises IntegrityError naming the part whose bytes differ, or when there are more or fewer bytes than the parts say.
     """
@@ -249,6 +267,8 @@ def digest_of_parts(blocks: Iterable[bytes], parts: Sequence[Part], where: str) 
             digest.update(piece)
             whole.update(piece)
             left -= len(piece)
+            if counted is not None:
+                counted(len(piece))
         if digest.hexdigest() != part.record.sha256:
             raise IntegrityError(
                 f"{part.artifact}/{part.record.path}: its bytes are not those of its receipt (sha256 "

@@ -226,10 +226,18 @@ class BucketArtifacts(ArtifactStore):
             f"{self.location(artifact)}/{name}: {differs(record, found)}. Materialize {artifact} again"
         )
 
-    def join(self, staged: Path, name: str, parts: Sequence[Part], *, verify: bool = True) -> Joined:
+    def join(
+        self,
+        staged: Path,
+        name: str,
+        parts: Sequence[Part],
+        *,
+        verify: bool = True,
+        counted: Callable[[int], None] | None = None,
+    ) -> Joined:
         size = sum(part.record.bytes for part in parts)
         if verify or len(parts) != 1:
-            digest = digest_of_parts(self._blocks(parts), parts, name)
+            digest = digest_of_parts(self._blocks(parts), parts, name, counted)
         else:
             digest = parts[0].record.sha256
         return Joined(record=FileRecord(path=name, bytes=size, sha256=digest), parts=tuple(parts))

@@ -4,7 +4,7 @@ So an artifact can be made as it would be made now and the rest be compared with
 store below: no artifact, no lock, no publication. (A bucket's files are read through its cache, as they always are.)
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,8 +69,16 @@ class OverlayArtifacts(ArtifactStore):
     def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> Ranges | None:
         return self._opened(artifact).ranges(artifact, receipt, name)
 
-    def join(self, staged: Path, name: str, parts: Sequence[Part], *, verify: bool = True) -> Joined:
-        return self.below.join(staged, name, parts, verify=verify)
+    def join(
+        self,
+        staged: Path,
+        name: str,
+        parts: Sequence[Part],
+        *,
+        verify: bool = True,
+        counted: Callable[[int], None] | None = None,
+    ) -> Joined:
+        return self.below.join(staged, name, parts, verify=verify, counted=counted)
 
     def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
         """Nothing to do: what is in the scratch folder is nobody else's."""

@@ -22,6 +22,7 @@ from dataprep_assets.orchestration.keys import asset_key, job_name, store_of
 from dataprep_assets.orchestration.metadata import metadata_of, rendered
 from dataprep_assets.orchestration.partitions import definition_of, register_in_order
 from dataprep_assets.orchestration.plans import made_of, plan_metadata
+from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.orchestration.progress import sinks_of
 from dataprep_assets.orchestration.versions import partition_event, reported, version_of
 from dataprep_assets.planning.cost import SHARDS_A_RUN
@@ -29,7 +30,6 @@ from resources import StorageResource, io_manager
 
 __all__ = ["asset_of"]
 
-POOLS = {"network": "dataprep_network", "cpu": "dataprep_cpu"}
 _FAILURES_SHOWN = 20
 
 

@@ -16,11 +16,12 @@ from dagster._core.instance.config import PoolGranularity
 from dataprep_assets.graph.runs import PlannedRun, planned_runs
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import sweep
-from dataprep_assets.orchestration.assets import POOLS, asset_of
+from dataprep_assets.orchestration.assets import asset_of
 from dataprep_assets.orchestration.backfill import launch
 from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets.orchestration.keys import DATASET, job_name, store_of
 from dataprep_assets.orchestration.needed import needed, plannable, up_to_date
+from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.orchestration.runs import materialize
 from resources import StorageResource, resources_of
 

@@ -1,28 +1,23 @@
-"""Where the progress of a step is shown: a line in the run's log now and then, a live line where a person watches."""
+"""Where the progress of a step is shown: in the run's log, on the asset's page, and to who started the command.
 
-import contextlib
+Dagster's own places get few events, however often the step counts: a line in the run's log every `LOG_SECONDS`, and
+observations of the asset that become rarer as the step goes on. A terminal or a pipe is `terminal`'s.
+"""
+
 import time
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
-from typing import TextIO
 
 import dagster as dg
 
-__all__ = ["LogSink", "TerminalSink", "sinks_of", "watched"]
+from dataprep_assets.execution.progress import Progress, Sink
+from dataprep_assets.orchestration.terminal import watching
+
+__all__ = ["LogSink", "ObservationSink", "sinks_of"]
 
 LOG_SECONDS = 15.0
-_DRAW_SECONDS = 0.2
-_watched: ContextVar[bool] = ContextVar("watched", default=False)
-
-
-@contextlib.contextmanager
-def watched(yes: bool = True) -> Iterator[None]:
-    """Steps that run inside, in this process, also draw on the terminal: a person watches."""
-    token = _watched.set(yes)
-    try:
-        yield
-    finally:
-        _watched.reset(token)
+OBSERVE_SECONDS = 60.0
+"""The first observation: a shorter step is over before somebody opens the asset's page."""
+OBSERVE_SHARE = 0.1
+"""Of the time so far, until the next one: about 60 observations in a day."""
 
 
 class LogSink:
@@ -32,40 +27,50 @@ class LogSink:
         self._log, self._what = context.log.info, what
         self._logged = time.monotonic()
 
-    def show(self, line: Callable[[], str]) -> None:
+    def show(self, progress: Progress) -> None:
         if time.monotonic() - self._logged >= LOG_SECONDS:
             self._logged = time.monotonic()
-            self._log(f"{self._what}: {line()}")
+            self._log(f"{self._what}: {progress.line()}")
 
-    def close(self, line: str | None) -> None:
-        if line is not None:
-            self._log(f"{self._what}: {line}")
-
-
-class TerminalSink:
-    """One live line on the terminal, wiped at the end."""
-
-    def __init__(self, what: str) -> None:
-        self._what, self._drawn = what, 0.0
-        self._terminal: TextIO | None = None
-        # not stderr: Dagster sends a step's output to its compute log
-        with contextlib.suppress(OSError):
-            self._terminal = open("/dev/tty", "w")  # noqa: SIM115 - closed by `close`
-
-    def show(self, line: Callable[[], str]) -> None:
-        if self._terminal is not None and time.monotonic() - self._drawn >= _DRAW_SECONDS:
-            self._drawn = time.monotonic()
-            self._terminal.write(f"\r\x1b[2K    {self._what}: {line()}")
-            self._terminal.flush()
-
-    def close(self, line: str | None) -> None:
-        if self._terminal is not None:
-            self._terminal.write("\r\x1b[2K")
-            self._terminal.close()
-            self._terminal = None
+    def close(self, progress: Progress) -> None:
+        if progress.counted:
+            self._log(f"{self._what}: {progress.line()}")
 
 
-def sinks_of(context: dg.AssetExecutionContext) -> list[LogSink | TerminalSink]:
+class ObservationSink:
+    """Observations of the asset while its step is at work; the materialization says how it ended.
+
+    Their metadata are words: numbers of a step that is half done would be points of the asset's plots.
+    """
+
+    def __init__(self, context: dg.AssetExecutionContext) -> None:
+        self._context = context
+        self._started = time.monotonic()
+        self._next = self._started + OBSERVE_SECONDS
+
+    def show(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + max(OBSERVE_SECONDS, OBSERVE_SHARE * (now - self._started))
+        self._context.log_event(
+            dg.AssetObservation(
+                asset_key=self._context.asset_key,
+                description=f"At work: {progress.line().strip()}",
+                metadata={
+                    "progress": f"{progress.fraction:.1%}",
+                    "done": progress.amount,
+                    "rate": progress.rate,
+                    "time_left": progress.time_left,
+                },
+            )
+        )
+
+    def close(self, progress: Progress) -> None:
+        """The materialization, or the failure, is the last word."""
+
+
+def sinks_of(context: dg.AssetExecutionContext) -> list[Sink]:
     """Where the progress of a step is shown."""
     what = "/".join(context.asset_key.path)
-    return [LogSink(context, what), *([TerminalSink(what)] if _watched.get() else [])]
+    return [LogSink(context, what), ObservationSink(context), *watching(what)]

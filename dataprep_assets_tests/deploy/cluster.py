@@ -1,6 +1,7 @@
 """What `deploy/compose` starts, as processes of one machine: Postgres, code location, daemon, webserver, and runs.
 
-The instance is `deploy/compose/dagster.yaml`, word for word.
+The instance is `deploy/compose/dagster.yaml`, word for word; commands and health checks are compose's own, but for
+ports and folders.
 """
 
 import json
@@ -23,15 +24,20 @@ from typing import Any
 from unittest import mock
 
 import dagster as dg
+import yaml
 
 from dataprep_assets.orchestration.component import declared
+from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.deploy.location import DECLARATION
-from dataprep_assets_tests.deploy.postgres import postgres
+from dataprep_assets_tests.deploy.postgres import binaries, postgres
 from dataprep_assets_tests.servers import free_port, free_ports
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCRIPTS = Path(sys.executable).parent
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((DEPLOY / "compose" / "docker-compose.yaml").read_text())[
+    "services"
+]
 _LAUNCH = """
 mutation($params: LaunchBackfillParams!) {
   launchPartitionBackfill(backfillParams: $params) {
@@ -45,12 +51,18 @@ mutation($params: LaunchBackfillParams!) {
 
 @dataclass
 class Cluster:
-    """A running deployment. `environment` is that of its processes; `corpus` is its only dataset."""
+    """A running deployment.
+
+    `environment` is that of its processes, `project` their working directory; `corpus` is its only dataset, where it
+    has one.
+    """
 
     folder: Path
     environment: dict[str, str]
-    corpus: CorpusDeclaration
+    code_port: int
     web_port: int
+    corpus: Any = None
+    project: Path = DEPLOY.parent
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -66,20 +78,54 @@ class Cluster:
             yield instance
 
     def start(self, name: str, *command: str) -> None:
-        """Start one of the services; its output goes to a file of its name."""
+        """Start a process as a service; its output goes to a file of its name."""
         with open(self.folder / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
                 [str(SCRIPTS / command[0]), *command[1:]],
                 env=self.environment,
+                cwd=self.project,
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
 
+    def words(self, command: Sequence[str], **others: str) -> list[str]:
+        """A command of compose with the ports and folders of this machine, and `others` in place of some words."""
+        here = {
+            "0.0.0.0": "127.0.0.1",
+            "4000": str(self.code_port),
+            "3000": str(self.web_port),
+            "/opt/dagster/home/workspace.yaml": str(self.folder / "home" / "workspace.yaml"),
+            **others,
+        }
+        return [here.get(word, word).replace(":3000/", f":{self.web_port}/") for word in command]
+
+    def start_code(self, module: str = "dataprep_assets.definitions") -> None:
+        """The code location, as compose has it, of another module."""
+        command = self.words(SERVICES["code_location"]["command"], **{"dataprep_assets.definitions": module})
+        self.start("code", *command)
+        self.wait(lambda: _healthy(self.code_port), 180, "code location")
+
+    def start_web(self) -> None:
+        """The webserver, as compose has it."""
+        self.start("web", *self.words(SERVICES["webserver"]["command"]))
+        self.wait(lambda: serves(self.web_port), 180, "webserver")
+
     def start_daemon(self) -> None:
         """The daemon, as compose has it."""
-        self.start("daemon", "dagster-daemon", "run", "-w", str(self.folder / "home" / "workspace.yaml"))
+        self.start("daemon", *self.words(SERVICES["daemon"]["command"]))
+
+    def healthy(self, service: str) -> bool:
+        """What compose's own health check of a service says."""
+        kind, *test = SERVICES[service]["healthcheck"]["test"]
+        assert kind == "CMD"
+        environment = self.environment | {
+            "PATH": f"{SCRIPTS}:{binaries()}:{os.environ['PATH']}",
+            "PGHOST": self.environment["DAGSTER_PG_HOST"],
+            "PGPORT": self.environment["DAGSTER_PG_PORT"],
+        }
+        return subprocess.run(self.words(test), env=environment, capture_output=True, timeout=120).returncode == 0
 
     def kill(self, name: str) -> None:
         """kill -9 a service, not its children."""
@@ -193,19 +239,15 @@ def listens(port: int) -> bool:
 
 
 @contextmanager
-def cluster(
-    folder: Path, attributes: dict[str, Any], *, cpu_runs: int = 2, ray_cpus: int | None = None
-) -> Iterator[Cluster]:
-    """Everything running, `cpu_runs` runs of token bins at a time; ended and gone afterwards.
+def deployment(folder: Path, project: Path = DEPLOY.parent, **variables: str) -> Iterator[Cluster]:
+    """Postgres, and compose's instance on it, for the code of a project; services are yet to be started.
 
-    With `ray_cpus`, the shards of the runs are tasks of a Ray cluster with so many.
+    Ended and gone afterwards.
     """
-    with ExitStack() as stack, postgres() as database:
+    with postgres() as database:
         home = folder / "home"
         home.mkdir(parents=True)
         shutil.copy(DEPLOY / "compose" / "dagster.yaml", home)
-        declaration = folder / "corpus.json"
-        declaration.write_text(json.dumps(attributes))
         code_port, web_port = free_ports(2)
         location = {"host": "127.0.0.1", "port": code_port, "location_name": "dataprep_assets"}
         (home / "workspace.yaml").write_text(json.dumps({"load_from": [{"grpc_server": location}]}))
@@ -218,26 +260,37 @@ def cluster(
             "DAGSTER_EVENT_BATCH_SIZE": "1000",
             "DATAPREP_ROOT": str(folder / "artifacts"),
             "DATAPREP_CACHE": str(folder / "cache"),
-            DECLARATION: str(declaration),
+            **variables,
         }
-        corpus = declared(CorpusDeclaration, attributes, declaration)
-        running = Cluster(folder, environment, corpus, web_port)
-        with running.instance() as instance:
-            instance.event_log_storage.set_concurrency_slots("dataprep_cpu", cpu_runs)
-            instance.event_log_storage.set_concurrency_slots("dataprep_network", cpu_runs)
+        running = Cluster(folder, environment, code_port, web_port, project=project)
         try:
-            if ray_cpus is not None:
-                stack.enter_context(ray_cluster(running, ray_cpus))
-            module = "dataprep_assets_tests.deploy.location"
-            running.start("code", "dagster", "api", "grpc", "-h", "127.0.0.1", "-p", str(code_port), "-m", module)
-            workspace = str(home / "workspace.yaml")
-            running.wait(lambda: _healthy(code_port), 120, "code location")
-            running.start("web", "dagster-webserver", "-h", "127.0.0.1", "-p", str(web_port), "-w", workspace)
-            running.start_daemon()
-            running.wait(lambda: serves(web_port), 120, "webserver")
             yield running
         finally:
             running.stop()
+
+
+@contextmanager
+def cluster(
+    folder: Path, attributes: dict[str, Any], *, cpu_runs: int = 2, ray_cpus: int | None = None
+) -> Iterator[Cluster]:
+    """Everything running, `cpu_runs` runs of token bins at a time; ended and gone afterwards.
+
+    With `ray_cpus`, the shards of the runs are tasks of a Ray cluster with so many.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    declaration = folder / "corpus.json"
+    declaration.write_text(json.dumps(attributes))
+    with ExitStack() as stack, deployment(folder, **{DECLARATION: str(declaration)}) as running:
+        running.corpus = declared(CorpusDeclaration, attributes, declaration)
+        with running.instance() as instance:
+            for pool in POOLS.values():
+                instance.event_log_storage.set_concurrency_slots(pool, cpu_runs)
+        if ray_cpus is not None:
+            stack.enter_context(ray_cluster(running, ray_cpus))
+        running.start_code("dataprep_assets_tests.deploy.location")
+        running.start_web()
+        running.start_daemon()
+        yield running
 
 
 def _healthy(port: int) -> bool:

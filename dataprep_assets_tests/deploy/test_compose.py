@@ -4,12 +4,15 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from dataprep_assets.orchestration.pools import POOLS
+from dataprep_assets.stores import connect
 from dataprep_assets_tests.deploy.cluster import DEPLOY
 from resources import environment
 
@@ -18,27 +21,73 @@ COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "docker-compose.yaml").read_t
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 PROXIES = {"proxy", "viewers_proxy"}
 OURS = {"code_location", "webserver", "daemon", "pools", "viewer"}
-CREDENTIALS = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN"}
+NOT_ROOT = {
+    "postgres": "postgres",
+    **dict.fromkeys(("code_location", "webserver", "daemon", "pools", "viewer"), "10001:10001"),
+}
+"""The proxies' image has a user of its own, as its name says."""
+OF_COMPOSE = {
+    "DAGSTER_PG_PASSWORD",
+    "DATAPREP_TAG",
+    "DATAPREP_BIND",
+    "DATAPREP_PORT",
+    "DATAPREP_VIEWERS_PORT",
+    "DATAPREP_SOURCES",
+}
+"""What compose itself reads of `.env`."""
 KEYS = {
     *("image", "restart", "init", "read_only", "tmpfs", "cap_drop", "security_opt", "environment", "networks"),
-    *("volumes", "healthcheck", "build", "command", "depends_on", "ports", "profiles", "shm_size"),
+    *("volumes", "healthcheck", "build", "command", "depends_on", "ports", "profiles", "shm_size", "env_file", "user"),
 }
 """Keys of the Compose specification that are used here; another one is a typing error until somebody looks it up."""
 
 
-def test_docker_compose_accepts_it(tmp_path: Path) -> None:
+def example() -> dict[str, str]:
+    """The variables of env.example, those that are commented out too."""
+    lines = (FOLDER / "env.example").read_text().splitlines()
+    return dict(found.groups() for line in lines if (found := re.fullmatch(r"#?([A-Z][A-Z0-9_]*)=(.*)", line)))
+
+
+def test_docker_compose_accepts_it_and_env_reaches_user_code_alone(tmp_path: Path) -> None:
     program = shutil.which("docker-compose")
     if program is None:
         pytest.skip("no docker-compose on PATH (Debian's 1.29 needs no engine for `config`)")
-    environment = {**os.environ, "DAGSTER_PG_PASSWORD": "only-for-tests"}
-    command = [program, "--project-directory", str(FOLDER), "-f", str(FOLDER / "docker-compose.yaml"), "config"]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    folder = Path(shutil.copytree(FOLDER, tmp_path / "deploy" / "compose"))
+    given = {name: f"value-of-{name.lower()}" for name in example() if name not in OF_COMPOSE}
+    command = [program, "-f", "docker-compose.yaml", "config"]
+    environment = {"PATH": os.environ["PATH"]}
+
+    def config(text: str) -> subprocess.CompletedProcess[str]:
+        (folder / ".env").write_text(text)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder)
+
+    lines = [f"{name}={value}" for name, value in given.items()]
+    ended = config("\n".join(["DAGSTER_PG_PASSWORD=only-for-tests", *lines]) + "\n")
     assert ended.returncode == 0, ended.stderr
-    assert set(yaml.safe_load(ended.stdout)["services"]) >= OURS - {"viewer"} | {"proxy", "postgres"}
-    without = subprocess.run(
-        command, env={k: v for k, v in os.environ.items() if k != "DAGSTER_PG_PASSWORD"}, capture_output=True, text=True
-    )
+    services = yaml.safe_load(ended.stdout)["services"]
+    assert set(services) >= OURS - {"viewer"} | {"proxy", "postgres"}
+    for name, service in services.items():
+        seen = {key for key in given if key in service.get("environment", {})}
+        assert seen == (set(given) if name == "code_location" else set()), name
+    assert services["code_location"]["environment"].items() >= given.items(), "nothing of compose is before it"
+    without = config((FOLDER / "env.example").read_text())
     assert without.returncode != 0, "a database without a password must not start"
+
+
+def test_the_example_names_every_variable_that_is_documented() -> None:
+    texts = [environment.__doc__ or "", connect.__doc__ or "", (DEPLOY.parent / "README.md").read_text()]
+    texts += [path.read_text() for path in (DEPLOY / "storage").iterdir()]
+    named = {
+        name
+        for text in texts
+        for name in re.findall(
+            r"\b(?:DATAPREP|R2_DATASET|DATASET|GOOGLE|HF|AWS|RAY)_[A-Z0-9_]*[A-Z0-9]\b|\b[A-Z_]+_KEY\b", text
+        )
+        if not name.startswith("_")  # the end of `…_SECRET_ACCESS_KEY`
+    }
+    assert len(named) > 15
+    elsewhere = {"AWS_PROFILE", "AWS_ENDPOINT_URL"}  # a file of the home directory, and DATAPREP_ENDPOINT_URL's twin
+    assert named - elsewhere <= example().keys()
 
 
 def test_every_service_is_whole() -> None:
@@ -46,7 +95,7 @@ def test_every_service_is_whole() -> None:
         assert service.keys() <= KEYS, name
         assert service["image"], name
         for volume in service.get("volumes", []):
-            source = volume.split(":")[0]
+            source = re.sub(r"\$\{\w+:-(.*?)\}", r"\1", volume).split(":")[0]
             assert source in COMPOSE["volumes"] or (FOLDER / source).exists() or source.endswith("htpasswd"), volume
         assert set(service["networks"]) <= COMPOSE["networks"].keys(), name
         for other, condition in _conditions(service):
@@ -70,10 +119,11 @@ def test_the_proxies_alone_are_published_and_on_loopback() -> None:
     assert SERVICES["postgres"]["networks"] == ["records"]
 
 
-def test_credentials_reach_user_code_alone_and_stand_in_no_file() -> None:
-    for name, service in SERVICES.items():
-        given = CREDENTIALS & service.get("environment", {}).keys()
-        assert given == (CREDENTIALS if name == "code_location" else set()), name
+def test_credentials_stand_in_no_file() -> None:
+    assert [name for name, service in SERVICES.items() if "env_file" in service] == ["code_location"]
+    ignored = (DEPLOY.parent / ".gitignore").read_text().splitlines()
+    assert {"deploy/compose/.env", "deploy/compose/proxy/htpasswd"} <= set(ignored)
+    assert (FOLDER / "credentials" / ".gitignore").read_text().splitlines()[1:] == ["*", "!.gitignore"]
     for path in FOLDER.rglob("*"):
         if path.is_file():
             for key, value in re.findall(
@@ -83,6 +133,10 @@ def test_credentials_reach_user_code_alone_and_stand_in_no_file() -> None:
 
 
 def test_containers_of_ours_have_no_rights_they_do_not_use() -> None:
+    assert {name: service["user"] for name, service in SERVICES.items() if "user" in service} == NOT_ROOT
+    assert {service["image"].split(":")[0] for name, service in SERVICES.items() if name not in NOT_ROOT} == {
+        "nginxinc/nginx-unprivileged"
+    }
     for name in OURS:
         assert SERVICES[name]["read_only"] is True
         assert SERVICES[name]["cap_drop"] == ["ALL"]
@@ -104,10 +158,51 @@ def test_what_the_image_copies_is_there_and_let_through() -> None:
         assert source in allowed, source
 
 
-def test_variables_of_the_storage_are_those_that_the_project_reads() -> None:
-    known = (environment.__doc__ or "") + "DATAPREP_STORAGE DATAPREP_WORKERS DATAPREP_ENGINE"
-    for name in SERVICES["code_location"]["environment"]:
-        assert not name.startswith("DATAPREP_") or name in known, name
+def test_every_service_that_stays_has_a_health_check() -> None:
+    assert {name for name, service in SERVICES.items() if "healthcheck" not in service} == {"pools"}
+
+
+def test_every_pool_of_the_assets_is_limited_before_the_first_run() -> None:
+    shell, option, script = SERVICES["pools"]["command"]
+    assert (shell, option) == ("sh", "-ec")
+    limited = re.findall(r"^dagster instance concurrency set (\w+) \d+$", script, re.M)
+    assert sorted(limited) == sorted(POOLS.values())
+
+
+def test_the_location_has_one_name_everywhere() -> None:
+    root = DEPLOY.parent
+    (compose,) = yaml.safe_load((FOLDER / "workspace.yaml").read_text())["load_from"]
+    (plain,) = yaml.safe_load((root / "workspace.yaml").read_text())["load_from"]
+    declared = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["dg"]["project"]["code_location_name"]
+    assert compose["grpc_server"]["location_name"] == plain["python_module"]["location_name"] == declared
+
+
+def image_environment() -> dict[str, str]:
+    """The variables of the image."""
+    found = re.search(r"^ENV PATH=(?:.*\\\n)*.*", (FOLDER / "Dockerfile").read_text(), re.M)
+    assert found is not None
+    return dict(re.findall(r"(\w+)=(\S+)", found[0]))
+
+
+def test_a_bucket_has_the_prefix_that_was_given_and_no_folder_of_the_image(tmp_path: Path) -> None:
+    pytest.importorskip("dagster_aws")
+    bucket = {"DATAPREP_STORAGE": "r2", "R2_DATASET_BUCKET_NAME": "b", "R2_DATASET_ACCOUNT_ID": "a" * 32}
+    keys = {"R2_DATASET_WRITE_ACCESS_KEY_ID": "k", "R2_DATASET_WRITE_SECRET_ACCESS_KEY": "s"}
+    wanted = {"": "", "corpora/a": "corpora/a"}
+    for given, prefix in wanted.items():
+        variables = image_environment() | bucket | keys | {"DATASET_BINS_PATH": given, "DATAPREP_ROOT": ""}
+        assert environment.build_storage(tmp_path, variables).model_dump()["prefix"] == prefix
+
+
+def test_artifacts_and_copies_of_the_image_lie_on_the_volume(tmp_path: Path) -> None:
+    link, place = re.findall(r"^RUN ln -s (\S+) /opt/dataprep/(\S+)$", (FOLDER / "Dockerfile").read_text(), re.M)[0]
+    assert "data:" + link in SERVICES["code_location"]["volumes"]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / place).symlink_to(tmp_path / "data")
+    storage = environment.build_storage(tmp_path / "project", image_environment())
+    assert Path(storage.root).resolve() == tmp_path / "data" / "artifacts"
+    assert Path(storage.cache or "").resolve() == tmp_path / "data" / "cache"
 
 
 def test_only_the_second_webserver_is_read_only_and_reports_are_closed_to_viewers() -> None:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,11 +9,13 @@ from unittest import mock
 
 import dagster as dg
 import pytest
-import yaml
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._daemon.run_coordinator import QueuedRunCoordinatorDaemon
 
+from dataprep_assets.cli import project as cli_project
 from dataprep_assets.definitions import defs
-from dataprep_assets.orchestration.assets import POOLS
-from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS
+from dataprep_assets.orchestration.pools import POOLS
+from dataprep_assets_tests.deploy.cluster import DEPLOY
 from dataprep_assets_tests.deploy.postgres import postgres
 from dataprep_assets_tests.project import project, sample_attributes
 
@@ -41,6 +42,8 @@ def test_the_local_instance_recovers_and_limits(tmp_path: Path) -> None:
     with instance("local", tmp_path / "home", {}) as found:
         assert found.run_monitoring_enabled
         assert found.run_monitoring_settings["free_slots_after_run_end_seconds"] > 0
+        assert found.run_retries_max_retries == 2
+        assert found.run_retries_retry_on_asset_or_op_failure is False, "a bad file does not heal by itself"
         assert found.get_concurrency_config().pool_config.default_pool_limit == 1
         assert not found.telemetry_enabled
 
@@ -63,20 +66,50 @@ def test_the_team_instance_is_on_postgres_and_recovers_from_crashes_alone(
         assert found.get_run_by_id(run.run_id) is not None
 
 
-def test_the_pools_of_deploy_are_those_of_the_assets(tmp_path: Path, database: dict[str, str]) -> None:
-    compose = yaml.safe_load((DEPLOY / "compose" / "docker-compose.yaml").read_text())
-    command = compose["services"]["pools"]["command"]
-    assert command[:4] == ["dagster", "instance", "concurrency", "set"]
-    assert command[4] in (POOLS["cpu"], POOLS["network"])
+def started_at_once(instance: dg.DagsterInstance, pool: str) -> int:
+    """How many of three runs of a pool, which wait in the queue, Dagster's daemon would start now."""
+
+    @dg.op(pool=pool)
+    def work() -> None: ...
+
+    @dg.job
+    def batch() -> None:
+        work()
+
+    origin = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("location"), "repository"), "batch")
+    for _ in range(3):
+        instance.create_run_for_job(batch, status=dg.DagsterRunStatus.QUEUED, remote_job_origin=origin)
+    daemon = QueuedRunCoordinatorDaemon(interval_seconds=5)
+    return len(daemon._get_runs_to_dequeue(instance, instance.get_concurrency_config(), None))
+
+
+def test_a_pool_of_one_holds_for_the_first_runs_of_a_fresh_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    with cli_project.instance() as found:
+        assert {pool.name: pool.limit for pool in found.event_log_storage.get_pool_limits()} == dict.fromkeys(
+            POOLS.values(), 1
+        )
+        assert started_at_once(found, POOLS["cpu"]) == 1
+        found.event_log_storage.set_concurrency_slots(POOLS["network"], 5)
+    with cli_project.instance() as found:
+        assert found.event_log_storage.get_concurrency_info(POOLS["network"]).slot_count == 5, "an operator's stays"
+
+
+def test_a_pool_of_one_holds_for_the_first_runs_on_a_fresh_postgres(tmp_path: Path, database: dict[str, str]) -> None:
     with instance("compose", tmp_path / "home", database) as found:
-        environment = {**os.environ, **database, "DAGSTER_HOME": str(tmp_path / "home")}
-        subprocess.run([SCRIPTS / command[0], *command[1:]], check=True, env=environment, capture_output=True)
-        assert found.event_log_storage.get_concurrency_info(command[4]).slot_count == int(command[5])
+        for pool in POOLS.values():  # as the service `pools` does, whose very words `test_services` runs
+            found.event_log_storage.set_concurrency_slots(pool, 1)
+        assert started_at_once(found, POOLS["cpu"]) == 1
+
+
+def test_the_pools_are_those_of_the_assets(tmp_path: Path) -> None:
     with project(sample_attributes(), tmp_path / "project") as made:
         pools = {
             node.pool for node in made.definitions.resolve_all_job_defs()[0].all_node_defs if hasattr(node, "pool")
         }
-    assert {POOLS["cpu"], POOLS["network"]} <= pools
+    assert set(POOLS.values()) <= pools
 
 
 def test_a_run_has_no_process_a_step_that_could_outlive_it() -> None:

@@ -6,6 +6,8 @@ compared with those that the chart's schema (`helm/dagster/schema` of Dagster 1.
 
 import copy
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ import dagster as dg
 import pytest
 import yaml
 
-from dataprep_assets.orchestration.assets import POOLS
+from dataprep_assets.orchestration.pools import POOLS
+from dataprep_assets.stores.connect import GcsPlace, S3Place
 from dataprep_assets_tests.deploy.cluster import DEPLOY
+from dataprep_assets_tests.fakes.places import Places, places
 from resources import environment
 
 pytest.importorskip("dagster_k8s", reason="the extra `k8s` is not installed")
@@ -33,6 +37,7 @@ CHART: dict[str, set[str]] = {
     "": {
         *("global", "postgresql", "generatePostgresqlPasswordSecret", "dagsterWebserver", "dagsterDaemon", "ingress"),
         *("additionalInstanceConfig", "telemetry", "runLauncher", "dagster-user-deployments", "serviceAccount"),
+        "computeLogManager",
     },
     "global": {"postgresqlSecretName"},
     "postgresql": {
@@ -52,6 +57,15 @@ CHART: dict[str, set[str]] = {
     "runLauncher.config.k8sRunLauncher": {"imagePullPolicy", "failPodOnRunFailure", "runK8sConfig"},
     "runLauncher.config.k8sRunLauncher.runK8sConfig": {
         *("containerConfig", "podSpecConfig", "podTemplateSpecMetadata", "jobSpecConfig", "jobMetadata"),
+    },
+    "computeLogManager": {"type", "config"},
+    "computeLogManager.config": {"gcsComputeLogManager", "s3ComputeLogManager"},
+    "computeLogManager.config.gcsComputeLogManager": {
+        *("bucket", "localDir", "prefix", "jsonCredentialsEnvvar", "uploadInterval"),
+    },
+    "computeLogManager.config.s3ComputeLogManager": {
+        *("bucket", "localDir", "prefix", "useSsl", "verify", "verifyCertPath", "endpointUrl", "skipEmptyFiles"),
+        *("uploadInterval", "uploadExtraArgs", "showUrlOnly", "region"),
     },
     "dagster-user-deployments": {"enabled", "enableSubchart", "deployments"},
     "dagster-user-deployments.deployments.0": DEPLOYMENT
@@ -232,7 +246,9 @@ def test_the_environment_names_a_storage_that_the_project_knows(name: str) -> No
     data = next(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))["data"]
     assert data["DATAPREP_STORAGE"] in environment.KINDS
     for variable in data:
-        assert variable in (environment.__doc__ or "") + "DATAPREP_STORAGE"
+        # boto3's own, for the compute log manager
+        known = (environment.__doc__ or "") + "DATAPREP_STORAGE"
+        assert variable in known or variable in ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -279,3 +295,55 @@ def test_what_the_chart_puts_into_dagster_yaml_is_an_instance() -> None:
     assert at(values, "dagsterDaemon.runRetries.enabled") is False, "the chart would write run_retries a second time"
     text = (FOLDER / "values.yaml").read_text()
     assert POOLS["network"] in text
+
+
+@pytest.fixture(scope="module")
+def buckets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    with places(tmp_path_factory.mktemp("buckets")) as found:
+        yield found
+
+
+def compute_logs(values: dict[str, Any], local_dir: Path) -> dict[str, Any]:
+    """The `compute_logs` of dagster.yaml, as the chart's template writes them."""
+    kind = at(values, "computeLogManager.type")
+    package = {"GCSComputeLogManager": "dagster_gcp.gcs", "S3ComputeLogManager": "dagster_aws.s3"}[kind]
+    (config,) = at(values, "computeLogManager.config").values()
+    snake = {re.sub("([A-Z])", lambda found: "_" + found[1].lower(), key): value for key, value in config.items()}
+    snake["local_dir"] = str(local_dir)
+    return {"module": f"{package}.compute_log_manager", "class": kind, "config": snake}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
+def test_what_a_run_printed_is_kept_in_the_bucket_and_read_by_the_webserver(
+    place: str, tmp_path: Path, buckets: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dagster_gcp" if place == "gke-gcs" else "dagster_aws")
+    values = merged("values", place)
+    found = buckets.new("gcs" if place == "gke-gcs" else "moto")
+    of_runs = next(yaml.safe_load_all((FOLDER / f"environment-{place.removeprefix('gke-')}.yaml").read_text()))["data"]
+    config = at(values, "computeLogManager.config")[
+        "gcsComputeLogManager" if place == "gke-gcs" else "s3ComputeLogManager"
+    ]
+    assert config["bucket"] == of_runs["DATAPREP_BUCKET"]
+    assert config["prefix"] != of_runs["DATAPREP_ROOT"]
+    assert config["uploadInterval"] <= 60, "without it nothing is seen before the step ends"
+    assert isinstance(found, GcsPlace | S3Place)
+    config["bucket"] = found.bucket
+    if isinstance(found, S3Place):
+        assert config["endpointUrl"] == of_runs["DATAPREP_ENDPOINT_URL"]
+        config |= {"endpointUrl": found.endpoint_url, "region": found.region}
+        credentials = {"AWS_ACCESS_KEY_ID": found.access_key_id, "AWS_SECRET_ACCESS_KEY": found.secret_access_key}
+        for name, value in (credentials | of_runs).items():
+            if name.startswith("AWS_"):
+                monkeypatch.setenv(name, str(value))
+    key = ["0" * 32, "compute_logs", "abc"]
+    for name in ("run", "webserver"):
+        (tmp_path / name).mkdir()
+        yaml_of_instance = {"compute_logs": compute_logs(values, tmp_path / name / "logs")}
+        (tmp_path / name / "dagster.yaml").write_text(json.dumps(yaml_of_instance))
+    with dg.DagsterInstance.from_config(str(tmp_path / "run")) as run, run.compute_log_manager.capture_logs(key):
+        print("printed by a step", flush=True)
+    with dg.DagsterInstance.from_config(str(tmp_path / "webserver")) as webserver:
+        read = webserver.compute_log_manager.get_log_data(key)
+    assert b"printed by a step" in (read.stdout or b"")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS, serves
+from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS, SERVICES, serves
 from dataprep_assets_tests.servers import end, free_port
 
 pytestmark = pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
@@ -104,6 +104,15 @@ def ask(port: int, path: str, body: str | None = None, password: str | None = No
         return None, ""
 
 
+def healthy(service: str, port: int) -> bool:
+    """What compose's own health check of a proxy says."""
+    kind, *test = SERVICES[service]["healthcheck"]["test"]
+    assert kind == "CMD"
+    if shutil.which(test[0]) is None:
+        pytest.skip(f"no {test[0]} on this machine")
+    return subprocess.run([word.replace(":8080/", f":{port}/") for word in test]).returncode == 0
+
+
 @pytest.fixture(scope="module")
 def needs_nginx() -> None:
     if shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin") is None or shutil.which("openssl") is None:
@@ -117,6 +126,8 @@ def test_operators_need_the_password_for_everything(needs_nginx: None, tmp_path:
         for path, body in (("/", None), ("/graphql", CHECK), (REPORT, "{}"), ("/server_info", None)):
             assert status(port, path, body) == 401, path
             assert status(port, path, body, "guessed") == 401, path
+        assert healthy("proxy", port), "without a password"
+        assert not healthy("proxy", free_port())
         assert ask(port, "/graphql", CHECK, PASSWORD)[0] == 200
         assert status(port, REPORT, "{}", PASSWORD) == 200
         assert json.loads(ask(port, "/graphql", LIMIT, PASSWORD)[1])["data"] == {"setConcurrencyLimit": True}
@@ -126,6 +137,7 @@ def test_operators_need_the_password_for_everything(needs_nginx: None, tmp_path:
 def test_viewers_look_and_change_nothing(needs_nginx: None, tmp_path: Path) -> None:
     server = webserver(tmp_path / "web", "--read-only")
     with server as behind, proxy(tmp_path / "nginx", "viewers", "viewer", behind) as port:
+        assert healthy("viewers_proxy", port)
         assert status(port, "/graphql", CHECK) == 200
         assert status(port, REPORT, "{}") == 401
         refused = json.loads(ask(port, "/graphql", LIMIT)[1])

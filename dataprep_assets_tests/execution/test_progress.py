@@ -1,9 +1,6 @@
 """Progress of a step: its counts, its line, and when its sinks are asked."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-
-import pytest
 
 from dataprep_assets.execution.progress import Progress
 
@@ -25,15 +22,15 @@ class Sink:
     every: int = 1
     asked: int = 0
     lines: list[str] = field(default_factory=list)
-    closed: list[str | None] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
 
-    def show(self, line: Callable[[], str]) -> None:
+    def show(self, progress: Progress) -> None:
         self.asked += 1
         if self.asked % self.every == 0:
-            self.lines.append(line())
+            self.lines.append(progress.line())
 
-    def close(self, line: str | None) -> None:
-        self.closed.append(line)
+    def close(self, progress: Progress) -> None:
+        self.closed.append(progress.line() if progress.counted else "")
 
 
 def test_counts_add_up_by_name_and_new_names_are_kept() -> None:
@@ -65,7 +62,7 @@ def test_the_line_has_tokens_rate_and_saturation_of_the_workers() -> None:
     clock.now += 10
     progress.add({"source_bytes": 1_000_000, "tokens": 5_000_000, "documents": 1_234, "cpu_ms": 15_000})
     assert progress.line() == (
-        " 25.0%  5,000,000 of ~20,000,000 tokens  0.50 M tokens/s  1,234 documents  ETA 30 s  CPU 75 % of 2 workers"
+        " 25.0%  5,000,000 of ~20,000,000 tokens  0.50 M tokens/s  1,234 documents  ETA 30.0 s  CPU 75 % of 2 workers"
     )
 
 
@@ -75,35 +72,41 @@ def test_the_line_of_a_step_without_tokens_has_bytes() -> None:
     assert progress.line() == "  0.0%  0.0 of 4.0 MB  0.0 MB/s  ETA ?"
     clock.now += 2
     progress.add({"source_bytes": 1_000_000})
-    assert progress.line() == " 25.0%  1.0 of 4.0 MB  0.5 MB/s  ETA 6 s"
+    assert progress.line() == " 25.0%  1.0 of 4.0 MB  0.5 MB/s  ETA 6.0 s"
 
 
-def test_sinks_are_asked_each_time_and_a_line_is_made_only_for_those_that_take_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_time_left_is_in_units_of_a_person() -> None:
+    clock = Clock()
+    progress = Progress(source_bytes=1_000, clock=clock)
+    shown = []
+    for seconds in (30, 600, 7_200):
+        clock.now = 100.0 + seconds
+        progress.done["source_bytes"] = 500
+        shown.append(progress.time_left)
+    assert shown == ["30.0 s", "10.0 min", "2.0 h"]
+
+
+def test_sinks_are_asked_each_time_and_look_when_they_like() -> None:
     eager, slow = Sink(), Sink(every=10)
     progress = Progress(source_bytes=100, sinks=[eager, slow])
-    made: list[str] = []
-    line = progress.line
-    monkeypatch.setattr(progress, "line", lambda: made.append(line()) or made[-1])
     for _ in range(20):
         progress.add({"source_bytes": 5})
         progress.show()
     assert (eager.asked, slow.asked) == (20, 20)
-    assert (len(eager.lines), len(slow.lines), len(made)) == (20, 2, 22)
+    assert (len(eager.lines), len(slow.lines)) == (20, 2)
     assert slow.lines[-1].startswith("100.0%")
 
 
-def test_the_end_is_told_to_every_sink_with_the_last_line() -> None:
+def test_the_end_is_told_to_every_sink() -> None:
     one, other = Sink(), Sink()
-    progress = Progress(source_bytes=100, sinks=[one, other])
+    progress = Progress(source_bytes=100, sinks=[one, other], clock=Clock())
     progress.add({"source_bytes": 100})
     progress.close()
     assert one.closed == other.closed
-    assert str(one.closed[0]).startswith("100.0%")
+    assert one.closed[0].startswith("100.0%")
 
 
-def test_a_step_that_counted_nothing_ends_without_a_line() -> None:
+def test_a_step_that_counted_nothing_says_so() -> None:
     sink = Sink()
     Progress(source_bytes=100, sinks=[sink]).close()
-    assert sink.closed == [None]
+    assert sink.closed == [""]

@@ -73,9 +73,11 @@ def test_a_joined_file_is_made_by_the_server_of_published_parts(kind: str, serve
         receipt, _ = build(store, {"t.bin": data}, "s", shard)
         parts.append(Part(shard, receipt.file("t.bin")))
     whole = Artifact(dataset="ds", name="whole")
+    counts: list[int] = []
 
     def write(staged: Path) -> Written:
-        joined = store.join(staged, "all.bin", parts)
+        joined = store.join(staged, "all.bin", parts, counted=counts.append)
+        assert sum(counts) == joined.record.bytes, "told while they are read"
         assert not (staged / "all.bin").exists()
         return Written(inputs={}, joined=(joined,))
 

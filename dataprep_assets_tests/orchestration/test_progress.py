@@ -1,28 +1,37 @@
-"""Where the progress of a step is shown: in the run's log, and on the terminal only inside `watched`."""
+"""Where the progress of a step is shown: in the run's log, on the asset's page, and to who started the command."""
 
+import io
+import json
 import os
 import pty
 import re
+import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
+from rich.console import Console
 
+from dataprep_assets.execution.progress import Progress
 from dataprep_assets.orchestration import progress
-from dataprep_assets.orchestration.progress import LogSink
+from dataprep_assets.orchestration.progress import LogSink, ObservationSink
+from dataprep_assets.orchestration.terminal import TerminalSink, watched, watching
 from dataprep_assets_tests.orchestration.notice_board import notice_board
 
 REPOSITORY = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "dataprep_assets_tests.orchestration.watched_run"]
+OF_DAGSTER = ["LogSink", "ObservationSink"]
 
 
-def on_a_terminal(*arguments: str) -> str:
-    """What a person sees who runs `watched_run` on a terminal of its own."""
+def on_a_terminal(*arguments: str, **variables: str) -> tuple[str, dict[str, Any]]:
+    """What a person sees who runs `watched_run` on a terminal of its own, and what it printed at its end."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(REPOSITORY)
-        command = [sys.executable, "-m", "dataprep_assets_tests.orchestration.watched_run", *arguments]
-        os.execv(sys.executable, command)
+        os.execve(sys.executable, [*COMMAND, *arguments], {**os.environ, "TERM": "xterm", **variables})
     seen = b""
     try:
         while data := os.read(terminal, 65_536):
@@ -32,22 +41,85 @@ def on_a_terminal(*arguments: str) -> str:
     finally:
         os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, seen
-    return seen.decode()
+    text = seen.decode()
+    return text, json.loads(text[text.rindex('{"sinks"') :].strip())
 
 
-def test_a_watched_step_draws_a_line_now_and_then_and_wipes_it_at_its_end() -> None:
-    seen = on_a_terminal("yes")
-    assert "[['LogSink', 'TerminalSink'], ['LogSink']] []" in seen, "no variable of the environment is a message"
-    drawn = re.findall(r"\r\x1b\[2K    corpus/token_bins: +[\d.]+%", seen)
+def test_a_watched_step_draws_a_live_line_now_and_then_and_wipes_it_at_its_end() -> None:
+    seen, told = on_a_terminal("yes")
+    assert told["sinks"] == [[*OF_DAGSTER, "TerminalSink"], OF_DAGSTER]
+    assert told["variables"] == [], "no variable of the environment is a message"
+    drawn = re.findall(r"corpus/token_bins +(\d+\.\d)%  ETA \S+ \w+  \d\.\d of 1\.0 MB  \d\.\d MB/s", seen)
     assert 2 <= len(drawn) <= 4, "every 0.2 s of half a second"
-    assert seen.count("\x1b[2K") == len(drawn) + 1, "wiped at the end"
+    assert drawn == sorted(drawn, key=float)
+    assert seen.count("\x1b[2K") == len(drawn), "each drawing wipes the one before, the end the last"
+    assert seen.count("\x1b[?25l") == seen.count("\x1b[?25h") == 1, "the cursor comes back"
+
+
+@pytest.mark.parametrize(("columns", "bar"), [(60, 0), (80, 0), (120, 16), (200, 24)])
+def test_the_live_line_fits_the_terminal_and_has_a_bar_where_there_is_room(columns: int, bar: int) -> None:
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=columns, color_system=None)
+    half = Progress(source_bytes=200, clock=iter([0.0, *[10.0] * 9]).__next__)
+    half.add({"source_bytes": 100, "tokens": 1_234_567_890})
+    console.print(TerminalSink(console, "corpus/token_bins")._row(half))
+    (line,) = shown.getvalue().splitlines()
+    assert len(line) <= columns
+    assert "corpus/token_bins" in line
+    assert "50.0%  ETA 10.0 s" in line
+    assert line.count("━") == bar // 2, "without colours the other half is not drawn"
+    assert ("1,234,567,890 of ~2,469,135,780 tokens  123.46 M tokens/s" in line) == (columns >= 120)
+
+
+def test_a_terminal_that_knows_no_escape_codes_gets_lines() -> None:
+    seen, told = on_a_terminal("yes", TERM="dumb")
+    assert told["sinks"][0][-1] == "LineSink"
+    assert "\x1b" not in seen
+    assert re.search(r"^    corpus/token_bins: \d+\.\d%", seen, re.M)
 
 
 def test_a_step_that_nobody_watches_draws_nothing() -> None:
-    seen = on_a_terminal("no")
-    assert "[['LogSink'], ['LogSink']] []" in seen
-    assert "\x1b[2K" not in seen
-    assert re.search(r"\[\] 1 corpus/token_bins: .*%", seen), "the last line is in the log"
+    seen, told = on_a_terminal("no")
+    assert told["sinks"] == [OF_DAGSTER, OF_DAGSTER]
+    assert "\x1b" not in seen
+    assert re.search("corpus/token_bins: .*%", told["logged"][-1]), "the last line is in the log"
+    assert f'"{told["logged"][-1]}"' in seen
+    assert seen.count("corpus/token_bins: ") == len(told["logged"]), "and nowhere else"
+
+
+def test_a_pipe_gets_a_line_now_and_then_and_no_escape_code() -> None:
+    done = subprocess.run(
+        [*COMMAND, "yes"],
+        cwd=REPOSITORY,
+        env={**os.environ, "FORCE_COLOR": "1", "TERM": "xterm"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["sinks"][0][-1] == "LineSink"
+    lines = done.stderr.splitlines()
+    assert 2 <= len(lines) <= 4, "every 0.2 s of half a second, and the last"
+    for line in lines:
+        assert re.fullmatch(
+            r"    corpus/token_bins: \d+\.\d%  \d\.\d of 1\.0 MB  \d\.\d MB/s  ETA [\d.,]+ (s|min)", line
+        )
+    assert "\x1b" not in done.stdout + done.stderr
+    first, *_ = told["observed"]
+    assert first.keys() == {"progress", "done", "rate", "time_left"}
+    assert re.fullmatch(r"\d\.\d of 1\.0 MB", first["done"])
+
+
+def test_who_reads_the_pipe_no_more_stops_no_step() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stream, watched(stream):
+        (sink,) = watching("corpus/token_bins")
+        os.close(reader)
+        step = Progress(source_bytes=10, sinks=[sink])
+        step.add({"source_bytes": 10})
+        sink._written = sink._drawn = -1e9  # type: ignore[attr-defined]
+        step.show()
+        step.close()
 
 
 @pytest.fixture
@@ -59,22 +131,51 @@ def context() -> tuple[list[str], dg.AssetExecutionContext]:
     return lines, made
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that the sinks read, for the test to change."""
+    now = [1_000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
 def test_the_log_has_a_line_every_fifteen_seconds_and_the_last(
-    context: tuple[list[str], dg.AssetExecutionContext], monkeypatch: pytest.MonkeyPatch
+    context: tuple[list[str], dg.AssetExecutionContext], clock: list[float]
 ) -> None:
     lines, step = context
-    clock = [1_000.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     sink = LogSink(step, "corpus/token_bins")
-    made: list[int] = []
+    counted = Progress(source_bytes=60, clock=lambda: clock[0])
     for second in range(61):
         clock[0] = 1_000.0 + second
-        sink.show(lambda: made.append(1) or f"line {len(made)}")
-    assert [line.rpartition("corpus/token_bins: ")[2] for line in lines] == [f"line {n}" for n in range(1, 5)]
-    sink.close("the last")
-    sink.close(None)
-    assert len(lines) == 5
-    assert lines[-1].endswith("corpus/token_bins: the last")
+        counted.add({"source_bytes": int(second > 0)})
+        sink.show(counted)
+    shares = [line.rpartition("corpus/token_bins: ")[2].split()[0] for line in lines]
+    assert shares == ["25.0%", "50.0%", "75.0%", "100.0%"]
+    sink.close(counted)
+    sink.close(Progress())
+    assert len(lines) == 5, "the last line of a step that counted something"
+
+
+def test_a_day_of_work_is_observed_some_sixty_times(
+    monkeypatch: pytest.MonkeyPatch, context: tuple[list[str], dg.AssetExecutionContext], clock: list[float]
+) -> None:
+    observed: list[tuple[float, dg.AssetObservation]] = []
+    step = context[1]
+    monkeypatch.setattr(type(step), "asset_key", dg.AssetKey("token_bins"))
+    monkeypatch.setattr(type(step), "log_event", lambda _, event: observed.append((clock[0] - 1_000, event)))
+    sink, counted = ObservationSink(step), Progress(source_bytes=86_400, clock=lambda: clock[0])
+    for second in range(86_401):
+        clock[0] = 1_000.0 + second
+        counted.add({"source_bytes": 1, "tokens": 100})
+        sink.show(counted)
+    sink.close(counted)
+    times = [second for second, _ in observed]
+    assert times[:3] == [60, 120, 180], "a short step is over before somebody looks"
+    assert 40 < len(times) < 70
+    assert all(later - earlier <= max(60, 0.11 * later) for earlier, later in pairwise(times))
+    shown = {name: value.value for name, value in observed[0][1].metadata.items()}
+    assert all(isinstance(value, str) for value in shown.values()), "a number would be a point of the asset's plots"
+    assert shown["done"] == "6,100 of ~8,640,000 tokens"
 
 
 def test_a_run_of_the_asset_logs_its_sum(tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
-"""`python -m dataprep_assets_tests.orchestration.watched_run YES`: a step that shows its progress.
+"""`python -m dataprep_assets_tests.orchestration.watched_run WATCHED`: a step that shows its progress.
 
-For half a second it counts and shows; the run draws on the terminal when YES is `yes`. Prints the names of the sinks,
-those of a step after the watched run, and the environment variables that were not there before.
+For half a second it counts and shows, and writes to the two streams that Dagster captures; with WATCHED `yes` the
+command watches the run on its standard error. Lines and observations come every 0.2 s, to have some. Prints as JSON
+the sinks of that step and of one after the watched run, new environment variables, and what Dagster recorded.
 """
 
+import contextlib
+import json
 import os
 import sys
 import time
@@ -11,17 +14,24 @@ import time
 import dagster as dg
 
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.orchestration.progress import sinks_of, watched
+from dataprep_assets.orchestration import progress as events
+from dataprep_assets.orchestration import terminal
+from dataprep_assets.orchestration.progress import sinks_of
+from dataprep_assets.orchestration.terminal import watched
+
+KEY = dg.AssetKey(["corpus", "token_bins"])
 
 
 def main(arguments: list[str]) -> int:
     """The command."""
     sinks: list[list[str]] = []
+    terminal.LINE_SECONDS = events.OBSERVE_SECONDS = 0.2
 
-    @dg.asset(key=["corpus", "token_bins"])
+    @dg.asset(key=KEY)
     def shows(context: dg.AssetExecutionContext) -> None:
         found = sinks_of(context)
         sinks.append([type(sink).__name__ for sink in found])
+        print("said by the step")
         progress = Progress(source_bytes=1_000_000, sinks=found)
         end = time.monotonic() + 0.5
         while time.monotonic() < end:
@@ -33,12 +43,22 @@ def main(arguments: list[str]) -> int:
     before = set(os.environ)
     quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     with dg.DagsterInstance.ephemeral() as instance:
-        with watched(arguments == ["yes"]):
+        with watched(sys.stderr) if arguments == ["yes"] else contextlib.nullcontext():
             first = dg.materialize([shows], instance=instance, run_config=quiet)
         second = dg.materialize([shows], instance=instance, run_config=quiet)
         messages = [entry.user_message for entry in instance.all_logs(first.run_id)]
-        logged = [message for message in messages if "corpus/token_bins: " in message]
-    print(sinks, sorted(set(os.environ) - before), len(logged), logged[-1])
+        observed = instance.fetch_observations(KEY, limit=100).records
+        shown = {
+            "sinks": sinks,
+            "variables": sorted(set(os.environ) - before),
+            "logged": [message for message in messages if "corpus/token_bins: " in message],
+            "observed": [
+                {name: value.value for name, value in record.asset_observation.metadata.items()}
+                for record in observed
+                if record.run_id == first.run_id and record.asset_observation is not None
+            ],
+        }
+    print(json.dumps(shown))
     return int(not (first.success and second.success))
 
 

@@ -263,20 +263,22 @@ class BlendDeclaration(DatasetDeclaration):
         Discriminator(_kind),
     ] = Field(description="The blend itself, or the path of its JSON file.")
     tokenizer: TokenizerDeclaration | None = Field(None, description="Needed by `pretrain` and `sft`.")
-    pretrain: PretrainOptions | None = None
-    sft: SftOptions | None = None
-    rl: RlOptions | None = None
+    pretrain: PretrainOptions | None = Field(None, description="Settings of `stage: pretrain`.")
+    sft: SftOptions | None = Field(None, description="Settings of `stage: sft`.")
+    rl: RlOptions | None = Field(None, description="Settings of `stage: rl`.")
     num_shards: int | None = Field(
         None, ge=1, le=4000, description="Shards of each dataset; default: one for every 256 MiB of source."
     )
     max_rows: int | None = Field(None, ge=1, description="At most this many rows of each shard, the first ones.")
-    sample: SampleDeclaration | None = None
-    held_out: HeldOut | None = None
+    sample: SampleDeclaration | None = Field(None, description="A trial on some shards of each dataset.")
+    held_out: HeldOut | None = Field(None, description="Shards kept from training, for validation and test.")
     train_tokens: int | None = Field(None, ge=1, description="Tokens to train on; default: all there are, once.")
     max_epochs: float | None = Field(None, gt=0, description="A dataset that must be read more often fails a check.")
     tolerance: float = Field(0.01, ge=0, le=1, description="Largest difference of a realised share from its request.")
-    bad_records: BadRecordPolicy = BadRecordPolicy()
-    sources: SourceAccessDeclaration = SourceAccessDeclaration()
+    bad_records: BadRecordPolicy = Field(BadRecordPolicy(), description="What happens to a record that cannot be used.")
+    sources: SourceAccessDeclaration = Field(
+        SourceAccessDeclaration(), description="How buckets and hubs of the blend are reached."
+    )
     trainer_root: str | None = Field(
         None, description="The folder or URL under which the trainer finds `storage`; default: as it is here."
     )

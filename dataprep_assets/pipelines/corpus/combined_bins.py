@@ -11,6 +11,7 @@ from typing import Any
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import document_ends, flat_bins, meta
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
@@ -125,7 +126,7 @@ def _recipe(
 
 
 def build_combined_bins(
-    corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, split: str
+    corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, split: str, progress: Progress | None = None
 ) -> tuple[Receipt, bool]:
     """Join the shards of a split into `<split>.bin` and `document_ends.bin`, with `meta.pkl` and `meta.json`.
 
@@ -134,15 +135,23 @@ def build_combined_bins(
         store: Where its artifacts are.
         manifest: Which shards the split has, in order.
         split: One of its splits.
+        progress: Counts and shows the bytes of the token files; None counts for nobody.
 
     Returns:
         The receipt, and whether the combined bins were reused.
     """
     shards = shard_receipts(corpus, store, manifest, split)
     meta_values = meta_of(corpus)
+    progress = progress or Progress()
+
+    def counted(size: int) -> None:
+        progress.add({"source_bytes": size})
+        progress.show()
 
     def write(staged: Path) -> Written:
-        tokens = store.join(staged, f"{split}.bin", [Part(shard, r.file(TOKENS)) for shard, r in shards])
+        parts = [Part(shard, r.file(TOKENS)) for shard, r in shards]
+        progress.expect(sum(part.record.bytes for part in parts), 1)
+        tokens = store.join(staged, f"{split}.bin", parts, counted=counted)
         ledgers = [r.ledger or Ledger() for _, r in shards]
         document_ends.concatenate(
             [
@@ -183,7 +192,8 @@ def combined_bins_spec(
     """
 
     def build(request: BuildRequest) -> list[Outcome]:
-        return [Outcome.of(*build_combined_bins(corpus, request.store, load_manifest(corpus, request.store), split))]
+        manifest = load_manifest(corpus, request.store)
+        return [Outcome.of(*build_combined_bins(corpus, request.store, manifest, split, request.progress))]
 
     def recipes(store: ArtifactStore, _: Sequence[str | None]) -> list[Recipe]:
         shards = shard_receipts(corpus, store, load_manifest(corpus, store), split)

@@ -28,14 +28,14 @@ else:
 class LocalSource(Attributed):
     """A local folder. Files are verified in place, never copied."""
 
-    kind: Literal["local"]
+    kind: Literal["local"] = Field(description="`local`: a folder of this machine.")
     path: Path = Field(description="Folder that holds the files; relative paths are relative to this YAML.")
 
 
 class HubSource(Attributed):
     """A dataset repository on a Hugging Face hub, mirrored into the standard cache."""
 
-    kind: Literal["hub"]
+    kind: Literal["hub"] = Field(description="`hub`: a dataset repository of the Hugging Face hub.")
     repo: str = Field(pattern=r"^[\w.-]+/[\w.-]+$", description="`organization/name` of the dataset repository.")
     revision: str = Field(
         description="Branch, tag or commit; pin a 40-digit commit so that nothing can move under you."
@@ -47,7 +47,7 @@ class HubSource(Attributed):
 class HubCacheSource(Attributed):
     """An already mirrored Hugging Face cache folder, used offline."""
 
-    kind: Literal["hf_cache"]
+    kind: Literal["hf_cache"] = Field(description="`hf_cache`: a repository in the hub's cache on this machine.")
     path: Path = Field(description="The `datasets--organization--name` folder.")
     revision: str = Field("main", description="Branch (read from refs/) or commit.")
 
@@ -55,7 +55,7 @@ class HubCacheSource(Attributed):
 class ObjectStoreSource(Attributed):
     """A prefix of a bucket on S3, R2, MinIO or GCS, mirrored. Credentials come from the environment alone."""
 
-    kind: Literal["object_store"]
+    kind: Literal["object_store"] = Field(description="`object_store`: a prefix of an S3 or GCS bucket.")
     url: str = Field(
         pattern=r"^(s3|gs)://[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9](/[^?#]*)?$",
         description="`s3://bucket/prefix` or `gs://bucket/prefix`; the prefix may be left out.",
@@ -183,11 +183,15 @@ class CorpusDeclaration(DatasetDeclaration):
     )
     splits: dict[str, tuple[str, ...]] = Field(min_length=1, description="Split name → globs of its files.")
     text_field: str = Field("text", description="Key (JSON) or column (Parquet) of the document's text.")
-    tokenizer: TokenizerDeclaration
-    document: CorpusDocumentPolicy = CorpusDocumentPolicy()
+    tokenizer: TokenizerDeclaration = Field(description="The tokenizer, and the engine that runs it.")
+    document: CorpusDocumentPolicy = Field(
+        CorpusDocumentPolicy(), description="Tokens around a document, special tokens in it, and its id."
+    )
     dtype: Literal["auto", "uint16", "uint32"] = Field("auto", description="`auto`: uint16 when every id fits.")
-    shards: ShardPlanDeclaration = ShardPlanDeclaration()
-    bad_records: BadRecordPolicy = BadRecordPolicy()
+    shards: ShardPlanDeclaration = Field(ShardPlanDeclaration(), description="How each split is cut into shards.")
+    bad_records: BadRecordPolicy = Field(
+        BadRecordPolicy(), description="Records that cannot be documents: stop at the first, or drop and count them."
+    )
     retractions: Path | None = Field(
         None,
         description="List of the documents that are not to be in it, which `dataprep retract` writes; default: "

@@ -104,7 +104,7 @@ class CohortFiles(Declared):
     format: CohortFormat = Field(
         "json_array", description="`json_array` or `json_object` of patients, or `jsonl`. May be .gz or .zst."
     )
-    fields: NoteFields = NoteFields()
+    fields: NoteFields = Field(NoteFields(), description="Keys or columns of a note's text, patient and date.")
 
     @field_validator("pattern")
     @classmethod
@@ -233,19 +233,19 @@ class NotesDeclaration(DatasetDeclaration):
     source: Annotated[LocalSource | ObjectStoreSource, Field(discriminator="kind")] = Field(
         description="The folder or bucket prefix that holds the cohort files."
     )
-    cohorts: CohortFiles = CohortFiles()
-    months: Months
-    template: NoteTemplate = NoteTemplate()
-    tokenizer: TokenizerDeclaration
+    cohorts: CohortFiles = Field(CohortFiles(), description="The cohort files: their names, format and fields.")
+    months: Months = Field(description="The birth months, a partition each.")
+    template: NoteTemplate = Field(NoteTemplate(), description="The header that is put before each note.")
+    tokenizer: TokenizerDeclaration = Field(description="The tokenizer, and the engine that runs it.")
     document: DocumentPolicy = Field(
         DocumentPolicy(), description="Token after each note (`separator`) and before each header (`bos`)."
     )
     row_length: int = Field(8192, ge=2, le=LARGEST_CAPACITY - 1, description="Tokens of a row: max_target_length.")
-    long_notes: LongNotes = LongNotes()
+    long_notes: LongNotes = Field(LongNotes(), description="What happens to a note longer than a row.")
     order: Literal["date", "source"] = Field("date", description="Order of the notes of a patient.")
-    packing: PackingDeclaration = PackingDeclaration()
-    pad: PadDeclaration
-    patient_key: PatientKey
+    packing: PackingDeclaration = Field(PackingDeclaration(), description="How notes are packed into rows.")
+    pad: PadDeclaration = Field(description="The token that fills rows up.")
+    patient_key: PatientKey = Field(description="The secret under which patients' ids are hashed.")
     splits: dict[str, float] = Field(
         {"train": 1.0}, description="Split → share of the patients, decided by the keyed digest of their ids."
     )
@@ -260,7 +260,7 @@ class NotesDeclaration(DatasetDeclaration):
     formats: tuple[FileFormat, ...] = Field(("tfrecord",), min_length=1, description="`tfrecord`, `array_record`.")
     rows_per_shard: int = Field(ROWS_PER_SHARD, ge=1, description="Rows that a shard has at most.")
     tfds_version: TfdsVersion = Field("1.0.0", description=_VERSION_HELP)
-    bad_records: BadRecordPolicy = BadRecordPolicy()
+    bad_records: BadRecordPolicy = Field(BadRecordPolicy(), description="What happens to a record without a note.")
     retractions: Path | None = Field(
         None,
         description="List of the patients whose notes are not to be in it, keyed digests alone, which `dataprep "

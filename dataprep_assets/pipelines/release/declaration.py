@@ -61,7 +61,7 @@ class ReleaseDeclaration(CorpusDeclaration):
     """One release of npy shards, from source to store."""
 
     views: tuple[View, ...] = Field((), description="Other trainer formats over the same token bytes.")
-    release: ReleaseOptions
+    release: ReleaseOptions = Field(description="Samples and shards of the release, and where it is published.")
 
     @property
     def combines(self) -> bool:

@@ -73,6 +73,16 @@ def test_every_partition_is_materialized_with_numbers_that_plot(finished: Projec
         assert isinstance(metadata[name].value, int | float), name
 
 
+def test_a_join_shows_its_progress(finished: Project) -> None:
+    key = finished.key("combined_bins", "train")
+    event = finished.instance.get_latest_materialization_event(key)
+    assert event is not None
+    lines = [entry.user_message for entry in finished.instance.all_logs(event.run_id)]
+    megabytes = (finished.directory("combined_bins", "train") / "train.bin").stat().st_size / 1e6
+    done = f"{key.to_user_string()}: 100.0%  {megabytes:,.1f} of {megabytes:,.1f} MB"
+    assert any(line.startswith(done) for line in lines)
+
+
 def test_the_data_version_is_the_content(finished: Project) -> None:
     receipt = read_receipt(finished.directory("combined_bins", "train"))
     event = finished.instance.get_latest_materialization_event(finished.key("combined_bins", "train"))

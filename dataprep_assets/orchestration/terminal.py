@@ -1,0 +1,127 @@
+"""Progress of a step for who started the command: a live line on a terminal, a plain line now and then in a pipe.
+
+Entry points: `watched` around the runs of a command, and `watching`, which gives the sinks of a step inside it.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import TextIO
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from dataprep_assets.execution.progress import Progress, Sink
+
+__all__ = ["LineSink", "TerminalSink", "watched", "watching"]
+
+LINE_SECONDS = 15.0
+_DRAW_SECONDS = 0.2
+_BAR_COLUMNS = 24
+_WORD_COLUMNS = 80
+"""Room for the words beside the bar: `99.0%  ETA 12.3 min  1,234,567,890 of ~2,345,678,901 tokens  0.50 M tokens/s`."""
+_watched: ContextVar[TextIO | None] = ContextVar("watched", default=None)
+
+
+@contextlib.contextmanager
+def watched(stream: TextIO) -> Iterator[None]:
+    """Steps that run inside, in this process, also show their progress on `stream`, a terminal, pipe or file."""
+    try:
+        # of its own, because Dagster sends what a step writes to descriptors 1 and 2 to its compute log
+        descriptor = os.dup(stream.fileno())
+    except (OSError, ValueError):  # closed, or in memory: nobody looks at it while the step is at work
+        yield
+        return
+    own = os.fdopen(descriptor, "w", encoding="utf-8", errors="replace")
+    token = _watched.set(own)
+    try:
+        yield
+    finally:
+        _watched.reset(token)
+        with contextlib.suppress(OSError):  # what a closed pipe did not take
+            own.close()
+
+
+def watching(what: str) -> list[Sink]:
+    """What shows the step `what` to who started the command; nothing outside `watched`."""
+    if (stream := _watched.get()) is None:
+        return []
+    # said by the stream alone: FORCE_COLOR would put escape codes into a pipe
+    console = Console(file=stream, force_terminal=stream.isatty(), highlight=False, markup=False, emoji=False)
+    if console.is_terminal and not console.is_dumb_terminal:
+        return [TerminalSink(console, what)]
+    return [LineSink(stream, what)]
+
+
+class TerminalSink:
+    """One live line on a terminal, wiped at the end."""
+
+    def __init__(self, console: Console, what: str) -> None:
+        self._console, self._what, self._drawn = console, what, 0.0
+        self._live: Live | None = None
+
+    def show(self, progress: Progress) -> None:
+        if time.monotonic() - self._drawn < _DRAW_SECONDS:
+            return
+        self._drawn = time.monotonic()
+        with contextlib.suppress(OSError):  # the terminal was closed: the step goes on
+            self._console.width = os.get_terminal_size(self._console.file.fileno()).columns or 80
+            if self._live is None:
+                # drawn here, in the step's own thread, so that a line is never older than the counts
+                self._live = Live(
+                    console=self._console,
+                    auto_refresh=False,
+                    transient=True,
+                    redirect_stdout=False,
+                    redirect_stderr=False,
+                )
+                self._live.start()
+            self._live.update(self._row(progress), refresh=True)
+
+    def close(self, progress: Progress) -> None:
+        if self._live is not None:
+            with contextlib.suppress(OSError):
+                self._live.stop()
+            self._live = None
+
+    def _row(self, progress: Progress) -> Table:
+        name = f"    {self._what}"
+        words = [f"{progress.fraction:.1%}", f"ETA {progress.time_left}", progress.amount, progress.rate]
+        room = self._console.width - len(name) - 1
+        bar = min(_BAR_COLUMNS, room - _WORD_COLUMNS - 1)
+        row = Table.grid(padding=(0, 1, 0, 0))
+        row.add_column(width=len(name), no_wrap=True)
+        cells: list[RenderableType] = [name]
+        if bar >= _BAR_COLUMNS // 4:  # a narrow terminal has room for the words alone
+            row.add_column(width=bar)
+            cells.append(ProgressBar(total=1.0, completed=progress.fraction, width=bar))
+            room -= bar + 1
+        row.add_column(width=max(1, room - 1), no_wrap=True, overflow="ellipsis")
+        row.add_row(*cells, "  ".join(words))
+        return row
+
+
+class LineSink:
+    """A plain line every `LINE_SECONDS`, and the last one of a step that had any."""
+
+    def __init__(self, stream: TextIO, what: str) -> None:
+        self._stream, self._what = stream, what
+        self._written, self._any = time.monotonic(), False
+
+    def show(self, progress: Progress) -> None:
+        if time.monotonic() - self._written >= LINE_SECONDS:
+            self._written, self._any = time.monotonic(), True
+            self._write(progress)
+
+    def close(self, progress: Progress) -> None:
+        if self._any:
+            self._write(progress)
+
+    def _write(self, progress: Progress) -> None:
+        with contextlib.suppress(OSError):  # nobody reads the pipe any more: the step goes on
+            self._stream.write(f"    {self._what}: {progress.line().strip()}\n")
+            self._stream.flush()

@@ -1,0 +1,177 @@
+"""The services of compose, by its own commands: a new dataset by Reload, health checks, the Launchpad, a run's logs."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dataprep_keys.orchestration.assets import asset_key
+
+from dataprep_assets.orchestration.pools import POOLS
+from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets_tests.deploy.cluster import SCRIPTS, SERVICES, Cluster, deployment
+from dataprep_assets_tests.project import SAMPLE, cloned_project, sample_attributes
+
+pytest.importorskip("dagster_postgres", reason="the extra `k8s` (with dagster-postgres) is not installed")
+pytestmark = pytest.mark.slow
+
+MANIFEST = asset_key(
+    TokenizedCorpus(CorpusDeclaration.model_validate(sample_attributes(dataset="sample_corpus"))).spec("manifest")
+)
+DOWNSTREAM = f"""
+from pathlib import Path
+
+import dagster as dg
+
+from dataprep_assets.integrity.handle import ArtifactHandle
+from resources import build_resources
+
+
+# made in another code location
+upstream = dg.AssetSpec({list(MANIFEST.path)!r}).with_io_manager_key("artifacts")
+
+
+@dg.asset(ins={{"manifest": dg.AssetIn(upstream.key)}})
+def trained(manifest: ArtifactHandle) -> dg.MaterializeResult:
+    lines = manifest.read("manifest.jsonl")
+    return dg.MaterializeResult(metadata={{"content": manifest.receipt.content, "bytes": len(lines)}})
+
+
+defs = dg.Definitions(assets=[upstream, trained], resources=build_resources(Path(__file__).parent))
+"""
+_ASSETS = "{assetsOrError {... on AssetConnection {nodes {key {path}}}}}"
+_RELOAD = """mutation {reloadRepositoryLocation(repositoryLocationName: "dataprep_assets") {
+  __typename ... on WorkspaceLocationEntry {locationOrLoadError {__typename ... on PythonError {message}}}}}"""
+_VALID = """query($selector: PipelineSelector!, $config: RunConfigData!) {
+  isPipelineConfigValid(pipeline: $selector, mode: "default", runConfigData: $config) {
+    __typename ... on PipelineConfigValidationInvalid {errors {message}} ... on InvalidSubsetError {message}}}"""
+_LAUNCH = """mutation($params: ExecutionParams!) {launchPipelineExecution(executionParams: $params) {
+  __typename ... on LaunchRunSuccess {run {runId}} ... on PythonError {message}
+  ... on RunConfigValidationInvalid {errors {message}}}}"""
+_LOGS = """query($key: [String!]!) {capturedLogs(logKey: $key) {stdout stderr}}"""
+_CAPTURED = """query($run: ID!) {runOrError(runId: $run) {... on Run {status eventConnection {events {
+  ... on LogsCapturedEvent {fileKey} ... on MessageEvent {message}}}}}}"""
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """All services over a copy of the project that has one dataset, and a second code location beside it."""
+    folder = tmp_path_factory.mktemp("services")
+    project = cloned_project(folder / "project")
+    for other in (project / "dataprep_assets" / "defs").iterdir():
+        if other.is_dir() and other.name != SAMPLE.name:
+            shutil.rmtree(other)
+    (project / "downstream.py").write_text(DOWNSTREAM)
+    with deployment(folder / "cluster", project, PYTHONPATH=str(project)) as running:
+        _set_pools(running)
+        assert not running.healthy("webserver")
+        assert not running.healthy("daemon"), "before it was started"
+        running.start_code()
+        workspace = folder / "cluster" / "home" / "workspace.yaml"
+        second = {"python_file": {"relative_path": str(project / "downstream.py"), "location_name": "training"}}
+        workspace.write_text(json.dumps({"load_from": [*json.loads(workspace.read_text())["load_from"], second]}))
+        running.start_web()
+        running.start_daemon()
+        yield running
+
+
+def _set_pools(running: Cluster) -> None:
+    """What the service `pools` does, by its own words."""
+    environment = running.environment | {"PATH": f"{SCRIPTS}:{os.environ['PATH']}"}
+    subprocess.run(SERVICES["pools"]["command"], env=environment, check=True, capture_output=True)
+
+
+def _launch(running: Cluster, key: dg.AssetKey, location: str, config: dict[str, Any]) -> str:
+    """Launch a run as the Launchpad does; its id."""
+    selector = {
+        "repositoryName": "__repository__",
+        "repositoryLocationName": location,
+        "pipelineName": "__ASSET_JOB",
+        "assetSelection": [{"path": list(key.path)}],
+        "assetCheckSelection": [],
+    }
+    valid = running.graphql(_VALID, {"selector": selector, "config": config})["isPipelineConfigValid"]
+    assert valid == {"__typename": "PipelineConfigValidationValid"}
+    params = {"selector": selector, "runConfigData": config, "mode": "default"}
+    launched = running.graphql(_LAUNCH, {"params": params})["launchPipelineExecution"]
+    assert launched["__typename"] == "LaunchRunSuccess", launched
+    run: str = launched["run"]["runId"]
+    return run
+
+
+def _end_of(running: Cluster, run: str) -> dg.DagsterRunStatus:
+    with running.instance() as instance:
+
+        def ended() -> bool:
+            found = instance.get_run_by_id(run)
+            return found is not None and found.is_finished
+
+        running.wait(ended, 180, "the run")
+        found = instance.get_run_by_id(run)
+        assert found is not None
+        return found.status
+
+
+def test_every_pool_is_limited_before_the_first_run_of_a_fresh_postgres(services: Cluster) -> None:
+    with services.instance() as instance:
+        limits = {pool.name: pool.limit for pool in instance.event_log_storage.get_pool_limits()}
+    assert limits == {POOLS["cpu"]: 1, POOLS["network"]: 2}
+
+
+def test_the_health_checks_of_compose_tell_who_serves(services: Cluster) -> None:
+    services.wait(lambda: services.healthy("daemon"), 120, "the daemon's heartbeats")
+    assert services.healthy("postgres")
+    assert services.healthy("code_location")
+    assert services.healthy("webserver")
+    elsewhere = Cluster(services.folder, services.environment, services.code_port + 1, services.code_port)
+    assert not elsewhere.healthy("code_location")
+    assert not elsewhere.healthy("webserver")
+
+
+def test_a_new_folder_in_defs_is_there_after_a_reload(services: Cluster) -> None:
+    def datasets() -> set[str]:
+        nodes = services.graphql(_ASSETS)["assetsOrError"]["nodes"]
+        return {node["key"]["path"][0] for node in nodes} - {"trained"}
+
+    assert datasets() == {"sample_corpus"}
+    defs = services.project / "dataprep_assets" / "defs"
+    shutil.copytree(SAMPLE.parent / "sample_tasks", defs / "sample_tasks")
+    assert datasets() == {"sample_corpus"}, "not by itself"
+    reloaded = services.graphql(_RELOAD)["reloadRepositoryLocation"]
+    assert reloaded["locationOrLoadError"]["__typename"] == "RepositoryLocation", reloaded
+    assert datasets() == {"sample_corpus", "sample_tasks"}
+    assert services.healthy("code_location")
+
+
+def test_the_launchpad_launches_without_and_with_config_and_the_logs_of_a_run_open(services: Cluster) -> None:
+    run = _launch(services, MANIFEST, "dataprep_assets", {})
+    assert _end_of(services, run) == dg.DagsterRunStatus.SUCCESS
+    told = services.graphql(_CAPTURED, {"run": run})["runOrError"]
+    events = [event for event in told["eventConnection"]["events"] if event]
+    (captured,) = {event["fileKey"] for event in events if "fileKey" in event}
+    logs = services.graphql(_LOGS, {"key": [run, "compute_logs", captured]})["capturedLogs"]
+    assert "manifest" in logs["stderr"], "the console's lines, as the run's page shows them"
+    config = {"loggers": {"console": {"config": {"log_level": "DEBUG"}}}}
+    again = _launch(services, MANIFEST, "dataprep_assets", config)
+    assert _end_of(services, again) == dg.DagsterRunStatus.SUCCESS
+
+
+def test_an_asset_of_another_code_location_reads_the_handle(services: Cluster) -> None:
+    artifacts = Path(services.environment["DATAPREP_ROOT"])
+    receipt = json.loads((artifacts / "sample_corpus" / "manifest" / "receipt.json").read_bytes())
+    run = _launch(services, dg.AssetKey("trained"), "training", {})
+    assert _end_of(services, run) == dg.DagsterRunStatus.SUCCESS, services.last_words()
+    with services.instance() as instance:
+        event = instance.get_latest_materialization_event(dg.AssetKey("trained"))
+    assert event is not None
+    assert event.asset_materialization is not None
+    metadata = {name: value.value for name, value in event.asset_materialization.metadata.items()}
+    assert metadata["content"]
+    size = next(record["bytes"] for record in receipt["files"] if record["path"] == "manifest.jsonl")
+    assert metadata["bytes"] == size
