@@ -1,5 +1,6 @@
 """The code location: everything under `defs/`, bound to its executor and the resources of the environment."""
 
+import warnings
 from functools import cache
 from pathlib import Path
 
