@@ -18,8 +18,8 @@ from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
-from resources import StorageResource, resources_of
-from resources.environment import initialized
+from dataprep_assets.resources import StorageResource, resources_of
+from dataprep_assets.resources.environment import initialized
 
 SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "samples" / "sample_corpus"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dataprep_assets.code_location import bound
 from dataprep_assets.declarations import Declarations
-from dataprep_assets.definitions import bound
 from dataprep_assets.errors import ConfigError
 from dataprep_assets_tests.project import SAMPLE
 

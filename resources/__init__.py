@@ -8,9 +8,9 @@ the store of their dataset; what they make goes downstream through `ArtifactIOMa
 from pathlib import Path
 from typing import Any
 
-from resources.environment import build_storage, open_storage
-from resources.io_manager import KEY, ArtifactIOManager
-from resources.storage import StorageResource
+from dataprep_assets.resources.environment import build_storage, open_storage
+from dataprep_assets.resources.io_manager import KEY, ArtifactIOManager
+from dataprep_assets.resources.storage import StorageResource
 
 __all__ = ["ArtifactIOManager", "StorageResource", "build_resources", "open_storage", "resources_of"]
 

@@ -27,8 +27,8 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.resources.storage import StorageResource
 from dataprep_assets.stores.connect import AWS_PAIR, WRITE_PAIR, s3_credentials, s3_endpoint
-from resources.storage import StorageResource
 
 DEFAULT_ROOT = Path(".dataprep/artifacts")
 DEFAULT_CACHE = Path(".dataprep/cache")
@@ -59,7 +59,7 @@ def _gcs(environment: Mapping[str, str], root: str, common: Mapping[str, Any]) -
     try:
         from dagster_gcp.gcs import GCSResource
 
-        from resources.gcs import GcsStorageResource
+        from dataprep_assets.resources.gcs import GcsStorageResource
     except ImportError as error:
         raise ConfigError("DATAPREP_STORAGE: gcs needs the extra `gcs`: pip install 'dataprep-assets[gcs]'") from error
     return GcsStorageResource(
@@ -74,7 +74,7 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
     try:
         from dagster_aws.s3 import S3Resource
 
-        from resources.r2 import R2StorageResource
+        from dataprep_assets.resources.r2 import R2StorageResource
     except ImportError as error:
         raise ConfigError(
             f"DATAPREP_STORAGE: {kind} needs the extra `r2`: pip install 'dataprep-assets[r2]'"

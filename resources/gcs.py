@@ -3,8 +3,8 @@
 import dagster as dg
 from dagster_gcp.gcs import GCSResource
 
+from dataprep_assets.resources.storage import StorageResource
 from dataprep_assets.stores.connect import GcsPlace, Place
-from resources.storage import StorageResource
 
 
 class GcsStorageResource(StorageResource):

@@ -17,7 +17,7 @@ import dagster as dg
 from dataprep_assets.errors import ConfigError, MissingArtifactError
 from dataprep_assets.graph.asset_path import artifact_at
 from dataprep_assets.integrity.handle import ArtifactHandle
-from resources.storage import StorageResource
+from dataprep_assets.resources.storage import StorageResource
 
 KEY = "artifacts"
 STORAGE = "dataprep/storage"

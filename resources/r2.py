@@ -8,8 +8,8 @@ import dagster as dg
 from dagster_aws.s3 import S3Resource
 from pydantic import Field
 
+from dataprep_assets.resources.storage import StorageResource
 from dataprep_assets.stores.connect import AWS_PAIR, Place, S3Place
-from resources.storage import StorageResource
 
 
 class R2StorageResource(StorageResource):

@@ -10,19 +10,21 @@ Exit codes: 0 done; 1 the data or a check failed, or there is something to build
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
 
-from dataprep_assets.cli import diff, lock, plan, preflight, prune, retract, run, status, sync, trace, verify
+from dataprep_assets.cli import diff, init, lock, plan, preflight, prune, retract, run, status, sync, trace, verify
 from dataprep_assets.cli.project import names
 from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.project import VARIABLE
 
 __all__ = ["main"]
 
 FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
-_COMMANDS = (run, plan, status, trace, retract, prune, verify, lock, diff, preflight, sync)
+_COMMANDS = (init, run, plan, status, trace, retract, prune, verify, lock, diff, preflight, sync)
 _app = typer.Typer(
     name="dataprep",
     help=(__doc__ or "").splitlines()[0],
@@ -39,12 +41,19 @@ for _module in _COMMANDS:
 @_app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
+    folder: Annotated[
+        Path | None, typer.Option("--project", metavar="DIR", help="The project; default: that of the working folder.")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the Python stack of an error, too.")] = False,
 ) -> None:
     _Options.verbose = verbose
+    if folder is not None:
+        os.environ[VARIABLE] = str(folder)  # for the processes that a run starts, too
     if context.invoked_subcommand is None:
         print(context.get_help())
-        print(f"\nDatasets here: {', '.join(names())}\nNext: dataprep status NAME, dataprep run NAME, make ui")
+        print()
+        print(f"Datasets here: {', '.join(names())}")
+        print("Next: dataprep status NAME, dataprep run NAME")
 
 
 class _Options:

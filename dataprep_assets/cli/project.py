@@ -7,25 +7,31 @@ import fcntl
 import logging
 import os
 import re
+import shutil
 import warnings
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.declaration_mistakes import nearest
+from dataprep_assets.project import Project, find
+from dataprep_assets.project_template import TEMPLATE
 
 if TYPE_CHECKING:
     import dagster as dg
 
+    from dataprep_assets.declarations import Declarations
     from dataprep_assets.orchestration.component import DatasetComponent
+    from dataprep_assets.resources import StorageResource
     from dataprep_assets.stores.connect import Place
-    from resources import StorageResource
 
 __all__ = [
-    "PROJECT_ROOT",
     "component",
+    "current",
+    "declarations",
     "folder",
     "instance",
     "instance_home",
@@ -37,22 +43,33 @@ __all__ = [
     "storage",
 ]
 
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
+
+@cache
+def current() -> Project:
+    """The project that is worked on."""
+    return find()
+
+
+def declarations() -> "Declarations":
+    """What it declares."""
+    from dataprep_assets.code_location import declarations_of
+
+    return declarations_of(current())
 
 
 def names() -> list[str]:
     """Names of the declared datasets."""
     from dataprep_assets.orchestration.shipped import dataset_of  # without Dagster: a shell waits for it
 
-    below = PROJECT_ROOT / "dataprep_assets" / "defs"
+    below = current().defs
     return sorted({dataset_of(path.parent.relative_to(below)) for path in below.rglob("defs.yaml")})
 
 
 def storage() -> "StorageResource":
     """The storage that the environment names."""
-    from resources import open_storage
+    from dataprep_assets.resources import open_storage
 
-    return open_storage(PROJECT_ROOT)
+    return open_storage(current().root)
 
 
 def place(url: str | None, profile: str | None = None) -> "Place":
@@ -77,15 +94,12 @@ def place_of_dataset(place: "Place", dataset: str) -> "Place":
 
 def folder(name: str) -> Path:
     """The folder of a dataset's defs.yaml; where there is none, the one that it would be in."""
-    from dataprep_assets.definitions import declarations
-
     found = declarations().files.get(name)
     return declarations().folder / name if found is None else found.parent
 
 
 def component(name: str) -> "DatasetComponent":
     """The declared dataset of this name; ConfigError when there is none, or its component is not one of ours."""
-    from dataprep_assets.definitions import declarations
     from dataprep_assets.orchestration.component import DatasetComponent
 
     known = declarations().files
@@ -107,8 +121,6 @@ def naming(dataset: str) -> "list[DatasetComponent]":
     """
     import dagster as dg
 
-    from dataprep_assets.definitions import declarations
-
     files = declarations().files
     texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in files.items()}
     found: dict[str, DatasetComponent] = {}
@@ -126,7 +138,7 @@ def naming(dataset: str) -> "list[DatasetComponent]":
 
 def instance_home() -> Path:
     """The folder of the Dagster instance: DAGSTER_HOME, by default one inside the project."""
-    return Path(os.environ.setdefault("DAGSTER_HOME", str(PROJECT_ROOT / ".dagster")))
+    return Path(os.environ.setdefault("DAGSTER_HOME", str(current().dagster_home)))
 
 
 def instance_there() -> "dg.DagsterInstance | None":
@@ -159,7 +171,7 @@ def instance() -> "dg.DagsterInstance":
     with open(home / ".dataprep.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "dagster.yaml").exists():
-            (home / "dagster.yaml").write_text((PROJECT_ROOT / "deploy" / "local" / "dagster.yaml").read_text())
+            shutil.copyfile(TEMPLATE / "dagster.yaml", home / "dagster.yaml")
         found = dg.DagsterInstance.get()
         found.all_asset_keys()  # the event log makes its tables when it is first asked
         limit_pools(found)

@@ -65,7 +65,7 @@ def command(
 
 
 def _run(name: str, lock: "Lock | None") -> int:
-    from dataprep_assets.definitions import bound
+    from dataprep_assets.code_location import bound
     from dataprep_assets.graph.runs import planned_runs
     from dataprep_assets.graph.status import sweep
     from dataprep_assets.orchestration.needed import up_to_date
@@ -88,7 +88,7 @@ def _run(name: str, lock: "Lock | None") -> int:
             return 0
         print(f"{name}:")
         runs = planned_runs(specs, store)
-        job = bound(component.definitions, project.PROJECT_ROOT).resolve_implicit_global_asset_job_def()
+        job = bound(component.definitions, project.current().root).resolve_implicit_global_asset_job_def()
         ok = materialize(job, runs if locked is None else locked.each(runs), instance)
         if ok:
             print(summary(component, instance, store, time.monotonic() - started))
@@ -99,7 +99,7 @@ def _run(name: str, lock: "Lock | None") -> int:
 
 def _run_part(name: str, part: Part) -> int:
     """Make the chosen partitions of a dataset, and nothing that is unpartitioned."""
-    from dataprep_assets.definitions import bound
+    from dataprep_assets.code_location import bound
     from dataprep_assets.orchestration.runs import materialize
     from dataprep_assets.orchestration.terminal import watched
 
@@ -110,5 +110,5 @@ def _run_part(name: str, part: Part) -> int:
         return 0
     print(f"{name}:")
     with project.instance() as instance, watched(sys.stderr):
-        job = bound(component.definitions, project.PROJECT_ROOT).resolve_implicit_global_asset_job_def()
+        job = bound(component.definitions, project.current().root).resolve_implicit_global_asset_job_def()
         return 0 if materialize(job, runs, instance) else 1

@@ -34,7 +34,7 @@ def command(
 
     there, here = project.place(source, source_profile), project.place(destination, dest_profile)
     identity = hashlib.sha256(f"{there} {here} {prefix}".encode()).hexdigest()[:16]
-    work = Path(project.storage().cache or project.PROJECT_ROOT / ".dataprep" / "cache") / "sync" / identity
+    work = Path(project.storage().cache or project.current().root / ".dataprep" / "cache") / "sync" / identity
     if not select and there().head(f"{prefix}{RELEASE}") is not None:
         return _sync_release(there, here, prefix, work, dry_run=dry_run)
     copying = Sync(

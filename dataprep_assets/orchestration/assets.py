@@ -26,7 +26,7 @@ from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.orchestration.progress import sinks_of
 from dataprep_assets.orchestration.versions import partition_event, reported, version_of
 from dataprep_assets.planning.cost import SHARDS_A_RUN
-from resources import StorageResource, io_manager
+from dataprep_assets.resources import StorageResource, io_manager
 
 __all__ = ["asset_of"]
 

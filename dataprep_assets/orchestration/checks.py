@@ -10,7 +10,7 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.keys import asset_key, store_of
 from dataprep_assets.orchestration.metadata import rendered, table
 from dataprep_assets.orchestration.partitions import partitions_of_run
-from resources import StorageResource
+from dataprep_assets.resources import StorageResource
 
 __all__ = ["check_evaluation", "check_result", "checks_of"]
 

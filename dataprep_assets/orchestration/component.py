@@ -29,7 +29,7 @@ from dataprep_assets.orchestration.freshness import policy_of
 from dataprep_assets.orchestration.keys import store_of
 from dataprep_assets.orchestration.shipped import TAG, is_shown, shown_as
 from dataprep_assets.planning.cost import Machine
-from resources import StorageResource
+from dataprep_assets.resources import StorageResource
 
 D = TypeVar("D", bound=DatasetDeclaration)
 

@@ -23,7 +23,7 @@ from dataprep_assets.orchestration.keys import DATASET, job_name, store_of
 from dataprep_assets.orchestration.needed import needed, plannable, up_to_date
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.orchestration.runs import materialize
-from resources import StorageResource, resources_of
+from dataprep_assets.resources import StorageResource, resources_of
 
 __all__ = ["BUILD_RUN", "CONTINUES", "job_of"]
 

@@ -5,7 +5,7 @@ import dagster as dg
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from resources import StorageResource
+from dataprep_assets.resources import StorageResource
 
 __all__ = ["DATASET", "asset_key", "job_name", "store_of"]
 

@@ -17,7 +17,7 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.dataset_runs import in_progress
 from dataprep_assets.orchestration.deadline import within
 from dataprep_assets.orchestration.keys import DATASET, store_of
-from resources import StorageResource
+from dataprep_assets.resources import StorageResource
 
 __all__ = ["CHANGE", "SOURCE", "source_schedule", "source_sensor"]
 

@@ -17,7 +17,7 @@ import dagster as dg
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.test_utils import create_run_for_test
 
-from dataprep_assets.definitions import bound
+from dataprep_assets.code_location import bound
 from dataprep_assets.orchestration.component import declared
 from dataprep_assets.orchestration.overview import overview
 from dataprep_assets.orchestration.overview_page import page

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dataprep_assets.cli.project import PROJECT_ROOT
+from dataprep_assets.definitions import PROJECT_ROOT
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.cli.project import PROJECT_ROOT
+from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets_tests.cli.commands import dataprep, environment
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.moto_server import moto_server

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dataprep_assets.cli.project import PROJECT_ROOT
 from dataprep_assets.cli.rebuild_table import MOST_ROWS, rebuild_lines
+from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.graph.rebuild import Published, Rebuild, ToBuild
 from dataprep_assets.graph.spec import Reading
 from dataprep_assets.graph.status import Stale

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.cli.project import PROJECT_ROOT
+from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets_tests.project import cloned_project
 
 pytestmark = pytest.mark.slow

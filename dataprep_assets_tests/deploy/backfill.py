@@ -23,11 +23,11 @@ from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets_tests.deploy.cluster import Cluster, cluster
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
 from dataprep_assets_tests.deploy.wall_time import wall_time
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, receipts, run_pipeline
-from resources import StorageResource, resources_of
 
 BACKFILL_TAG = "dagster/backfill"
 

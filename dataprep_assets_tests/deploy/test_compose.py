@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from dataprep_assets.orchestration.pools import POOLS
+from dataprep_assets.resources import environment
 from dataprep_assets.stores import connect
 from dataprep_assets_tests.deploy.cluster import DEPLOY
-from resources import environment
 
 FOLDER = DEPLOY / "compose"
 COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "docker-compose.yaml").read_text())

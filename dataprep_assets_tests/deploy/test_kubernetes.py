@@ -16,10 +16,10 @@ import pytest
 import yaml
 
 from dataprep_assets.orchestration.pools import POOLS
+from dataprep_assets.resources import environment
 from dataprep_assets.stores.connect import GcsPlace, S3Place
 from dataprep_assets_tests.deploy.cluster import DEPLOY
 from dataprep_assets_tests.fakes.places import Places, places
-from resources import environment
 
 pytest.importorskip("dagster_k8s", reason="the extra `k8s` is not installed")
 validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")

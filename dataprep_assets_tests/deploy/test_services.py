@@ -30,7 +30,7 @@ from pathlib import Path
 import dagster as dg
 
 from dataprep_assets.integrity.handle import ArtifactHandle
-from resources import build_resources
+from dataprep_assets.resources import build_resources
 
 
 # made in another code location

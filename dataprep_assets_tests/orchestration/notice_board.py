@@ -17,10 +17,10 @@ from dataprep_assets.orchestration.component import definitions_of
 from dataprep_assets.orchestration.keys import asset_key, store_of
 from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.orchestration.runs import materialize
+from dataprep_assets.resources import StorageResource, resources_of
+from dataprep_assets.resources.environment import initialized
 from dataprep_assets_tests.graph.notices import Notices, notices_specs, write_notices
 from dataprep_assets_tests.project import new_instance
-from resources import StorageResource, resources_of
-from resources.environment import initialized
 
 
 @dataclass

@@ -14,10 +14,10 @@ from dataprep_assets.orchestration.assets import asset_of
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.planning.cost import SHARDS_A_RUN
+from dataprep_assets.resources import io_manager
 from dataprep_assets_tests.graph.notices import KEYS
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 from dataprep_assets_tests.project import failure_of
-from resources import io_manager
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.cli import project
+from dataprep_assets.code_location import bound
 from dataprep_assets.declarations import Declarations
-from dataprep_assets.definitions import PROJECT_ROOT, bound
+from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.shipped import FOLDERS, TAG, is_shown
 

@@ -8,10 +8,10 @@ import pytest
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.resources import build_resources, open_storage
+from dataprep_assets.resources.environment import build_storage
 from dataprep_assets.stores.connect import GcsPlace, S3Place
 from dataprep_assets_tests.resources.variables import KEY_ID, R2, SECRET
-from resources import build_resources, open_storage
-from resources.environment import build_storage
 
 
 def test_the_default_is_a_folder_of_the_project(environment: Any, tmp_path: Path) -> None:

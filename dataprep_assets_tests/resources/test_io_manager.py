@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from dataprep_assets.integrity.handle import ArtifactHandle, RemoteTokens
+from dataprep_assets.resources import StorageResource, resources_of
+from dataprep_assets.resources.environment import build_storage
 from dataprep_assets_tests.fakes.places import Places, places
 from dataprep_assets_tests.project import Project, project, sample_attributes
-from resources import StorageResource, resources_of
-from resources.environment import build_storage
 
 pytestmark = pytest.mark.slow
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.resources import StorageResource, open_storage
 from dataprep_assets.stores.connect import S3Place
 from dataprep_assets_tests.resources.variables import KEY_ID, R2
-from resources import StorageResource, open_storage
 
 
 def test_a_datasets_own_storage_goes_before_the_environments(environment: Any, tmp_path: Path) -> None:

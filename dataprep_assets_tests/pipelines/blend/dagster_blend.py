@@ -17,10 +17,10 @@ from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
+from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 from dataprep_assets_tests.sample.make_sample_blends import plain_chat, task
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
-from resources import StorageResource, resources_of
 
 REFERENCE = {"engine_certificate.fast_engine_accepted"}
 """What fails, as a report, where the reference engine is declared: no certification makes these tests slow."""

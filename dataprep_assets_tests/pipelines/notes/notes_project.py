@@ -18,11 +18,11 @@ from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
+from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
 from dataprep_assets_tests.pipelines.notes.pipeline import KEY, SAMPLE
 from dataprep_assets_tests.project import SAMPLE as CORPUS
 from dataprep_assets_tests.project import new_instance
-from resources import StorageResource, resources_of
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 

@@ -16,8 +16,8 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets_tests.pipelines.notes.notes_project import notes_attributes
-from resources import StorageResource, resources_of
 
 
 def graph_of(component: Any) -> Any:

@@ -15,11 +15,11 @@ from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, release_layout
+from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets.serving.release import Place, locate
 from dataprep_assets.stores.connect import S3Place
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.project import Project, new_instance, sample_attributes
-from resources import StorageResource, resources_of
 
 LENGTH = 64
 

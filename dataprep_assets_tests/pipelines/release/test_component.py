@@ -11,7 +11,8 @@ from dagster import AssetKey
 
 from dataprep_assets.cli.project import component as dataset_named
 from dataprep_assets.cli.project import folder
-from dataprep_assets.definitions import PROJECT_ROOT, bound, defs
+from dataprep_assets.code_location import bound
+from dataprep_assets.definitions import PROJECT_ROOT, defs
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.graph.status import stale

@@ -16,8 +16,8 @@ from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.routes import partitions
+from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets_tests.pipelines.tasks.trees import TASKS, small
-from resources import StorageResource, resources_of
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 

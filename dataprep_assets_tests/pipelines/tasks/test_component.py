@@ -12,7 +12,8 @@ import yaml  # type: ignore[import-untyped]
 
 from dataprep_assets.cli.project import component as dataset_named
 from dataprep_assets.cli.project import folder
-from dataprep_assets.definitions import PROJECT_ROOT, bound
+from dataprep_assets.code_location import bound
+from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts

@@ -1,0 +1,107 @@
+"""The project that a command works on: where it is, and where its datasets are declared.
+
+A project is a folder of Dagster's `dg`: its `pyproject.toml` has a table `[tool.dg.project]` (or its `dg.toml` a table
+`[project]`) that names the package whose `defs` declares the datasets. `dataprep init` makes one. Nothing here imports
+Dagster: a shell that completes a name waits for it.
+
+Entry points: `find`, `at`.
+"""
+
+import os
+import sys
+import tomllib
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.errors import ConfigError
+
+__all__ = ["VARIABLE", "Project", "at", "find"]
+
+VARIABLE = "DATAPREP_PROJECT"
+"""Environment variable that names the project's folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """A project.
+
+    Attributes:
+        root: Its folder.
+        defs_module: The module below whose folder datasets are declared.
+        location: Name of its code location.
+    """
+
+    root: Path
+    defs_module: str
+    location: str
+
+    @property
+    def defs(self) -> Path:
+        """The folder of the `defs.yaml` files."""
+        below = Path(*self.defs_module.split("."))
+        found = [base / below for base in (self.root, self.root / "src") if (base / below).is_dir()]
+        if not found:
+            raise ConfigError(f"{self.root}: there is no folder {below}, where the project's pyproject.toml says it is")
+        return found[0]
+
+    @property
+    def dagster_home(self) -> Path:
+        """The folder of its Dagster instance, where DAGSTER_HOME names no other."""
+        return self.root / ".dagster"
+
+    def importable(self) -> None:
+        """Let its package be imported, where it is not installed."""
+        base = self.defs
+        for _ in self.defs_module.split("."):
+            base = base.parent
+        if find_spec(self.defs_module.partition(".")[0]) is None:
+            sys.path.insert(0, str(base))
+
+
+def find(named: str | None = None) -> Project:
+    """The project that is meant: the one named, else DATAPREP_PROJECT's, else that of the working folder.
+
+    Args:
+        named: A folder.
+
+    Raises ConfigError where there is none.
+    """
+    where = named or os.environ.get(VARIABLE)
+    if where is not None:
+        folder = Path(where).expanduser().resolve()
+        if (project := at(folder)) is None:
+            raise ConfigError(f"{folder}: not a project: no pyproject.toml with [tool.dg.project] is there")
+        return project
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (project := at(folder)) is not None:
+            return project
+    raise ConfigError(
+        f"{here}: in no project; `dataprep init DIR` makes one, --project DIR or {VARIABLE} names one elsewhere"
+    )
+
+
+def at(folder: Path) -> Project | None:
+    """The project whose folder this is; None where it is no project."""
+    table = _table(folder / "dg.toml", "project") or _table(folder / "pyproject.toml", "tool", "dg", "project")
+    if table is None:
+        return None
+    root_module = table.get("root_module")
+    defs_module = table.get("defs_module") or (f"{root_module}.defs" if root_module else None)
+    if defs_module is None:
+        raise ConfigError(f"{folder}: [tool.dg.project] names neither `root_module` nor `defs_module`")
+    return Project(root=folder, defs_module=defs_module, location=table.get("code_location_name") or folder.name)
+
+
+def _table(path: Path, *keys: str) -> dict[str, Any] | None:
+    try:
+        table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from error
+    for key in keys:
+        table = table.get(key) if isinstance(table, dict) else None
+    return table if isinstance(table, dict) else None

@@ -1,0 +1,43 @@
+"""What `dataprep init` writes: a project of Dagster's `dg` with one small dataset, and the settings of its instance.
+
+`package/` becomes the package of the project; `NAME` in a file, the project's name. The dataset is a copy of the sample
+corpus of this project, which needs no network.
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+from dataprep_assets.errors import ConfigError
+
+__all__ = ["TEMPLATE", "write_project"]
+
+TEMPLATE = Path(__file__).parent
+_SAMPLE = TEMPLATE.parent / "defs" / "samples" / "sample_corpus"
+_TO_FILL = ("pyproject.toml", "README.md", "package/definitions.py", "package/__init__.py")
+
+
+def write_project(target: Path) -> str:
+    """Write a project into a folder that is empty or not there, and return the name of its package.
+
+    Raises ConfigError for a folder with something in it, and for a name of which no package can be made.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigError(f"{target}: is there and not empty; name a folder that is not")
+    name = re.sub(r"\W", "_", target.resolve().name).strip("_").lower()
+    if not name.isidentifier():
+        raise ConfigError(f"{target}: no package can be called {name!r}; begin the folder's name with a letter")
+    target.mkdir(parents=True, exist_ok=True)
+    for relative in _TO_FILL:
+        text = (TEMPLATE / relative).read_text(encoding="utf-8").replace("NAME", name)
+        written = target / relative.replace("package/", f"{name}/")
+        written.parent.mkdir(parents=True, exist_ok=True)
+        written.write_text(text, encoding="utf-8")
+    shutil.copyfile(TEMPLATE / "gitignore", target / ".gitignore")
+    (target / ".dagster").mkdir()
+    shutil.copyfile(TEMPLATE / "dagster.yaml", target / ".dagster" / "dagster.yaml")
+    defs = target / name / "defs"
+    defs.mkdir()
+    (defs / "__init__.py").touch()
+    shutil.copytree(_SAMPLE, defs / "sample_corpus", ignore=shutil.ignore_patterns("__pycache__"))
+    return name
