@@ -16,13 +16,14 @@ from dagster._core.instance.config import PoolGranularity
 from dataprep_assets.graph.runs import PlannedRun, planned_runs
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import sweep
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.assets import POOLS, asset_of
 from dataprep_assets.orchestration.backfill import launch
 from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets.orchestration.keys import DATASET, job_name, store_of
 from dataprep_assets.orchestration.needed import needed, plannable, up_to_date
 from dataprep_assets.orchestration.runs import materialize
-from resources import StorageResource, resources_of
+from resources import StorageResource, io_manager
 
 __all__ = ["CONTINUES", "job_of"]
 
@@ -44,7 +45,7 @@ def job_of(specs: Sequence[ArtifactSpec]) -> dg.JobDefinition:
 
     @dg.op(name=f"{name}__steps", pool=POOLS["cpu"], description="Plans, then makes and checks what is not current.")
     def steps(context: dg.OpExecutionContext, storage: StorageResource) -> None:
-        _Build(context, specs, storage).all()
+        _Build(context, specs, store_of(declaration, storage)).all()
 
     @dg.job(
         name=name,
@@ -60,9 +61,8 @@ def job_of(specs: Sequence[ArtifactSpec]) -> dg.JobDefinition:
 class _Build:
     """One run of the job."""
 
-    def __init__(self, context: dg.OpExecutionContext, specs: Sequence[ArtifactSpec], storage: StorageResource) -> None:
-        self._context, self._specs, self._storage = context, specs, storage
-        self._store = store_of(specs[0].declaration, storage)
+    def __init__(self, context: dg.OpExecutionContext, specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:
+        self._context, self._specs, self._store = context, specs, store
         self._dataset = specs[0].declaration.dataset
 
     def all(self) -> None:
@@ -104,7 +104,8 @@ class _Build:
         definitions = dg.Definitions(
             assets=[asset_of(spec) for spec in self._specs],
             asset_checks=[checks_of(spec) for spec in self._specs if spec.proofs is not None],
-            resources=resources_of(self._storage),
+            # those of the job, not the instances: the secrets of these would become defaults of a recorded schema
+            resources={name: self._context.job_def.resource_defs[name] for name in ("storage", io_manager.KEY)},
         )
         job = definitions.resolve_implicit_global_asset_job_def()
         if not materialize(job, runs, self._context.instance, say=say, complain=complain):
