@@ -23,7 +23,7 @@ from dataprep_assets.orchestration.keys import DATASET, job_name, store_of
 from dataprep_assets.orchestration.needed import needed, plannable, up_to_date
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.orchestration.runs import materialize
-from dataprep_assets.resources import StorageResource, resources_of
+from dataprep_assets.resources import StorageResource, io_manager
 
 __all__ = ["BUILD_RUN", "CONTINUES", "job_of"]
 
@@ -47,7 +47,7 @@ def job_of(specs: Sequence[ArtifactSpec]) -> dg.JobDefinition:
 
     @dg.op(name=f"{name}__steps", pool=POOLS["cpu"], description="Plans, then makes and checks what is not current.")
     def steps(context: dg.OpExecutionContext, storage: StorageResource) -> None:
-        _Build(context, specs, storage).all()
+        _Build(context, specs, store_of(declaration, storage)).all()
 
     @dg.job(
         name=name,
@@ -63,9 +63,8 @@ def job_of(specs: Sequence[ArtifactSpec]) -> dg.JobDefinition:
 class _Build:
     """One run of the job."""
 
-    def __init__(self, context: dg.OpExecutionContext, specs: Sequence[ArtifactSpec], storage: StorageResource) -> None:
-        self._context, self._specs, self._storage = context, specs, storage
-        self._store = store_of(specs[0].declaration, storage)
+    def __init__(self, context: dg.OpExecutionContext, specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:
+        self._context, self._specs, self._store = context, specs, store
         self._dataset = specs[0].declaration.dataset
 
     def all(self) -> None:
@@ -107,7 +106,8 @@ class _Build:
         definitions = dg.Definitions(
             assets=[asset_of(spec) for spec in self._specs],
             asset_checks=[checks_of(spec) for spec in self._specs if spec.proofs is not None],
-            resources=resources_of(self._storage),
+            # those of the job, not the instances: the secrets of these would become defaults of a recorded schema
+            resources={name: self._context.job_def.resource_defs[name] for name in ("storage", io_manager.KEY)},
         )
         job = definitions.resolve_implicit_global_asset_job_def()
         tags = {BUILD_RUN: self._context.run.run_id}
