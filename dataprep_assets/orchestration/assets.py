@@ -14,11 +14,10 @@ import dagster as dg
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.shown import counted
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.orchestration.metadata import receipt_metadata, rendered
+from dataprep_assets.orchestration.metadata import definition_metadata, metadata_of, rendered
 from dataprep_assets.orchestration.partitions import definition_of, register_in_order
 from dataprep_assets.orchestration.progress import sinks_of
 from dataprep_assets.orchestration.versions import partition_event, reported, version_of
@@ -78,7 +77,11 @@ def _arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
         "owners": list(declaration.owners),
         "description": "\n\n".join(filter(None, (spec.description, declaration.description))),
         "tags": {**tags, **({"dataprep/sensitive": "true"} if declaration.sensitive else {})},
-        "metadata": {io_manager.STORAGE: declaration.storage} if declaration.storage else {},
+        "metadata": {
+            **definition_metadata(spec),
+            **({io_manager.STORAGE: declaration.storage} if declaration.storage else {}),
+        },
+        "code_version": str(spec.version),
         "io_manager_key": io_manager.KEY,
     }
     if spec.pool is not None:
@@ -102,15 +105,9 @@ def _single(
     if outcome.receipt is None:
         return dg.MaterializeResult(metadata=shown, data_version=version_of(outcome.content))
     return dg.MaterializeResult(
-        metadata={**_metadata(spec, store, outcome.receipt, outcome.reused), **shown},
+        metadata={**metadata_of(spec, store, outcome.receipt, outcome.reused), **shown},
         data_version=version_of(outcome.receipt.content),
     )
-
-
-def _metadata(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reused: bool) -> Mapping[str, Any]:
-    location = store.location(spec.located(store, receipt.partition))
-    own = {name: rendered(value) for name, value in spec.metadata(store, receipt).items()}
-    return {**receipt_metadata(receipt, location, reused), **own}
 
 
 def _reported(
@@ -129,19 +126,20 @@ def _reported(
             continue
         assert outcome.receipt is not None
         reused[outcome.partition] = outcome.reused
-        metadata = _metadata(spec, store, outcome.receipt, outcome.reused)
+        metadata = metadata_of(spec, store, outcome.receipt, outcome.reused)
         yield partition_event(context, outcome.partition, outcome.receipt.content, metadata)
     if failed:
         raise _failure(spec.noun, failed, len(reused))
     built = sum(not there for there in reused.values())
-    context.log.info(f"{counted(len(reused), spec.noun)}: {built:,} built, {len(reused) - built:,} reused")
+    context.log.info(f"{number_of(len(reused), spec.noun)}: {built:,} built, {len(reused) - built:,} reused")
     yield reported()
 
 
 def _failure(noun: str, failed: Mapping[str, Exception], done: int) -> dg.Failure:
     shown = dict(sorted(failed.items())[:_FAILURES_SHOWN])
     return dg.Failure(
-        description=f"{len(failed):,} of {counted(len(failed) + done, noun)} failed; the others are finished and kept. "
+        description=f"{len(failed):,} of {number_of(len(failed) + done, noun)} failed; "
+        "the others are finished and kept. "
         + " | ".join(f"{partition}: {error}" for partition, error in shown.items()),
         metadata={
             f"failed_{noun}s": dg.MetadataValue.table(

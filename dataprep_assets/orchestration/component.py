@@ -54,6 +54,8 @@ def _check_accepted(component: "DatasetComponent", yaml_path: Path) -> None:
 class DatasetComponent(dg.Component):
     """One declared dataset. Subclasses name their declaration and make the list of its artifacts from it."""
 
+    pipeline: ClassVar[str]
+    """Its wing, which its assets are tagged with."""
     model: ClassVar[type[DatasetDeclaration]]
     shown_as: str | None = None
     """`sample` or `example` of a dataset that this project ships."""
@@ -85,7 +87,7 @@ class DatasetComponent(dg.Component):
     @property
     def definitions(self) -> dg.Definitions:
         """Its assets and checks, shown or not."""
-        tags = {TAG: self.shown_as} if self.shown_as is not None else {}
+        tags = {"dataprep/pipeline": self.pipeline, **({TAG: self.shown_as} if self.shown_as is not None else {})}
         return dg.Definitions(
             assets=[asset_of(spec, tags) for spec in self.specs],
             asset_checks=[checks_of(spec) for spec in self.specs if spec.proofs is not None],

@@ -1,14 +1,14 @@
 """What the shards of a stage are: the one thing in which the stages differ."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import Proof, no_metadata
+from dataprep_assets.graph.spec import Proof, documents_of, no_metadata
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -43,6 +43,7 @@ class BlendShards(Generic[S]):
         proofs: Those that `prove` makes findings of.
         prove: From the declaration to what proves one shard in every way; picklable.
         metadata: What a person sees of a finished one beside counts and location.
+        version, rows, columns: As of `ArtifactSpec`.
     """
 
     name: str
@@ -52,4 +53,7 @@ class BlendShards(Generic[S]):
     build: Build[S]
     proofs: tuple[Proof, ...]
     prove: Callable[[BlendDeclaration], Callable[[S], dict[str, Finding]]]
+    version: int
     metadata: Callable[[ArtifactStore, Receipt], Mapping[str, Shown]] = no_metadata
+    rows: Callable[[Receipt], int | None] = documents_of
+    columns: Mapping[str, str] = field(default_factory=dict)

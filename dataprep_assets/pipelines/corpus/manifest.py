@@ -303,6 +303,7 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], s
     return ArtifactSpec(
         declaration=corpus,
         name=MANIFEST,
+        version=VERSION,
         description="Every source file, in natural order, and the shard plan.",
         kinds={"json", corpus.source.kind},
         plans=plans,
