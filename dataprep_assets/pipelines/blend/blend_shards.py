@@ -1,7 +1,7 @@
 """What the shards of a stage are: the one thing in which the stages differ."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from dataprep_assets.execution.jobs import Outcome
@@ -43,7 +43,8 @@ class BlendShards(Generic[S]):
         proofs: Those that `prove` makes findings of.
         prove: From the declaration to what proves one shard in every way; picklable.
         metadata: What a person sees of a finished one beside counts and location.
-        version, rows, columns: As of `ArtifactSpec`.
+        version, rows: As of `ArtifactSpec`.
+        columns: As of `ArtifactSpec`, from the declaration.
     """
 
     name: str
@@ -56,4 +57,4 @@ class BlendShards(Generic[S]):
     version: int
     metadata: Callable[[ArtifactStore, Receipt], Mapping[str, Shown]] = no_metadata
     rows: Callable[[Receipt], int | None] = documents_of
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Callable[[BlendDeclaration], Mapping[str, str]] = lambda _: {}

@@ -66,7 +66,7 @@ def blend_shards_spec(
         reads=partial(readings, blend, tokenized=True) if blend.stage != "rl" else None,
         metadata=made.metadata,
         rows=made.rows,
-        columns=made.columns,
+        columns=made.columns(blend),
         proofs=Proofs(proofs=made.proofs, examine=partial(_examine, blend)),
     )
 

@@ -209,5 +209,5 @@ PACKED_SFT_SHARDS = BlendShards(
     version=VERSION,
     metadata=_metadata,
     rows=lambda receipt: PackedSftFacts.of(receipt).bins,
-    columns=packed_sft.COLUMN_TYPES,
+    columns=lambda _: packed_sft.COLUMN_TYPES,
 )
