@@ -18,7 +18,7 @@ def defs() -> dg.Definitions:
 
 
 @cache
-def _tree() -> dg.ComponentTree:
+def tree() -> dg.ComponentTree:
     """What `defs/` declares; read once a process, because Dagster asks up to six times for one run (1 to 2 s each)."""
     return dg.ComponentTree.for_project(path_within_project=Path(__file__).parent / "defs")
 
@@ -28,7 +28,7 @@ def _declared() -> dg.Definitions:
     with warnings.catch_warnings():
         for said in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", said)
-        return _tree().build_defs()
+        return tree().build_defs()
 
 
 def bound(loaded: dg.Definitions, project_root: Path) -> dg.Definitions:
