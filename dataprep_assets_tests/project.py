@@ -1,7 +1,7 @@
 """A Dagster project over a corpus, as a user has it: declarations in, runs on a real instance, results out."""
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +129,17 @@ def failure_of(outcome: dg.ExecuteInProcessResult) -> str:
             data = event.step_failure_data
             texts.append(str(data.error) + str(data.user_failure_data))
     return " ".join(texts)
+
+
+def differing_versions(specs: Iterable[ArtifactSpec], store: ArtifactStore) -> dict[str, set[int]]:
+    """Artifacts whose receipts were made by other versions than their specs say, with the versions of the receipts."""
+    found = {}
+    for spec in specs:
+        receipts = store.receipts(spec.artifacts(store))
+        versions = {receipt.recipe["version"] for receipt in receipts if receipt is not None}
+        if versions - {spec.version}:
+            found["/".join(spec.path)] = versions
+    return found
 
 
 @contextmanager

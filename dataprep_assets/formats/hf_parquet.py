@@ -26,9 +26,21 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.stores.files import create_durably
 
-__all__ = ["COLUMN", "SplitWritten", "read_blocks", "read_counts", "validate", "write_card", "write_split"]
+__all__ = [
+    "COLUMN",
+    "COLUMN_TYPES",
+    "SplitWritten",
+    "read_blocks",
+    "read_counts",
+    "validate",
+    "write_card",
+    "write_split",
+]
 
 COLUMN = "input_ids"
+_TYPE = "int32"
+COLUMN_TYPES = {COLUMN: f"list<{_TYPE}>"}
+"""Column → what a row has in it."""
 CARD = "README.md"
 ROWS_PER_FILE, TOKENS_PER_FILE = 1 << 20, 1 << 28
 """At most; 2**28 tokens are about 400 MB on disk, the size of file that the Hub recommends."""
@@ -55,7 +67,7 @@ class SplitWritten:
 def _schema() -> Any:
     import pyarrow as pa
 
-    return pa.schema([pa.field(COLUMN, pa.list_(pa.field("element", pa.int32())))])
+    return pa.schema([pa.field(COLUMN, pa.list_(pa.field("element", pa.type_for_alias(_TYPE))))])
 
 
 def write_split(

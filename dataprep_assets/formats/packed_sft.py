@@ -23,9 +23,22 @@ from dataprep_assets.errors import FormatError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COLUMNS", "PackedFile", "PackedRows", "open_packed", "row_defects", "schema", "token_ids", "write_bins"]
+__all__ = [
+    "COLUMNS",
+    "COLUMN_TYPES",
+    "PackedFile",
+    "PackedRows",
+    "open_packed",
+    "row_defects",
+    "schema",
+    "token_ids",
+    "write_bins",
+]
 
-COLUMNS = ("input_ids", "loss_mask", "seq_start_id")
+_TYPES = {"input_ids": "int32", "loss_mask": "uint8", "seq_start_id": "int32"}
+COLUMNS = tuple(_TYPES)
+COLUMN_TYPES = {column: f"list<{kind}>" for column, kind in _TYPES.items()}
+"""Column → what a row has in it."""
 LARGEST_ID = 2**31 - 1
 """The column `input_ids` is int32; so are the offsets of a Parquet list, which limits a row group's tokens too."""
 
@@ -34,8 +47,7 @@ def schema() -> "pa.Schema":
     """The one schema: lists whose child is named `element`."""
     import pyarrow as pa
 
-    types = (pa.int32(), pa.uint8(), pa.int32())
-    return pa.schema([(c, pa.list_(pa.field("element", t))) for c, t in zip(COLUMNS, types, strict=True)])
+    return pa.schema([(c, pa.list_(pa.field("element", pa.type_for_alias(t)))) for c, t in _TYPES.items()])
 
 
 def token_ids(tokens: NDArray[np.uint32], where: str) -> NDArray[np.int32]:

@@ -66,6 +66,7 @@ def data_card_spec(subject: CardSubject) -> ArtifactSpec:
     return ArtifactSpec(
         declaration=subject.declaration,
         name=DATA_CARD,
+        version=VERSION,
         description="What the dataset is: `dataset_card.md` for people, `croissant.json` (Croissant 1.1) for machines.",
         kinds={"json", "file"},
         inputs=tuple(spec for spec in subject.specs if spec not in used),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ParamSpec
 
 from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, damage
 
@@ -41,7 +42,8 @@ _P = ParamSpec("_P")
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What a proof found. `facts` are numbers to plot, `table` rows to look at.
+    """What a proof found. `facts` are numbers to plot (a text where they cannot change),
+    `table` rows to look at.
 
     `summary` is one sentence: what holds, or what is wrong, where, and what to do. `warning` is the severity of a
     failure: True when the artifact may still be used by someone who has read the sentence.
@@ -112,7 +114,7 @@ def files_intact(
     """Every file that the receipt lists is there with its size and SHA-256, and no other file is."""
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in damage(directory, receipt)),
-        f"{len(receipt.files)} files, {receipt.total_bytes} bytes, have the digests of the receipt.",
+        f"{number_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt.",
         todo,
         facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
     )

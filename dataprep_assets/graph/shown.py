@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Location", "Markdown", "Shown", "Table", "counted"]
+__all__ = ["Location", "Markdown", "Shown", "Table", "number_of"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ Shown = int | float | str | bool | Table | Markdown | Location
 """A value of an entry of metadata."""
 
 
-def counted(count: int, noun: str) -> str:
+def number_of(count: int, noun: str) -> str:
     """A number of things: `1 shard`, `2 shards`, `1,000 shards`.
 
     Args:

@@ -31,6 +31,7 @@ __all__ = [
     "Proofs",
     "Reading",
     "RunStep",
+    "documents_of",
     "no_metadata",
 ]
 
@@ -152,6 +153,11 @@ def no_metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     return {}
 
 
+def documents_of(receipt: Receipt) -> int | None:
+    """The rows of an artifact whose rows are the documents of its ledger; None without one."""
+    return None if receipt.ledger is None else receipt.ledger.documents
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArtifactSpec:
     """One artifact of a dataset.
@@ -172,6 +178,9 @@ class ArtifactSpec:
         plans: Dynamic partitions that it fixes: they are registered when it is built.
         pool: Dagster's concurrency pool.
         metadata: What a person sees of a finished one beside counts and location.
+        version: Version of the step that makes it, as its recipes have it; another one may give other bytes.
+        rows: How many rows a finished one has; None where it has none to count.
+        columns: Name → type of each column of its rows, in the words of its format; empty where rows have no columns.
         artifact: Name and partition on disk where they do not follow from `name`, `split` and the partition.
         verification: How thoroughly a finished one is read before it is believed; default: as the dataset declares.
         kept: False for an artifact without files, which is what its build reports of others.
@@ -205,6 +214,9 @@ class ArtifactSpec:
     plans: tuple[Partitions, ...] = ()
     pool: Literal["network", "cpu"] | None = None
     metadata: Callable[[ArtifactStore, Receipt], Mapping[str, Shown]] = no_metadata
+    version: int = 1
+    rows: Callable[[Receipt], int | None] = documents_of
+    columns: Mapping[str, str] = field(default_factory=dict)
     artifact: Callable[[ArtifactStore], Artifact] | None = None
     verification: Verification | None = None
     kept: bool = True

@@ -17,6 +17,7 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -119,36 +120,49 @@ def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown
     """One finding for all partitions: passes when every one did; lists the bad ones, or shows the first's own table.
 
     Args:
-        findings: Partition → its finding.
+        findings: Partition → its finding, of this run or remembered.
         examined: The partitions of this run.
         unknown: How many have no verdict yet.
         noun: What a person calls a partition.
     """
     bad = {partition: f for partition, f in findings.items() if not f.passed}
+    now = sum(partition in findings for partition in examined)
     facts: dict[str, int | float | str] = {
-        f"{noun}s_examined": len(examined),
+        f"{noun}s_examined": now,
+        f"{noun}s_examined_before": len(findings) - now,
         f"{noun}s_failed": len(bad),
         f"{noun}s_not_examined_yet": unknown,
     }
     shown = next((findings[p] for p in examined if p in findings), None)
     if shown is not None and len(examined) == 1:
         facts |= shown.facts
+    when = f"{now:,} examined now, {len(findings) - now:,} before" if now < len(findings) else ""
+    when += f"{', ' if when else ''}{unknown:,} not examined yet" if unknown else ""
     if not bad:
+        example = f". For example {examined[0]}: {shown.summary}" if shown and shown.summary else "."
         return Finding(
             passed=True,
             facts=facts,
             table=shown.table if shown else (),
-            summary=f"All {len(findings)} {noun}s examined so far pass."
-            + (f" For example {examined[0]}: {shown.summary}" if shown and shown.summary else ""),
+            summary=_all_pass(len(findings), unknown, noun) + (f": {when}" if when else "") + example,
         )
     first = next(iter(bad))
+    fail = "fails" if len(bad) == 1 else "fail"
     return Finding(
         passed=False,
         warning=all(f.warning for f in bad.values()),
         facts=facts,
-        summary=f"{len(bad)} of {len(findings)} {noun}s fail, first {first}: {bad[first].summary}",
+        summary=f"{len(bad):,} of {number_of(len(findings), noun)} {fail}"
+        + (f" ({when})" if when else "")
+        + f", first {first}: {bad[first].summary}",
         table=tuple({noun: partition, "what": f.summary} for partition, f in bad.items()),
     )
+
+
+def _all_pass(known: int, unknown: int, noun: str) -> str:
+    if known == 1:
+        return f"The {noun} passes" if not unknown else f"1 {noun} passes"
+    return f"{'' if unknown else 'All '}{number_of(known, noun)} pass"
 
 
 def _memory(artifact: Artifact, store: ArtifactStore) -> Path:

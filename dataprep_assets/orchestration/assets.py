@@ -14,12 +14,12 @@ import dagster as dg
 from dataprep_assets.errors import DataprepError, MissingArtifactError
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.graph.shown import counted
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.anew import built
 from dataprep_assets.orchestration.keys import asset_key, job_name, store_of
-from dataprep_assets.orchestration.metadata import metadata_of, rendered
+from dataprep_assets.orchestration.metadata import definition_metadata, metadata_of, rendered
 from dataprep_assets.orchestration.partitions import definition_of, register_in_order
 from dataprep_assets.orchestration.plans import made_of, plan_metadata
 from dataprep_assets.orchestration.pools import POOLS
@@ -77,9 +77,11 @@ def _arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
         "description": "\n\n".join(filter(None, (spec.description, declaration.description))),
         "tags": {**tags, **({"dataprep/sensitive": "true"} if declaration.sensitive else {})},
         "metadata": {
+            **definition_metadata(spec),
             **({io_manager.STORAGE: declaration.storage} if declaration.storage else {}),
             **plan_metadata(spec),
         },
+        "code_version": str(spec.version),
         "io_manager_key": io_manager.KEY,
     }
     if spec.pool is not None:
@@ -129,7 +131,7 @@ def _reported(
     if failed:
         raise _failure(spec, failed, len(reused))
     new = sum(not there for there in reused.values())
-    context.log.info(f"{counted(len(reused), spec.noun)}: {new:,} built, {len(reused) - new:,} reused")
+    context.log.info(f"{number_of(len(reused), spec.noun)}: {new:,} built, {len(reused) - new:,} reused")
     yield reported()
 
 
@@ -144,7 +146,8 @@ def _failure(spec: ArtifactSpec, failed: Mapping[str, Exception], done: int) -> 
     noun = spec.noun
     shown = {partition: _told(spec, error) for partition, error in sorted(failed.items())[:_FAILURES_SHOWN]}
     return dg.Failure(
-        description=f"{len(failed):,} of {counted(len(failed) + done, noun)} failed; the others are finished and kept. "
+        description=f"{len(failed):,} of {number_of(len(failed) + done, noun)} failed; "
+        "the others are finished and kept. "
         + " | ".join(f"{partition}: {error}" for partition, error in shown.items()),
         metadata={
             f"failed_{noun}s": dg.MetadataValue.table(

@@ -76,6 +76,8 @@ def definitions_of(specs: Sequence[ArtifactSpec], tags: Mapping[str, str] = Mapp
 class DatasetComponent(dg.Component):
     """One declared dataset. Subclasses name their declaration and make the list of its artifacts from it."""
 
+    pipeline: ClassVar[str]
+    """Its wing, which its assets are tagged with."""
     model: ClassVar[type[DatasetDeclaration]]
     shown_as: str | None = None
     """`sample` or `example` of a dataset that this project ships."""
@@ -109,7 +111,8 @@ class DatasetComponent(dg.Component):
     @property
     def definitions(self) -> dg.Definitions:
         """Its assets, checks, job and what it automates, shown or not."""
-        return definitions_of(self.specs, {TAG: self.shown_as} if self.shown_as is not None else {})
+        shown = {TAG: self.shown_as} if self.shown_as is not None else {}
+        return definitions_of(self.specs, {"dataprep/pipeline": self.pipeline, **shown})
 
     @property
     @abstractmethod

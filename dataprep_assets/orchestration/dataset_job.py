@@ -16,6 +16,7 @@ from dagster._core.instance.config import PoolGranularity
 from dataprep_assets.graph.runs import PlannedRun, planned_runs
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import sweep
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.assets import asset_of
 from dataprep_assets.orchestration.backfill import launch
 from dataprep_assets.orchestration.checks import checks_of

@@ -1,6 +1,10 @@
 """What a person sees of a materialization: counts that plot over time, where the artifact lies, tables."""
 
+import inspect
+import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -10,7 +14,7 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["metadata_of", "receipt_metadata", "rendered", "table"]
+__all__ = ["definition_metadata", "metadata_of", "receipt_metadata", "rendered", "table"]
 
 
 def rendered(value: Shown) -> dg.MetadataValue:
@@ -44,6 +48,25 @@ def _column_type(records: Sequence[dg.TableRecord], column: str) -> str:
     return "float" if all(isinstance(v, int | float) for v in values) else "string"
 
 
+def definition_metadata(spec: ArtifactSpec) -> dict[str, Any]:
+    """What an asset shows before it is made: the columns of its rows, and where its build is written."""
+    shown: dict[str, Any] = {}
+    if spec.columns:
+        columns = [dg.TableColumn(name, kind) for name, kind in spec.columns.items()]
+        shown["dagster/column_schema"] = dg.TableSchema(columns)
+    build = spec.build
+    while isinstance(build, partial):
+        build = build.func
+    code = inspect.unwrap(build).__code__
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        reference = dg.LocalFileCodeReference(
+            file_path=code.co_filename, line_number=code.co_firstlineno, label="what makes it"
+        )
+        shown["dagster/code_references"] = dg.CodeReferencesMetadataValue(code_references=[reference])
+    return shown
+
+
 def metadata_of(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reused: bool) -> Mapping[str, Any]:
     """What a materialization shows: what every one does, and what its artifact says of itself.
 
@@ -54,8 +77,10 @@ def metadata_of(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reus
         reused: Whether nothing had to be done.
     """
     location = store.location(spec.located(store, receipt.partition))
-    own = {name: rendered(value) for name, value in spec.metadata(store, receipt).items()}
-    return {**receipt_metadata(receipt, location, reused), **own}
+    shown: dict[str, Any] = dict(receipt_metadata(receipt, location, reused))
+    if (rows := spec.rows(receipt)) is not None:
+        shown["dagster/row_count" if spec.partitions is None else "dagster/partition_row_count"] = rendered(rows)
+    return shown | {name: rendered(value) for name, value in spec.metadata(store, receipt).items()}
 
 
 def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str, dg.MetadataValue]:
@@ -66,8 +91,10 @@ def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str,
         location: Its path or URL.
         reused: Whether nothing had to be done.
     """
+    remote = "://" in location
     shown: dict[str, Shown] = {
-        "path": Location(location),
+        "dagster/uri": location if remote else Path(location).absolute().as_uri(),
+        **({} if remote else {"path": Location(location)}),
         "bytes": receipt.total_bytes,
         "files": len(receipt.files),
         "reused": reused,

@@ -52,9 +52,15 @@ def found(
 def test_a_run_of_all_examines_all(declaration: Notices, store: LocalArtifacts) -> None:
     words, polite = found(declaration, store, KEYS).values()
     assert words.passed
-    assert words.facts == {"notices_examined": 3, "notices_failed": 0, "notices_not_examined_yet": 0}
+    assert words.facts == {
+        "notices_examined": 3,
+        "notices_examined_before": 0,
+        "notices_failed": 0,
+        "notices_not_examined_yet": 0,
+    }
+    assert words.summary == "All 3 notices pass. For example n-0: 3 words"
     assert (polite.passed, polite.facts["notices_failed"]) == (False, 1)
-    assert polite.summary == "1 of 3 notices fail, first n-1: shouted"
+    assert polite.summary == "1 of 3 notices fails, first n-1: shouted"
     assert list(polite.table) == [{"notice": "n-1", "what": "shouted"}]
 
 
@@ -62,6 +68,7 @@ def test_what_was_never_examined_is_counted(declaration: Notices, store: LocalAr
     words = found(declaration, store, ["n-0"])["has_words"]
     assert words.passed
     assert words.facts["notices_not_examined_yet"] == 2
+    assert words.summary == "1 notice passes: 2 not examined yet. For example n-0: 3 words"
 
 
 def test_verdicts_of_other_partitions_are_remembered_while_their_content_stands(
@@ -70,6 +77,9 @@ def test_verdicts_of_other_partitions_are_remembered_while_their_content_stands(
     found(declaration, store, KEYS)
     later = found(declaration, store, ["n-0"])
     assert later["has_words"].facts["notices_not_examined_yet"] == 0
+    assert later["has_words"].facts["notices_examined_before"] == 2
+    assert later["has_words"].summary == "All 3 notices pass: 1 examined now, 2 before. For example n-0: 3 words"
+    assert later["is_polite"].summary == "1 of 3 notices fails (1 examined now, 2 before), first n-1: shouted"
     assert not later["is_polite"].passed, "a bad partition stays visible until it is mended"
     (declaration.folder / "n-1.txt").write_text("please do not enter\n")
     ensure_notice(declaration, store, "n-1")
@@ -135,8 +145,16 @@ def finding(passed: bool = True, **changes: object) -> Finding:
 def test_a_run_of_one_partition_shows_its_numbers_and_its_table() -> None:
     one = summarized({"a": finding(), "b": finding()}, ["a"], 0)
     assert (one.facts["rows"], list(one.table)) == (3, [{"row": 1}])
-    assert one.summary == "All 2 shards examined so far pass. For example a: so it is"
+    assert one.summary == "All 2 shards pass: 1 examined now, 1 before. For example a: so it is"
     assert "rows" not in summarized({"a": finding(), "b": finding()}, ["a", "b"], 0).facts
+
+
+def test_numbers_of_things_are_said_as_a_person_says_them() -> None:
+    many = {f"s-{at}": finding() for at in range(2500)}
+    assert summarized(many, ["s-1"], 0).summary.startswith("All 2,500 shards pass: 1 examined now, 2,499 before. For")
+    assert summarized(many, [], 3).summary == "2,500 shards pass: 0 examined now, 2,500 before, 3 not examined yet."
+    assert summarized({"a": finding()}, ["a"], 0).summary == "The shard passes. For example a: so it is"
+    assert summarized({"a": finding(False)}, ["a"], 0).summary == "1 of 1 shard fails, first a: so it is"
 
 
 def test_warnings_alone_are_a_warning_and_one_failure_is_a_failure() -> None:

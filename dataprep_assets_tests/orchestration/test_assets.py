@@ -15,7 +15,8 @@ from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets.resources import io_manager
-from dataprep_assets_tests.graph.notices import KEYS
+from dataprep_assets_tests.graph import notices as notices_module
+from dataprep_assets_tests.graph.notices import KEYS, NoticeFacts
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 from dataprep_assets_tests.project import failure_of
 
@@ -53,6 +54,7 @@ def test_an_asset_is_declared_as_its_spec_says(board: NoticeBoard) -> None:
     assert (spec.group_name, spec.kinds, list(spec.owners)) == ("notices", {"file"}, ["team:signs"])
     assert spec.tags["dataprep/sensitive"] == "true"
     assert spec.metadata[io_manager.STORAGE] == "s3://b/p"
+    assert spec.code_version == "1"
     assert made.partitions_def == dg.StaticPartitionsDefinition(list(KEYS))
     assert made.backfill_policy == dg.BackfillPolicy.multi_run(SHARDS_A_RUN)
     assert made.op.pool == POOLS["network"]
@@ -63,6 +65,32 @@ def test_an_asset_is_declared_as_its_spec_says(board: NoticeBoard) -> None:
     }
     assert other.partitions_def is None
     assert other.op.pool is None
+
+
+def test_an_asset_says_where_it_is_built_and_what_its_rows_are_before_it_is_made(board: NoticeBoard) -> None:
+    columns = {"greeting": "string", "words": "list<int32>"}
+    (spec,) = asset_of(replace(board.specs[0], columns=columns, version=3), {"dataprep/pipeline": "notices"}).specs
+    (reference,) = spec.metadata["dagster/code_references"].code_references
+    assert reference.file_path == notices_module.__file__
+    lines = Path(reference.file_path).read_text().splitlines()
+    assert lines[reference.line_number - 1].startswith("def _build_notices(")
+    schema = spec.metadata["dagster/column_schema"]
+    assert {column.name: column.type for column in schema.columns} == columns
+    assert (spec.code_version, spec.tags["dataprep/pipeline"]) == ("3", "notices")
+
+
+def test_rows_are_counted_of_each_partition_and_of_a_whole(board: NoticeBoard) -> None:
+    notices, whole, _ = board.specs
+    specs = [replace(notices, rows=lambda receipt: NoticeFacts.of(receipt).words), replace(whole, rows=lambda _: 9)]
+    counting = NoticeBoard(board.declaration, specs, board.instance, board.storage)
+    outcomes = [counting.run(specs[0], partitions=KEYS), counting.run(specs[1])]
+    events = [event for outcome in outcomes for event in outcome.get_asset_materialization_events()]
+    for event in events[:3]:
+        metadata = event.materialization.metadata
+        assert metadata["dagster/partition_row_count"].value == 3
+        assert "dagster/row_count" not in metadata
+        assert str(metadata["dagster/uri"].value) == Path(str(metadata["path"].value)).as_uri()
+    assert events[3].materialization.metadata["dagster/row_count"].value == 9
 
 
 def test_each_partition_is_reported_with_its_own_numbers(board: NoticeBoard) -> None:

@@ -67,12 +67,19 @@ def receipt(**changes: object) -> Receipt:
 def test_every_artifact_shows_where_it_lies_its_size_and_its_content() -> None:
     made = receipt()
     assert {name: value.value for name, value in receipt_metadata(made, "/a/folder", True).items()} == {
+        "dagster/uri": "file:///a/folder",
         "path": "/a/folder",
         "bytes": 23,
         "files": 2,
         "reused": True,
         "content_digest": made.content,
     }
+
+
+def test_an_artifact_in_a_bucket_has_a_uri_and_no_path() -> None:
+    shown = receipt_metadata(receipt(), "gs://bucket/d/token_bins", False)
+    assert shown["dagster/uri"].value == "gs://bucket/d/token_bins"
+    assert "path" not in shown
 
 
 def test_an_artifact_with_a_ledger_shows_its_counts() -> None:

@@ -71,7 +71,7 @@ def test_a_blocking_check_that_failed_holds_up_what_follows_and_is_told(
 ) -> None:
     board.say("n-1", "")
     assert not board.materialize()
-    assert "    check has_words: 1 of 3 notices fail, first n-1: 0 words" in capsys.readouterr().out.splitlines()
+    assert "    check has_words: 1 of 3 notices fails, first n-1: 0 words" in capsys.readouterr().out.splitlines()
     assert severity(board, "has_words") == dg.AssetCheckSeverity.ERROR
     assert failed_checks(board.specs, board.instance) == {NOTICES: ["has_words"]}
     assert str(behind(board)[0]) == "notices/notices: its blocking check has_words failed"
@@ -125,7 +125,7 @@ def test_an_accepted_failure_passes_with_its_reason_and_once_asked_for_again(boa
     assert record.event.dagster_event is not None
     evaluation = record.event.dagster_event.asset_check_evaluation_data
     assert evaluation.passed
-    assert str(evaluation.description).startswith("Accepted: signs are loud. 1 of 3 notices fail, first n-0: shouted")
+    assert str(evaluation.description).startswith("Accepted: signs are loud. 1 of 3 notices fails, first n-0: shouted")
     assert evaluation.metadata["accepted"].value == "signs are loud"
     for changed in (accepting(board, is_polite="another reason"), board):
         assert failed_checks(changed.specs, board.instance, never_ran=True) == {NOTICES: ["is_polite"]}

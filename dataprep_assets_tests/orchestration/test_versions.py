@@ -1,6 +1,7 @@
 """What Dagster calls out of date: what is made of other content than now, and nothing else."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -74,6 +75,15 @@ def test_a_changed_partition_puts_what_is_made_of_it_out_of_sync_and_is_named(bo
     assert resolver(board).get_status(asset_key(board.specs[2])) == StaleStatus.STALE
     assert board.run(board.specs[2]).success
     assert fresh(board)
+
+
+def test_a_newer_version_of_a_step_puts_its_artifact_out_of_sync_and_no_other(board: NoticeBoard) -> None:
+    notices, whole, report = board.specs
+    newer = NoticeBoard(board.declaration, [notices, replace(whole, version=2), report], board.instance, board.storage)
+    asked = resolver(newer)
+    (cause,) = asked.get_stale_causes(asset_key(whole))
+    assert cause.reason == "has a new code version"
+    assert asked.get_status(asset_key(notices), "n-0") == StaleStatus.FRESH
 
 
 def test_a_partition_that_failed_leaves_the_others_in_sync(board: NoticeBoard) -> None:

@@ -71,6 +71,7 @@ def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions, step: RunStep
     return ArtifactSpec(
         declaration=blend,
         name=BLEND_PLAN,
+        version=VERSION,
         description="Every source file by its content, and the shards of each dataset.",
         kinds={"json"},
         plans=(plans,),

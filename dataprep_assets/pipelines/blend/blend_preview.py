@@ -50,6 +50,7 @@ def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec, step: Run
     return ArtifactSpec(
         declaration=blend,
         name=BLEND_PREVIEW,
+        version=VERSION,
         description="Rows, tokens, epochs and realisable weights of each dataset, from a sample of it.",
         kinds={"json"},
         inputs=(plan,),

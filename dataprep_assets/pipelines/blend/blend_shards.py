@@ -8,7 +8,7 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import Proof, no_metadata
+from dataprep_assets.graph.spec import Proof, documents_of, no_metadata
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -43,6 +43,8 @@ class BlendShards(Generic[S]):
         proofs: Those that `prove` makes findings of.
         prove: From the declaration to what proves one shard in every way; picklable.
         metadata: What a person sees of a finished one beside counts and location.
+        version, rows: As of `ArtifactSpec`.
+        columns: As of `ArtifactSpec`, from the declaration.
     """
 
     name: str
@@ -52,4 +54,7 @@ class BlendShards(Generic[S]):
     build: Build[S]
     proofs: tuple[Proof, ...]
     prove: Callable[[BlendDeclaration], Callable[[S], dict[str, Finding]]]
+    version: int
     metadata: Callable[[ArtifactStore, Receipt], Mapping[str, Shown]] = no_metadata
+    rows: Callable[[Receipt], int | None] = documents_of
+    columns: Callable[[BlendDeclaration], Mapping[str, str]] = lambda _: {}

@@ -55,6 +55,7 @@ def blend_snapshot_spec(
     return ArtifactSpec(
         declaration=blend,
         name=BLEND_SNAPSHOT,
+        version=VERSION,
         description="Source files of each shard, fetched where they are remote, with their SHA-256.",
         kinds={"file"},
         inputs=(preview,),

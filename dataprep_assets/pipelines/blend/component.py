@@ -8,6 +8,7 @@ from typing import ClassVar
 from dagster.components.scaffold.scaffold import scaffold_with
 
 from dataprep_assets.graph.estimate import Estimate
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
 from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
@@ -35,6 +36,7 @@ from dataprep_assets.planning.cost import Machine
 class TrainingBlend(DatasetComponent):
     """Datasets and weights to what a trainer reads: bin/idx, packed Parquet with a loss mask, or JSON lines."""
 
+    pipeline: ClassVar[str] = "blend"
     model: ClassVar[type[BlendDeclaration]] = BlendDeclaration
     declaration: BlendDeclaration
 
@@ -96,7 +98,7 @@ def _ranges(blend: BlendDeclaration, store: ArtifactStore) -> Sequence[Sequence[
 
 
 def _title(blend: BlendDeclaration, store: ArtifactStore, every: Sequence[str], chosen: Sequence[str]) -> str:
-    title = f"{len(every)} shards of {len(load_blend_plan(blend, store).units)} datasets"
+    title = f"{number_of(len(every), 'shard')} of {number_of(len(load_blend_plan(blend, store).units), 'dataset')}"
     if len(chosen) == len(every):
         return title
     first = every.index(chosen[0]) + 1

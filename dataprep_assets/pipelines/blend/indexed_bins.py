@@ -16,7 +16,7 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.pipelines.blend.stream import blend_stream
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.token_bins import build_token_bins, index_metadata
-from dataprep_assets.pipelines.corpus.token_shard import TokenShard
+from dataprep_assets.pipelines.corpus.token_shard import VERSION, TokenShard
 
 __all__ = ["INDEXED_BINS", "INDEXED_BINS_SHARDS", "indexed_bins_shards"]
 
@@ -58,5 +58,6 @@ INDEXED_BINS_SHARDS = BlendShards(
     build=build_token_bins,
     proofs=INDEXED_BINS_PROOFS,
     prove=lambda _: prove_indexed_bins,
+    version=VERSION,
     metadata=index_metadata,
 )

@@ -55,7 +55,7 @@ def realised_as_requested(blend: BlendDeclaration, directory: Path, receipt: Rec
         defects,
         f"Every dataset's share is as requested, within {blend.tolerance:g}.",
         _RL_ADVICE if blend.stage == "rl" else _ADVICE,
-        facts={"largest_difference": worst, "tolerance": blend.tolerance},
+        facts={"largest_difference": worst, "tolerance": str(blend.tolerance)},
         table=[asdict(row) for row in facts.realised],
     )
 

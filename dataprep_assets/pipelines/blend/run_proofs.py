@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dataprep_assets.graph.finding import Finding, first_of, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, damage
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -44,7 +45,7 @@ def shards_complete(store: ArtifactStore, plan: BlendPlan, shards: Sequence[Shar
         defects.append(f"{len(stale)} shards were made of other inputs or settings: {first_of(stale)}")
     return verdict(
         defects,
-        f"{len(plan.partitions)} shards are complete, {len(empty)} of them empty.",
+        f"{number_of(len(plan.partitions), 'shard')} complete, {len(empty)} of them empty.",
         "Materialize these partitions",
         facts={"shards": len(plan.partitions), "missing": len(missing), "stale": len(stale), "empty": len(empty)},
     )
@@ -92,7 +93,7 @@ def rows_read_once(
         ]
     return verdict(
         defects,
-        f"{counted} files that are cut by rows were read once, row by row.",
+        f"{number_of(counted, 'file')} cut by rows, read once, row by row.",
         f"The file changed, or a shard is of another plan. {_REPLAN}, then the shards",
         facts={"files_counted": counted},
     )
@@ -114,7 +115,7 @@ def run_intact(directory: Path, receipt: Receipt, plan: BlendPlan) -> Finding:
             found.append(f"{name_of(receipt)}: {folder.relative_to(directory)} belongs to no dataset of the plan")
     return verdict(
         found,
-        f"{len(receipt.files)} files, {receipt.total_bytes} bytes, have the digests of the receipt.",
+        f"{number_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt.",
         _REFINALIZE,
         facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
     )
@@ -141,7 +142,7 @@ def splits_disjoint(receipt: Receipt, plan: BlendPlan) -> Finding:
                 rows.setdefault(content, []).append((split, part.entry.relpath, first, stop))
     return verdict(
         defects,
-        f"{len(homes)} shards of {len(used)} splits share nothing.",
+        f"{number_of(len(homes), 'shard')} of {number_of(len(used), 'split')}: nothing in common.",
         "Give each split sources of its own, or use `held_out`",
         facts={"shards": len(homes), "splits": len(used)},
     )

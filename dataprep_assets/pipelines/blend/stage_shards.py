@@ -54,6 +54,7 @@ def blend_shards_spec(
     return ArtifactSpec(
         declaration=blend,
         name=made.name,
+        version=made.version,
         description=made.description,
         kinds=made.kinds,
         inputs=inputs,
@@ -64,6 +65,8 @@ def blend_shards_spec(
         build=partial(_build, blend),
         reads=partial(readings, blend, tokenized=True) if blend.stage != "rl" else None,
         metadata=made.metadata,
+        rows=made.rows,
+        columns=made.columns(blend),
         proofs=Proofs(proofs=made.proofs, examine=partial(_examine, blend)),
     )
 

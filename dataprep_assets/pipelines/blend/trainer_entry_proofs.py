@@ -5,6 +5,7 @@ from pathlib import Path, PurePosixPath
 
 from dataprep_assets.formats import blend_json
 from dataprep_assets.graph.finding import Finding, first_of, judged, name_of, verdict
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import suffixes
@@ -29,7 +30,8 @@ def entry_lists_every_shard(blend: BlendDeclaration, directory: Path, receipt: R
     readers = {"pretrain": _blend_json_defects, "sft": _split_folder_defects, "rl": _rl_manifest_defects}
     return verdict(
         (f"{name_of(receipt)}: {defect}" for defect in readers[blend.stage](blend, directory, facts)),
-        f"{sum(used.values())} shards of {len(used)} splits are listed, each once; {empty} are empty.",
+        f"{number_of(sum(used.values()), 'shard')} of {number_of(len(used), 'split')}, each listed once; "
+        f"{empty} empty.",
         _REFINALIZE,
         facts={**{f"listed_{split}": count for split, count in used.items()}, "empty": empty},
     )

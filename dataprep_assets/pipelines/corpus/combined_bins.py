@@ -203,6 +203,7 @@ def combined_bins_spec(
         declaration=corpus,
         name=COMBINED_BINS,
         split=split,
+        version=VERSION,
         description=f"`{split}.bin`: all shards in manifest order, with `meta.pkl` and its JSON twin.",
         kinds={"numpy", "file"},
         inputs=(token_bins,),
@@ -249,8 +250,8 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     facts = CombinedBinsFacts.of(receipt)
     return {
         "tokenizer": facts.tokenizer,
-        "vocab_size": facts.vocab_size,
-        "eos_token_id": facts.eos_token_id,
+        "vocab_size": str(facts.vocab_size),
+        "eos_token_id": str(facts.eos_token_id),
         "dtype": facts.dtype,
         "shards": facts.shards,
     }

@@ -17,6 +17,7 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.meta import read_meta
 from dataprep_assets.graph.finding import Finding, first_of, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.token_shard import ENDS, TOKENS
@@ -46,7 +47,7 @@ def equals_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: s
     size, expected = path.stat().st_size, sum(r.file(TOKENS).bytes for _, r in shards)
     defects = []
     if size != expected:
-        defects.append(f"{path.name}: has {size} bytes, its {len(shards)} shards have {expected}")
+        defects.append(f"{path.name}: has {size} bytes, there are {expected} in its {number_of(len(shards), 'shard')}")
     ranges, whole = _range_digests(path, [r.file(TOKENS).bytes for _, r in shards])
     start = 0
     for (shard, of_shard), digest in zip(shards, ranges, strict=True):
@@ -62,7 +63,7 @@ def equals_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: s
         defects += _differing_ends(directory / ENDS, shards)
     return verdict(
         defects,
-        f"{path.name} is its {len(shards)} shards, {size} bytes, in order.",
+        f"{path.name} is its {number_of(len(shards), 'shard')}, {size} bytes, in order.",
         _REBUILD,
         facts={"bytes": size, "shards": len(shards), "shard_bytes": expected},
     )
@@ -133,7 +134,8 @@ def wrong_totals(receipt: Receipt, shards: Shards) -> Finding:
             for k, v in summed.items()
             if _counts(held[k]) != _counts(v)
         ),
-        f"The ledger is the sum of {len(shards)} shards: {summed['documents']} documents, {summed['tokens']} tokens.",
+        f"The ledger is the sum of {number_of(len(shards), 'shard')}: {number_of(summed['documents'], 'document')}, "
+        f"{number_of(summed['tokens'], 'token')}.",
         _REBUILD,
         facts={
             "shards": len(shards),
@@ -188,7 +190,7 @@ def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntr
         defects.insert(0, f"{split}: {len(missing)} of {len(wanted)} files are missing: {first_of(missing)}")
     return verdict(
         defects,
-        f"{split} holds its {len(wanted)} files once each, in manifest order, and no other.",
+        f"{split} holds its {number_of(len(wanted), 'file')} once each, in manifest order, and no other.",
         "Materialize the shards that these files belong to, then `combined_bins`",
         facts={"files": len(seen), "files_in_manifest": len(wanted), "missing": len(missing)},
     )
@@ -249,5 +251,5 @@ def meta_matches(directory: Path, bundle: TokenizerBundle, separator_id: int, dt
         defects,
         f"meta.pkl and meta.json agree: {dtype}, vocabulary {bundle.vocab_size}, separator {separator_id}.",
         _REBUILD,
-        facts={"vocab_size": bundle.vocab_size, "eos_token_id": separator_id, "dtype": dtype},
+        facts={"vocab_size": str(bundle.vocab_size), "eos_token_id": str(separator_id), "dtype": dtype},
     )

@@ -9,6 +9,7 @@ from dagster.components.scaffold.scaffold import scaffold_with
 
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.retraction import Retracted
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
 from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
@@ -37,6 +38,7 @@ from dataprep_assets.planning.cost import Machine
 class TokenizedCorpus(DatasetComponent):
     """A text corpus, from its source to token bins that a trainer reads, every artifact proven."""
 
+    pipeline: ClassVar[str] = "corpus"
     model: ClassVar[type[CorpusDeclaration]] = CorpusDeclaration
     declaration: CorpusDeclaration
 
@@ -117,4 +119,4 @@ def _shards(corpus: CorpusDeclaration, split: str) -> Partitions:
 
 
 def _shards_step(split: str) -> RunStep:
-    return RunStep(title=lambda _, __, chosen: f"{split}: {len(chosen)} shards mirrored and tokenized")
+    return RunStep(title=lambda _, __, chosen: f"{split}: {number_of(len(chosen), 'shard')} mirrored and tokenized")

@@ -135,6 +135,7 @@ def engine_certificate_spec(
     return ArtifactSpec(
         declaration=engine.dataset,
         name=ENGINE_CERTIFICATE,
+        version=VERSION,
         description="Whether the fast engine gives the reference's ids on this dataset.",
         kinds={"json", "huggingface"},
         inputs=inputs,

@@ -307,6 +307,7 @@ def manifest_spec(
     return ArtifactSpec(
         declaration=corpus,
         name=MANIFEST,
+        version=VERSION,
         description="Every source file, in natural order, and the shard plan.",
         kinds={"json", corpus.source.kind},
         plans=plans,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dataprep_assets.graph.shown import Markdown, Shown, Table
+from dataprep_assets.graph.shown import Markdown, Shown, Table, number_of
 from dataprep_assets.graph.source_watch import in_words
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.planning.manifest import ManifestEntry
@@ -122,15 +122,15 @@ def _of_split(split: str, changes: ManifestChanges) -> dict[str, int | str]:
 
 def _follows(corpus: CorpusDeclaration, splits: Sequence[str], changes: ManifestChanges) -> str:
     built = len(changes.new_shards) + len(changes.edited_shards)
-    lines = [f"- `snapshot` and `token_bins` of {built} shards are built, of all others nothing"] if built else []
+    lines = [f"- `snapshot` and `token_bins` of {number_of(built, 'shard')}, of all others nothing"] if built else []
     if corpus.combines:
-        views = f", then {len(corpus.views)} views" if corpus.views else ""
+        views = f", then {number_of(len(corpus.views), 'view')}" if corpus.views else ""
         lines.append(f"- `combined_bins` of {', '.join(splits)}{views}")
     else:
         lines.append(f"- whatever is made of {', '.join(splits)}")
     if changes.gone_shards:
         lines.append(
-            f"- {len(changes.gone_shards)} shards stay until `dataprep prune {corpus.dataset} --yes` removes them"
+            f"- {number_of(len(changes.gone_shards), 'shard')}: there until `dataprep prune {corpus.dataset} --yes`"
         )
     lines.append(f"- `dataprep status {corpus.dataset}` has the whole list, with sizes and times")
     return "\n".join(lines)

@@ -11,6 +11,7 @@ import numpy as np
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, first_of, judged, verdict
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, glob_pattern
 from dataprep_assets.planning.shard_plan import split_of
 
@@ -41,15 +42,15 @@ def count_matches(
     changed = list(_changed(known, fresh))
     defects = []
     for paths, what in (
-        (missing, "files of the manifest are not in the source"),
-        (extra, "files of the source are not in the manifest"),
-        (repeated, "files are in the manifest more than once"),
+        (missing, "of the manifest not in the source"),
+        (extra, "of the source not in the manifest"),
+        (repeated, "in the manifest more than once"),
     ):
         if paths:
-            defects.append(f"{len(paths)} {what}: {first_of(paths)}")
+            defects.append(f"{number_of(len(paths), 'file')} {what}: {first_of(paths)}")
     return verdict(
         defects + changed,
-        f"The manifest's {len(entries)} files are those of the source, with its sizes and digests.",
+        f"The manifest lists what the source has: {number_of(len(entries), 'file')}, with its sizes and digests.",
         _AGAIN,
         facts={
             "files": len(entries),
@@ -100,7 +101,7 @@ def entries_resolve(
             defects.append(f"{entry.relpath}: {error}")
     return verdict(
         defects,
-        f"{len(drawn)} of {len(entries)} files, drawn at random, are there with their sizes.",
+        f"{len(drawn):,} of {number_of(len(entries), 'file')}, drawn at random: there, with their sizes.",
         "Materialize `snapshot` again, or restore the files",
         facts={"sampled": len(drawn), "files": len(entries)},
     )
@@ -111,7 +112,7 @@ def plan_covers(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> 
     """The shards hold every ordinal of the manifest exactly once, in order, and each shard only files of its split."""
     return verdict(
         _uncovered(entries, plan),
-        f"{len(plan)} shards hold the manifest's {len(entries)} files once each, in order.",
+        f"{number_of(len(entries), 'file')} of the manifest, in {number_of(len(plan), 'shard')}: each once, in order.",
         "Materialize `manifest` again: it freezes a new plan",
         facts={"shards": len(plan), "files": len(entries)},
     )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.retractions import hex_ids
@@ -130,7 +131,9 @@ def made_without(shards: Sequence[tuple[Path, Receipt]], listed: NDArray[np.uint
     """
     return verdict(
         _holding(shards, listed, whole),
-        f"None of the {len(listed)} ids on the list is in its {len(shards)} shards." if len(listed) else _NONE_LISTED,
+        f"No document of its {number_of(len(shards), 'shard')} is on the list of {number_of(len(listed), 'id')}."
+        if len(listed)
+        else _NONE_LISTED,
         "Materialize token_bins, then combined_bins",
         facts={"retracted": ledger_of(whole).dropped.get(RETRACTED, 0)},
     )

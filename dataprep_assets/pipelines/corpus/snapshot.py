@@ -174,6 +174,7 @@ def snapshot_spec(
         declaration=corpus,
         name=SNAPSHOT,
         split=split,
+        version=VERSION,
         description=f"Source files of each shard, {where}, with their SHA-256.",
         kinds={corpus.source.kind, "file"},
         inputs=(manifest,),

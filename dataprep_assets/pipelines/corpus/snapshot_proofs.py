@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from dataprep_assets.graph.finding import Finding, judged, verdict
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.digest import sha256_file
 
 __all__ = ["digests_match", "disk_headroom"]
@@ -19,7 +20,7 @@ def digests_match(expected: Mapping[str, str], paths: Mapping[str, Path]) -> Fin
     present = [path for label, path in paths.items() if label in expected and path.is_file()]
     return verdict(
         _differing(expected, paths),
-        f"{len(expected)} files have their digests.",
+        f"{number_of(len(expected), 'file')}: SHA-256 as listed.",
         "Fetch these files again: materialize `snapshot` of their shard",
         facts={"files": len(expected), "bytes": sum(path.stat().st_size for path in present)},
     )
@@ -61,7 +62,7 @@ def disk_headroom(path: Path, expected_more_bytes: int, headroom: float = 0.2) -
             "used_bytes": usage.used,
             "free_bytes": usage.free,
             "needed_bytes": needed,
-            "total_bytes": usage.total,
+            "total_bytes": str(usage.total),
             "used_share": round(usage.used / usage.total, 4),
         },
     )

@@ -29,7 +29,7 @@ from dataprep_assets.pipelines.corpus.shard_job import ShardJob, ensure_shard
 from dataprep_assets.pipelines.corpus.snapshot import readings, snapshot_digests
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
-from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS, TokenBinsFacts, TokenShard
+from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS, VERSION, TokenBinsFacts, TokenShard
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
 from dataprep_assets.planning.manifest import ManifestEntry
 
@@ -69,6 +69,7 @@ def token_bins_spec(
         declaration=corpus,
         name=TOKEN_BINS,
         split=split,
+        version=VERSION,
         description="Flat token ids and document ends of each shard: tokenized once.",
         kinds={"numpy", "huggingface"},
         inputs=(snapshot, certificate),

@@ -208,7 +208,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
         _REBUILD,
         facts={
             "tokens": len(tokens),
-            "vocab_size": vocab_size,
+            "vocab_size": str(vocab_size),
             "outside": outside,
             **({"min_id": low, "max_id": high} if low is not None and high is not None else {}),
         },

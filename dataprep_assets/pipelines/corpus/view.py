@@ -25,6 +25,7 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, judged, name_of, verdict
 from dataprep_assets.graph.place import Locate, Place, Span
 from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import ArtifactSpec, Proof, Proofs, RunStep
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
@@ -139,6 +140,7 @@ class CorpusView:
         kinds: Dagster's kinds.
         settings: The declaration's keys that decide the view's bytes beside the stream.
         version: Raised when the writer changes a byte.
+        columns: Name → type of each column, of a view whose rows have columns.
     """
 
     name: str
@@ -153,6 +155,7 @@ class CorpusView:
     kinds: frozenset[str] = frozenset({"numpy"})
     settings: tuple[str, ...] = ()
     version: int = 1
+    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 def view_named(name: str) -> CorpusView:
@@ -196,6 +199,8 @@ def view_spec(
     return ArtifactSpec(
         declaration=corpus,
         name=artifact_name(name),
+        version=view.version,
+        columns=view.columns,
         description=view.description,
         kinds=view.kinds,
         inputs=combined,
@@ -315,7 +320,7 @@ def same_stream(
                 defects.append(f"{name_of(receipt)}: {ours.path} is not the stream of combined_bins/{split.split}")
     return verdict(
         defects,
-        f"{len(splits)} splits, {tokens} tokens, {how} the combined bins.",
+        f"{number_of(len(splits), 'split')}, {tokens} tokens, {how} the combined bins.",
         _REMEDY,
         facts={"tokens": tokens},
     )
@@ -357,7 +362,7 @@ def layout_valid(directory: Path, receipt: Receipt, view: CorpusView, splits: Se
     """
     return verdict(
         _defects(directory, receipt, view, splits),
-        f"The {view.name} layout is valid for {len(splits)} splits.",
+        f"The {view.name} layout is valid for {number_of(len(splits), 'split')}.",
         _REMEDY,
         facts={"files": len(receipt.files)},
     )

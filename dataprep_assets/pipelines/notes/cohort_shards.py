@@ -21,6 +21,7 @@ from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclara
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.sharded_cohort import (
     COHORT_SHARDS,
+    VERSION,
     CohortShardsFacts,
     ShardedCohort,
     ensure_sharded_cohort,
@@ -45,6 +46,7 @@ def cohort_shards_spec(
     return ArtifactSpec(
         declaration=notes,
         name=COHORT_SHARDS[format],
+        version=VERSION,
         description=f"Shards of at most {notes.rows_per_shard} examples of each cohort.",
         kinds=_KINDS[format],
         inputs=(packed,),
@@ -54,6 +56,7 @@ def cohort_shards_spec(
         recipes=partial(_recipes, notes, format),
         build=partial(_build, notes, format),
         metadata=_metadata,
+        columns=dict.fromkeys(notes.columns, f"list<int64>[{notes.capacity}]"),
         proofs=Proofs(proofs=SHARD_PROOFS, examine=partial(_examine, notes, format)),
     )
 

@@ -19,6 +19,7 @@ from dataprep_assets.errors import DataprepError, FormatError
 from dataprep_assets.formats import array_record, example, tfrecord
 from dataprep_assets.formats.example import Column
 from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.packing.row_defects import find_row_defects
@@ -208,7 +209,7 @@ def names_complete(shards: CohortShards) -> Finding:
     defects = [f"{where}: {name} is not in the receipt" for name in sorted(wanted - listed)]
     defects += [f"{where}: {name} is not a shard of this cohort" for name in sorted(listed - wanted)]
     defects += [f"{where}: {name} is not there" for name in sorted(wanted - there)]
-    return verdict(defects, f"{len(wanted)} shards, all named.", _REBUILD, facts={"shards": len(wanted)})
+    return verdict(defects, f"{number_of(len(wanted), 'shard')}, all named.", _REBUILD, facts={"shards": len(wanted)})
 
 
 def _all(shards: CohortShards, kind: str) -> list[str]:
@@ -247,7 +248,7 @@ def lengths_counted(shards: CohortShards) -> Finding:
     shards_there = sum(len(of.records) for of in shards.counted.values())
     return verdict(
         (f"{name_of(shards.receipt)}: {d}" for d in defects),
-        f"{records} records in {shards_there} shards, each as many as the receipt says.",
+        f"{records} records in {number_of(shards_there, 'shard')}, each as many as the receipt says.",
         _REBUILD,
         facts={"records": records, "shards": shards_there},
     )
@@ -266,7 +267,7 @@ def only_the_last_is_shorter(shards: CohortShards) -> Finding:
         (f"{name_of(shards.receipt)}: {d}" for d in defects),
         f"All shards but the last have {most} rows.",
         f"rows_per_shard may have changed since. {_REBUILD}",
-        facts={"rows_per_shard": most},
+        facts={"rows_per_shard": str(most)},
     )
 
 

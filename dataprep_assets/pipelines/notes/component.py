@@ -10,6 +10,7 @@ from dagster.components.scaffold.scaffold import scaffold_with
 from pydantic import BaseModel
 
 from dataprep_assets.graph.retraction import Retracted
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -33,6 +34,7 @@ from dataprep_assets.pipelines.notes.tfds_directory import tfds_directory_spec
 class PackedCohorts(DatasetComponent):
     """Clinical notes, one file a birth month, to packed rows, shards, and a directory that TFDS and grain open."""
 
+    pipeline: ClassVar[str] = "notes"
     model: ClassVar[type[NotesDeclaration]] = NotesDeclaration
     declaration: NotesDeclaration
 
@@ -77,7 +79,7 @@ def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:
     """The graph of a dataset of notes: certificate → packed cohorts → in each format shards → directory."""
     months = Partitions.fixed(notes.months.expected, "cohort")
     certificate = engine_certificate_spec(notes_engine(notes), step=RunStep.called("engine certificate"))
-    step = RunStep.called(f"{len(notes.months.expected)} cohorts packed and sharded")
+    step = RunStep.called(f"{number_of(len(notes.months.expected), 'cohort')} packed and sharded")
     packed = packed_cohorts_spec(notes, months=months, certificate=certificate, step=step)
     shards = [cohort_shards_spec(notes, format, packed=packed, step=step) for format in notes.formats]
     step = RunStep.called("directories")
@@ -92,6 +94,7 @@ def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:
 class CombinedCohorts(DatasetComponent):
     """Several datasets of packed rows as one directory, for training with replay."""
 
+    pipeline: ClassVar[str] = "notes"
     model: ClassVar[type[ReplayDeclaration]] = ReplayDeclaration
     declaration: ReplayDeclaration
 

@@ -22,7 +22,7 @@ from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.notes.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_plan import notes_plan
-from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort, ensure_packed_cohort
+from dataprep_assets.pipelines.notes.packed_cohort import VERSION, PackedCohort, ensure_packed_cohort
 from dataprep_assets.pipelines.notes.packed_cohorts_proofs import COHORT_PROOFS, prove_cohort
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
 from dataprep_assets.pipelines.notes.retractions import retracted_here
@@ -45,6 +45,7 @@ def packed_cohorts_spec(
     return ArtifactSpec(
         declaration=notes,
         name=PACKED_COHORTS,
+        version=VERSION,
         description="Packed rows of each birth month: `<YYYY>-<MM>.jsonl`, and as Arrow.",
         kinds={"json", "arrow"},
         inputs=(certificate,),
@@ -55,6 +56,7 @@ def packed_cohorts_spec(
         recipes=partial(_recipes, notes),
         build=partial(_build, notes),
         metadata=_metadata,
+        rows=_rows,
         proofs=Proofs(proofs=COHORT_PROOFS, examine=partial(_examine, notes)),
     )
 
@@ -132,14 +134,18 @@ def _examine(notes: NotesDeclaration, store: ArtifactStore, examined: Sequence[s
     )
 
 
+def _rows(receipt: Receipt) -> int:
+    return sum(split.rows for split in PackedCohortFacts.of(receipt).splits.values())
+
+
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     """Counts of patients and rows, and how full the rows are."""
     facts = PackedCohortFacts.of(receipt)
-    rows = sum(split.rows for split in facts.splits.values())
+    rows = _rows(receipt)
     shown: dict[str, Shown] = {
         "patients": facts.patients,
         "patients_without_notes": facts.patients_without_notes,
-        "row_length": facts.row_length,
+        "row_length": str(facts.row_length),
         "layout": facts.layout,
         "rows": rows,
     }

@@ -161,8 +161,11 @@ def ids_in_vocabulary(packed: OpenedCohort) -> Finding:
         defects,
         f"Ids are {low} to {high}, below {size}; {pads} tokens of notes are the pad id.",
         f"The rows were made with another tokenizer, or are damaged. {REBUILD}",
-        facts={"vocab_size": size, "pad_ids_in_notes": pads}
-        | ({} if low is None or high is None else {"min_id": low, "max_id": high}),
+        facts={
+            "vocab_size": str(size),
+            "pad_ids_in_notes": pads,
+            **({} if low is None or high is None else {"min_id": low, "max_id": high}),
+        },
     )
 
 

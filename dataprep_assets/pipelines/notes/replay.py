@@ -58,6 +58,7 @@ def combined_directory_spec(replay: ReplayDeclaration, *, step: RunStep) -> Arti
     return ArtifactSpec(
         declaration=replay,
         name=name,
+        version=VERSION,
         description=f"Several datasets as one, by `{replay.mode}`; see provenance.json.",
         kinds={"tensorflow", "file"},
         inputs=tuple(OtherDataset(dataset=source.dataset, name=name) for source in replay.sources),

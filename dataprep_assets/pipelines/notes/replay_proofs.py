@@ -14,6 +14,7 @@ import numpy as np
 
 from dataprep_assets.formats.example import Column
 from dataprep_assets.graph.finding import Finding, Row, judged, name_of, verdict
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -176,7 +177,7 @@ def provenance_complete(
     told = ", ".join(f"{count} of {name}" for name, count in sorted(of_source.items()))
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in defects),
-        f"{len(entries)} shards, each one of a source: {told}.",
+        f"{number_of(len(entries), 'shard')}, each one of a source: {told}.",
         REBUILD_SOURCES,
         facts={"shards": len(entries), "distinct_shards": len(seen)},
     )
@@ -234,7 +235,7 @@ def shares_achieved(directory: TfdsDirectory, replay: ReplayDeclaration, shards:
         (f"{name_of(directory.receipt)}: {d}" for d in defects),
         "; ".join(f"{row['source']} {row['share']:.4f} of {row['split']}" for row in table) + ".",
         REBUILD,
-        facts={"tolerance": replay.tolerance},
+        facts={"tolerance": str(replay.tolerance)},
         table=table if not defects else None,
     )
 

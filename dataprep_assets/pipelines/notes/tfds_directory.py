@@ -76,6 +76,7 @@ def tfds_directory_spec(
     return ArtifactSpec(
         declaration=notes,
         name=DIRECTORIES[format],
+        version=VERSION,
         description=_DESCRIPTIONS[format],
         kinds={"tensorflow", "file"},
         inputs=(shards,),

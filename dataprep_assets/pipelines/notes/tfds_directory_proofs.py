@@ -12,6 +12,7 @@ import numpy as np
 from dataprep_assets.formats import tfds
 from dataprep_assets.formats.example import Column
 from dataprep_assets.graph.finding import Finding, first_of, judged, name_of, verdict
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
@@ -131,7 +132,7 @@ def months_complete(directory: TfdsDirectory, notes: NotesDeclaration) -> Findin
         defects.append(f"{len(strange)} months are not declared: {first_of(strange)}")
     return verdict(
         (f"{name_of(directory.receipt)}: {d}" for d in defects),
-        f"{len(seen)} months, each there once and in order.",
+        f"{number_of(len(seen), 'month')}, each there once and in order.",
         REBUILD,
         facts={"months": len(seen), "months_without_rows": len(rowless)},
     )

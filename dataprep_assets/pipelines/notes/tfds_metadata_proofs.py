@@ -16,6 +16,7 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import array_record, tfds, tfrecord
 from dataprep_assets.formats.example import Column
 from dataprep_assets.graph.finding import Finding, first_of, judged, name_of, verdict
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification, damage
@@ -116,7 +117,7 @@ def files_intact(directory: TfdsDirectory) -> Finding:
     receipt = directory.receipt
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in damage(directory.artifact, receipt, directory.verification)),
-        f"{len(receipt.files)} files, {receipt.total_bytes} bytes, as the receipt says.",
+        f"{number_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, as the receipt says.",
         REBUILD,
         facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
     )
@@ -141,7 +142,7 @@ def names_complete(directory: TfdsDirectory) -> Finding:
         defects.append(f"{where}: {len(missing)} of {len(wanted)} shards are not there: {first_of(missing)}")
     if strays := sorted(there - wanted):
         defects.append(f"{where}: {len(strays)} files are not shards of this directory: {first_of(strays)}")
-    return verdict(defects, f"{len(wanted)} shards, none missing.", REBUILD, facts={"shards": len(wanted)})
+    return verdict(defects, f"{number_of(len(wanted), 'shard')}, none missing.", REBUILD, facts={"shards": len(wanted)})
 
 
 def _shards(directory: TfdsDirectory) -> Iterator[tuple[str, str, int]]:

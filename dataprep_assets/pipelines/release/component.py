@@ -33,6 +33,7 @@ from dataprep_assets.serving.release import locate
 class ShardRelease(TokenizedCorpus):
     """A tokenized corpus whose stream is cut into shards of whole samples, published with a manifest."""
 
+    pipeline: ClassVar[str] = "release"
     model: ClassVar[type[ReleaseDeclaration]] = ReleaseDeclaration
     declaration: ReleaseDeclaration
 

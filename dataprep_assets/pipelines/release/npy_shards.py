@@ -24,6 +24,7 @@ from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, partition_key, release_layout
 from dataprep_assets.pipelines.release.npy_shard import (
     NPY_SHARDS,
+    VERSION,
     NpyShard,
     build_planned,
     shard_artifact,
@@ -61,6 +62,7 @@ def npy_shards_spec(release: ReleaseDeclaration, *, partitions: Partitions, plan
     return ArtifactSpec(
         declaration=release,
         name=NPY_SHARDS,
+        version=VERSION,
         description="Shards of whole samples with a NumPy header, and the id of every sample.",
         kinds={"numpy"},
         inputs=(plan,),

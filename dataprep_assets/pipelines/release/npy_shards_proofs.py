@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import dtype_for_vocab, token_dtype
 from dataprep_assets.graph.finding import SHOWN, Finding, Row, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -161,7 +162,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt) -> Finding:
         defects,
         f"{len(tokens)} ids are in [{low}, {high}], below {vocab_size}.",
         _REBUILD,
-        facts={"tokens": len(tokens), "separators": separators, "vocab_size": vocab_size},
+        facts={"tokens": len(tokens), "separators": separators, "vocab_size": str(vocab_size)},
     )
 
 
@@ -193,8 +194,8 @@ def tokens_accounted(receipts: Sequence[Receipt], *, source_tokens: int) -> Find
         )
     return verdict(
         defects,
-        f"{position} tokens in {len(receipts)} shards, {dropped} dropped at the end, {padding} of padding: all of "
-        f"{source_tokens}.",
+        f"{position} tokens in {number_of(len(receipts), 'shard')}, {dropped} dropped at the end, "
+        f"{padding} of padding: all of {source_tokens}.",
         "Materialize npy_shards of this split again",
         facts={"tokens": position, "dropped": dropped, "padding": padding, "source_tokens": source_tokens},
     )

@@ -10,6 +10,7 @@ import numpy as np
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.graph.finding import Finding, first_of, judged, verdict
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.pipelines.release.published import inventory
 from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseShard, read_release
 
@@ -28,7 +29,8 @@ def manifest_published(place: Place, release: Release) -> Finding:
     shards = sum(len(shards) for shards in found.shards.values())
     return verdict(
         defects,
-        f"{place} has release {found.digest[:12]}: {shards} shards of sequences of {found.sequence_length} ids.",
+        f"{place} has release {found.digest[:12]}: {number_of(shards, 'shard')} of sequences of "
+        f"{found.sequence_length} ids.",
         _PUBLISH,
         facts={"shards": shards, "sequence_length": found.sequence_length, "digest": found.digest},
     )
@@ -42,7 +44,7 @@ def remote_equals_local(place: Place, release: Release) -> Finding:
     size = sum(file.bytes for file in release.files)
     return verdict(
         [*missing, *found.different.values()],
-        f"{len(found.same)} files, {size} bytes, are in {place} as they were built.",
+        f"{number_of(len(found.same), 'file')}, {size} bytes, in {place} as built.",
         _PUBLISH,
         facts={"files": len(found.same), "bytes": size},
     )
@@ -74,7 +76,7 @@ def remote_readable(place: Place, release: Release) -> Finding:
     shards = sum(len(shards) for shards in release.shards.values())
     return verdict(
         defects,
-        f"{shards} shards have their header, and the ids of their first and last samples are right.",
+        f"{number_of(shards, 'shard')} with the header, and the right ids of first and last sample.",
         _PUBLISH,
         facts={"shards": shards},
     )

@@ -88,6 +88,7 @@ def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: A
     return ArtifactSpec(
         declaration=release,
         name=PUBLISHED_SHARDS,
+        version=VERSION,
         description="The release at its public place, every file compared, its manifest last.",
         kinds={"numpy", "file"},
         inputs=(shards,),

@@ -23,6 +23,7 @@ from dataprep_assets.pipelines.tasks.task_folder import task_folder_spec
 class TaskMigration(DatasetComponent):
     """Versions of synthetic data, migrated into the folders that a trainer reads, under a contract for each task."""
 
+    pipeline: ClassVar[str] = "tasks"
     model: ClassVar[type[TaskMigrationDeclaration]] = TaskMigrationDeclaration
     declaration: TaskMigrationDeclaration
 

@@ -11,7 +11,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, P
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
-from dataprep_assets.pipelines.tasks.migration import migrate_task, recipe_now
+from dataprep_assets.pipelines.tasks.migration import VERSION, migrate_task, recipe_now
 from dataprep_assets.pipelines.tasks.record import MigrationRecord, read_record
 from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line, task_value
 from dataprep_assets.pipelines.tasks.source_watch import tasks_watch
@@ -27,6 +27,7 @@ def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
     return ArtifactSpec(
         declaration=declaration,
         name=TASK_FOLDER,
+        version=VERSION,
         description=_about(declaration),
         kinds={"json", "file"},
         partitions=Partitions.fixed(every, "task"),

@@ -28,7 +28,7 @@ from dataprep_assets_tests.pipelines.blend.dagster_blend import (
     tasks,
 )
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
-from dataprep_assets_tests.project import failure_of
+from dataprep_assets_tests.project import differing_versions, failure_of
 from dataprep_assets_tests.sample.make_sample_blends import task
 
 
@@ -248,3 +248,7 @@ def test_local_sources_are_one_run_unless_streaming_is_declared(finished: Blend)
     assert fetched(finished) == [finished.plan.partitions]
     streaming = finished.declaration.model_copy(update={"execution_mode": "streaming"})
     assert [len(part) for part in fetched(Blend(streaming, finished.root, finished.instance))] == [4, 2]
+
+
+def test_the_code_versions_of_its_assets_are_the_versions_that_made_its_artifacts(finished: Blend) -> None:
+    assert differing_versions(finished.component.specs, finished.store) == {}

@@ -17,7 +17,7 @@ from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets_tests.pipelines.corpus.corpus_source import source_texts
-from dataprep_assets_tests.project import SAMPLE, Project, failure_of, project, sample_attributes
+from dataprep_assets_tests.project import SAMPLE, Project, differing_versions, failure_of, project, sample_attributes
 from dataprep_assets_tests.readers.transformers import token_ids, tokenizer_facts
 
 
@@ -256,3 +256,7 @@ def test_dtype_auto_is_uint32_when_ids_do_not_fit_uint16(shared: Path, tmp_path:
         ):
             expected += [*encoding.ids, 151643]
         assert np.array_equal(np.fromfile(made.directory("nanogpt_bins") / "val.bin", "<u4"), expected)
+
+
+def test_the_code_versions_of_its_assets_are_the_versions_that_made_its_artifacts(finished: Project) -> None:
+    assert differing_versions(finished.specs, finished.store) == {}

@@ -28,7 +28,7 @@ def test_the_same_listing_in_another_order_matches(sample: Sample) -> None:
 def test_a_lost_file_is_named(sample: Sample) -> None:
     found = count_matches(sample.entries, [f for f in sample.listed if f.relpath != ONE], INCLUDE, SPLITS)
     assert not found.passed
-    assert f"1 files of the manifest are not in the source: {ONE}" in found.summary
+    assert f"1 file of the manifest not in the source: {ONE}" in found.summary
 
 
 def test_a_new_file_is_named_if_the_globs_want_it(sample: Sample) -> None:
@@ -37,7 +37,7 @@ def test_a_new_file_is_named_if_the_globs_want_it(sample: Sample) -> None:
     new = SourceFile(relpath="train/chunk3/new.jsonl.zst", size_bytes=1)
     found = count_matches(sample.entries, [*sample.listed, new], INCLUDE, SPLITS)
     assert not found.passed
-    assert "1 files of the source are not in the manifest: train/chunk3/new.jsonl.zst" in found.summary
+    assert "1 file of the source not in the manifest: train/chunk3/new.jsonl.zst" in found.summary
 
 
 def test_a_changed_size_digest_or_etag_is_named(sample: Sample) -> None:
@@ -58,7 +58,7 @@ def test_a_changed_size_digest_or_etag_is_named(sample: Sample) -> None:
 
 def test_an_entry_listed_twice_or_in_another_split_is_named(sample: Sample) -> None:
     found = count_matches([*sample.entries, sample.entries[0]], sample.listed, INCLUDE, SPLITS)
-    assert f"1 files are in the manifest more than once: {sample.entries[0].relpath}" in found.summary
+    assert f"1 file in the manifest more than once: {sample.entries[0].relpath}" in found.summary
     moved = [replace(e, split="val") if e.relpath == ONE else e for e in sample.entries]
     assert (
         "has it in split val, the globs put it in train" in count_matches(moved, sample.listed, INCLUDE, SPLITS).summary

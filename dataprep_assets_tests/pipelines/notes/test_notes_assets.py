@@ -28,6 +28,7 @@ from dataprep_assets_tests.pipelines.notes.notes_project import (
     plain_attributes,
     tiny_cohorts,
 )
+from dataprep_assets_tests.project import differing_versions
 
 YEARS = expected_months("1998-01", "2021-12")
 COHORT = ["packed_cohorts", "tfrecord_shards"]
@@ -196,3 +197,8 @@ def test_killed_within_a_run_and_run_again_the_bytes_are_the_same(tmp_path: Path
     assert products(disturbed / "artifacts") == products(tmp_path / "undisturbed" / "artifacts")
     assert receipts(disturbed / "artifacts") == receipts(tmp_path / "undisturbed" / "artifacts")
     assert debris(disturbed / "artifacts", after_a_kill=True) == []
+
+
+def test_the_code_versions_of_its_assets_are_the_versions_that_made_its_artifacts(finished: NotesProject) -> None:
+    specs = [spec for component in finished.components for spec in component.specs]
+    assert differing_versions(specs, finished.store) == {}

@@ -30,7 +30,7 @@ from dataprep_assets_tests.pipelines.release.release_project import (
     release_attributes,
     release_project,
 )
-from dataprep_assets_tests.project import failure_of
+from dataprep_assets_tests.project import differing_versions, failure_of
 
 KINDS = ("folder", "swift")
 
@@ -387,3 +387,7 @@ def test_the_consumers_lines_fit_the_place(tmp_path: Path) -> None:
     ]
     assert consumer_environment(place_of(str(tmp_path), {})) == []
     assert consumer_environment(place_of("gs://dataset/tokenized", {})) == []
+
+
+def test_the_code_versions_of_its_assets_are_the_versions_that_made_its_artifacts(finished: ReleaseProject) -> None:
+    assert differing_versions(finished.component.specs, finished.store) == {}

@@ -13,7 +13,7 @@ from dataprep_assets.pipelines.tasks.contract import shipped_contracts
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER
 from dataprep_assets_tests.pipelines.tasks.migrations import ALL, Migration, evaluations, failed, migration, rows
 from dataprep_assets_tests.pipelines.tasks.trees import TASKS, edit, project, put
-from dataprep_assets_tests.project import failure_of
+from dataprep_assets_tests.project import differing_versions, failure_of
 from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED, LAYOUT, VERSIONS
 
 
@@ -258,3 +258,7 @@ def test_the_real_tree_migrates_twice_and_fails_exactly_the_checks_that_it_shoul
                 if "train_samples" in r
             }
             assert samples["CB"] == (250, 56)
+
+
+def test_the_code_versions_of_its_assets_are_the_versions_that_made_its_artifacts(finished: Migration) -> None:
+    assert differing_versions(finished.component.specs, finished.store) == {}

@@ -12,9 +12,10 @@ from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.blend_snapshot import shard_parts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan
+from dataprep_assets.pipelines.blend.rl.columns import columns_after
 from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
 from dataprep_assets.pipelines.blend.rl.rl_jsonl_proofs import RL_JSONL_PROOFS, prove_rl_jsonl
-from dataprep_assets.pipelines.blend.rl.shard import RlShard, build_rl_shard
+from dataprep_assets.pipelines.blend.rl.shard import VERSION, RlShard, build_rl_shard
 from dataprep_assets.pipelines.blend.rl.transforms import declared_sources, fingerprint
 
 __all__ = ["RL_JSONL", "RL_JSONL_SHARDS", "build_rl_shards", "rl_shards"]
@@ -80,4 +81,6 @@ RL_JSONL_SHARDS = BlendShards(
     build=build_rl_shards,
     proofs=RL_JSONL_PROOFS,
     prove=lambda _: prove_rl_jsonl,
+    version=VERSION,
+    columns=lambda blend: columns_after(blend.rl_options.transforms),
 )

@@ -15,6 +15,7 @@ from pathlib import Path
 from dataprep_assets.execution.jobs import Outcome, run_and_sweep
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
+from dataprep_assets.formats import packed_sft
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
@@ -25,7 +26,7 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
 from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import PACKED_SFT_PROOFS, prove_packed_sft
 from dataprep_assets.pipelines.blend.sft.packing import discard_spools, pack_shard
-from dataprep_assets.pipelines.blend.sft.shard import PackedSftFacts, PackPlan, SftShard
+from dataprep_assets.pipelines.blend.sft.shard import VERSION, PackedSftFacts, PackPlan, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import spool_source
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
@@ -205,5 +206,8 @@ PACKED_SFT_SHARDS = BlendShards(
     build=build_packed_sft,
     proofs=PACKED_SFT_PROOFS,
     prove=lambda blend: partial(prove_packed_sft, sensitive=blend.sensitive),
+    version=VERSION,
     metadata=_metadata,
+    rows=lambda receipt: PackedSftFacts.of(receipt).bins,
+    columns=lambda _: packed_sft.COLUMN_TYPES,
 )

@@ -166,7 +166,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
         defects,
         f"Ids are in [{found[0]}, {found[1]}], below {vocab_size}.",
         _REBUILD,
-        facts={"vocab_size": vocab_size},
+        facts={"vocab_size": str(vocab_size)},
     )
 
 

@@ -57,6 +57,7 @@ def _rows(handle: ArtifactHandle, name: str) -> int:
 VIEW = CorpusView(
     name="hf_parquet",
     description="`data/<split>-*.parquet`, a document a row, and the dataset card, for Hugging Face `datasets`.",
+    columns=hf_parquet.COLUMN_TYPES,
     kinds=frozenset({"parquet", "huggingface"}),
     version=2,
     copied=hf_parquet.read_blocks,

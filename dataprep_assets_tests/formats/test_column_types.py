@@ -1,0 +1,20 @@
+"""The columns that assets show are those of the files of their formats."""
+
+import pyarrow as pa
+import pytest
+
+from dataprep_assets.formats import hf_parquet, packed_sft
+
+
+def spelled(schema: pa.Schema) -> dict[str, str]:
+    return {field.name: f"list<{field.type.value_type}>" for field in schema}
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [(packed_sft.schema(), packed_sft.COLUMN_TYPES), (hf_parquet._schema(), hf_parquet.COLUMN_TYPES)],
+    ids=["packed_sft", "hf_parquet"],
+)
+def test_columns_are_said_as_they_are_written(schema: pa.Schema, said: dict[str, str]) -> None:
+    assert spelled(schema) == said
+    assert all(field.type.value_field.name == "element" for field in schema)

@@ -1,0 +1,49 @@
+"""The columns that transforms promise are those of the records that they give."""
+
+from typing import Any
+
+import pytest
+
+from dataprep_assets.pipelines.blend.rl.columns import columns_after
+from dataprep_assets.pipelines.blend.rl.transforms import compose
+
+RECORD = {
+    "input": "a",
+    "output": "b",
+    "prompt": "c",
+    "id": 7,
+    "messages": [{"role": "user"}],
+    "conversations": [{"from": "human"}],
+    "responses_create_params": {"input": [{"role": "user"}], "tools": [{"name": "t"}]},
+}
+
+
+@pytest.mark.parametrize(
+    "transforms",
+    [
+        ["sft"],
+        [{"sft": {"system": "prompt"}}],
+        ["openai_chat"],
+        ["sharegpt"],
+        ["nemotron_rl"],
+        ["passthrough", {"select": ["messages", "id"]}],
+        ["nemotron_rl", {"rename": {"conversation": "messages"}}],
+    ],
+)
+def test_what_is_promised_is_what_comes_out(transforms: list[Any]) -> None:
+    made: Any = RECORD
+    for _, transform in compose(transforms):
+        made = transform(made)
+    assert list(made) == list(columns_after(transforms))
+    for name, kind in columns_after(transforms).items():
+        assert isinstance(made[name], {"string": str, "list<object>": list, "any": object}[kind])
+
+
+def test_what_only_the_source_knows_is_not_promised() -> None:
+    assert columns_after(["passthrough"]) == {}
+    assert columns_after(["nemotron_rl", "my_package.my_module:my_function"]) == {}
+
+
+@pytest.mark.parametrize("transforms", [["nemotron"], ["select"], [{"select": "id"}], [{"rename": ["id"]}]])
+def test_transforms_that_the_plan_refuses_promise_nothing(transforms: list[Any]) -> None:
+    assert columns_after(transforms) == {}
