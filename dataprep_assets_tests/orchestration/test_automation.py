@@ -11,6 +11,7 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import Automation
 from dataprep_assets.orchestration.automation import check_crons
+from dataprep_assets.orchestration.backfill import launch
 from dataprep_assets.orchestration.dataset_job import DATASET
 from dataprep_assets.orchestration.source_sensor import CHANGE, SOURCE
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
@@ -154,6 +155,13 @@ def test_nothing_is_launched_while_the_dataset_is_being_built(board: NoticeBoard
     assert (busy.skip_message, busy.cursor) == (said, None)
     board.instance.report_run_canceled(run)
     assert len(board.tick(SENSOR).run_requests) == 1
+
+
+def test_nothing_is_launched_while_a_backfill_of_the_dataset_is_in_progress(board: NoticeBoard) -> None:
+    backfill = launch(board.instance, {board.specs[1]: ()}, title="by hand", description="", tags={})
+    busy = board.tick(SENSOR)
+    said = f"backfill {backfill} of notices is in progress; the source is asked when it has ended"
+    assert (busy.run_requests, busy.skip_message) == ([], said)
 
 
 def test_a_run_of_another_dataset_holds_up_nothing(board: NoticeBoard) -> None:
