@@ -6,6 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from dataprep_assets.orchestration.planning import with_planning
 from resources import build_resources
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
@@ -14,7 +15,7 @@ PROJECT_ROOT = Path(__file__).resolve().parent.parent
 @dg.definitions
 def defs() -> dg.Definitions:
     """All datasets declared in `defs/`."""
-    return bound(_declared(), PROJECT_ROOT)
+    return bound(with_planning(_declared()), PROJECT_ROOT)
 
 
 def datasets() -> dg.Definitions:
@@ -26,7 +27,7 @@ def datasets() -> dg.Definitions:
 
 
 @cache
-def _tree() -> dg.ComponentTree:
+def tree() -> dg.ComponentTree:
     """What `defs/` declares; read once a process, because Dagster asks up to six times for one run (1 to 2 s each)."""
     return dg.ComponentTree.for_project(path_within_project=Path(__file__).parent / "defs")
 
@@ -36,7 +37,7 @@ def _declared(below: Path | None = None) -> dg.Definitions:
     with warnings.catch_warnings():
         for said in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", said)
-        return _tree().build_defs(below)
+        return tree().build_defs(below)
 
 
 def bound(loaded: dg.Definitions, project_root: Path) -> dg.Definitions:

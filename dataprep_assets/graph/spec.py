@@ -179,6 +179,8 @@ class ArtifactSpec:
         adopt: Commits the plan in which the given partitions have the given source files, if that has the given key; of
             a plan that depends on those before it, which a fresh machine does not have.
         listed: Names of the source files as they are now, of an artifact whose recipe has but a digest of them.
+        records_source: It records what the source is now; whatever fails on its source may have it made anew first
+            (`orchestration.anew`).
         places: Opens it to say where documents lie in it; None where it holds none.
         watch: How the source of the dataset is asked for changes, of the artifact that reads or lists it.
     """
@@ -207,6 +209,7 @@ class ArtifactSpec:
     adopt: Callable[[ArtifactStore, Mapping[str, Sequence[str]], str], None] | None = None
     listed: Callable[[], Iterable[str]] | None = None
     places: OpenPlaces | None = None
+    records_source: bool = False
     watch: SourceWatch | None = None
 
     @property

@@ -10,16 +10,18 @@ from typing import Any
 
 import dagster as dg
 
+from dataprep_assets.errors import DataprepError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.orchestration.metadata import receipt_metadata, rendered
+from dataprep_assets.orchestration.anew import built
+from dataprep_assets.orchestration.keys import asset_key, job_name, store_of
+from dataprep_assets.orchestration.metadata import metadata_of, rendered
 from dataprep_assets.orchestration.partitions import definition_of, register_in_order
+from dataprep_assets.orchestration.plans import made_of, plan_metadata
 from dataprep_assets.orchestration.progress import sinks_of
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from resources import StorageResource, io_manager
@@ -28,16 +30,6 @@ __all__ = ["asset_key", "asset_of", "store_of"]
 
 POOLS = {"network": "dataprep_network", "cpu": "dataprep_cpu"}
 _FAILURES_SHOWN = 20
-
-
-def asset_key(spec: ArtifactSpec | OtherDataset) -> dg.AssetKey:
-    """The key of an artifact's asset: `<dataset>/[<split>/]<name>`."""
-    return dg.AssetKey([spec.dataset, spec.name] if isinstance(spec, OtherDataset) else list(spec.path))
-
-
-def store_of(declaration: DatasetDeclaration, storage: StorageResource) -> ArtifactStore:
-    """Where a dataset's artifacts are."""
-    return storage.artifacts(declaration.storage)
 
 
 def asset_of(spec: ArtifactSpec, freshness: dg.FreshnessPolicy | None = None) -> dg.AssetsDefinition:
@@ -60,6 +52,8 @@ def asset_of(spec: ArtifactSpec, freshness: dg.FreshnessPolicy | None = None) ->
                 yield _single(context, spec, store, request)
             else:
                 yield from _reported(context, spec, store, request)
+        except DataprepError as error:  # a refusal says what to do: no stack, and no retry that meets the same
+            raise dg.Failure(_told(spec, error), allow_retries=False) from None
         finally:
             progress.close()
 
@@ -77,7 +71,10 @@ def _arguments(spec: ArtifactSpec) -> dict[str, Any]:
         "owners": list(declaration.owners),
         "description": "\n\n".join(filter(None, (spec.description, declaration.description))),
         "tags": {"dataprep/sensitive": "true"} if declaration.sensitive else {},
-        "metadata": {io_manager.STORAGE: declaration.storage} if declaration.storage else {},
+        "metadata": {
+            **({io_manager.STORAGE: declaration.storage} if declaration.storage else {}),
+            **plan_metadata(spec),
+        },
         "io_manager_key": io_manager.KEY,
     }
     if spec.pool is not None:
@@ -97,19 +94,13 @@ def _single(
         raise outcome.error
     for partitions in spec.plans:
         register_in_order(context.instance, partitions.dynamic or "", partitions.keys(store))
-    shown = {name: rendered(value) for name, value in outcome.metadata.items()}
+    shown = {name: rendered(value) for name, value in {**outcome.metadata, **made_of(spec)}.items()}
     if outcome.receipt is None:
         return dg.MaterializeResult(metadata=shown, data_version=dg.DataVersion(outcome.content[:32]))
     return dg.MaterializeResult(
-        metadata={**_metadata(spec, store, outcome.receipt, outcome.reused), **shown},
+        metadata={**metadata_of(spec, store, outcome.receipt, outcome.reused), **shown},
         data_version=dg.DataVersion(outcome.receipt.content[:32]),
     )
-
-
-def _metadata(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reused: bool) -> Mapping[str, Any]:
-    location = store.location(spec.located(store, receipt.partition))
-    own = {name: rendered(value) for name, value in spec.metadata(store, receipt).items()}
-    return {**receipt_metadata(receipt, location, reused), **own}
 
 
 def _reported(
@@ -122,7 +113,7 @@ def _reported(
     done: dict[str, Outcome] = {}
     failed: dict[str, Exception] = {}
     try:
-        for outcome in spec.build(request):
+        for outcome in built(context, spec, request):
             if outcome.error is not None:
                 failed[outcome.partition] = outcome.error
                 context.log.error(f"{outcome.partition}: {outcome.error}")
@@ -133,7 +124,7 @@ def _reported(
         raise
     if failed:
         yield from _materializations(context, spec, store, done)
-        raise _failure(spec.noun, failed, len(done))
+        raise _failure(spec, failed, len(done))
     reused = sum(outcome.reused for outcome in done.values())
     context.log.info(f"{len(done)} {spec.noun}s: {len(done) - reused} built, {reused} up to date")
     contents = {}
@@ -142,20 +133,28 @@ def _reported(
         assert outcome.receipt is not None
         contents[partition] = outcome.receipt.content
         context.add_asset_metadata(
-            metadata=_metadata(spec, store, outcome.receipt, outcome.reused), partition_key=partition
+            metadata=metadata_of(spec, store, outcome.receipt, outcome.reused), partition_key=partition
         )
     version = next(iter(contents.values())) if len(contents) == 1 else digest_value(contents)
     yield dg.MaterializeResult(data_version=dg.DataVersion(version[:32]))
 
 
-def _failure(noun: str, failed: Mapping[str, Exception], done: int) -> dg.Failure:
-    shown = dict(sorted(failed.items())[:_FAILURES_SHOWN])
+def _told(spec: ArtifactSpec, error: Exception) -> str:
+    """What a person reads of an error: where something is missing, what makes it as well."""
+    if isinstance(error, MissingArtifactError):
+        return f"{error}. The job {job_name(spec.declaration.dataset)} makes all that is missing, in order"
+    return str(error)
+
+
+def _failure(spec: ArtifactSpec, failed: Mapping[str, Exception], done: int) -> dg.Failure:
+    noun = spec.noun
+    shown = {partition: _told(spec, error) for partition, error in sorted(failed.items())[:_FAILURES_SHOWN]}
     return dg.Failure(
         description=f"{len(failed)} of {len(failed) + done} {noun}s failed; the others are finished and kept. "
         + " | ".join(f"{partition}: {error}" for partition, error in shown.items()),
         metadata={
             f"failed_{noun}s": dg.MetadataValue.table(
-                [dg.TableRecord({noun: partition, "error": str(error)}) for partition, error in shown.items()]
+                [dg.TableRecord({noun: partition, "error": error}) for partition, error in shown.items()]
             )
         },
         allow_retries=False,
@@ -170,6 +169,6 @@ def _materializations(
             yield dg.AssetMaterialization(
                 asset_key=context.asset_key,
                 partition=partition,
-                metadata=_metadata(spec, store, outcome.receipt, outcome.reused),
+                metadata=metadata_of(spec, store, outcome.receipt, outcome.reused),
                 tags={"dagster/data_version": outcome.receipt.content[:32]},
             )

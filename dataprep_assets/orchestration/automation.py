@@ -12,10 +12,10 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import Automation
 from dataprep_assets.graph.products import products
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.orchestration.dataset_job import DATASET
 from dataprep_assets.orchestration.dataset_runs import in_progress
 from dataprep_assets.orchestration.failure_sensor import failure_sensor
 from dataprep_assets.orchestration.freshness import fresh_check, freshness_sensor
+from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.source_sensor import source_schedule, source_sensor
 
 __all__ = ["automation_of", "check_crons"]

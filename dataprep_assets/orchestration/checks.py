@@ -7,7 +7,7 @@ import dagster as dg
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, accepted
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.orchestration.assets import asset_key, store_of
+from dataprep_assets.orchestration.keys import asset_key, store_of
 from dataprep_assets.orchestration.metadata import rendered, table
 from dataprep_assets.orchestration.partitions import partitions_of_run
 from resources import StorageResource
@@ -29,12 +29,6 @@ def checks_of(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
         for proof in proofs.proofs
     ]
 
-    accept = {
-        proof.name: why
-        for proof in proofs.proofs
-        if not proof.blocking and (why := spec.declaration.accept.get(proof.name)) is not None
-    }
-
     @dg.multi_asset_check(name="__".join([*key.path, "checks"]), specs=specs, can_subset=True)
     def checks(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[dg.AssetCheckResult]:
         wanted = {check.name for check in context.selected_asset_check_keys}
@@ -44,22 +38,31 @@ def checks_of(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
             for name, finding in proofs.examine(store, partitions_of_run(context.run, every)):
                 if name in wanted:
                     wanted.remove(name)
-                    yield check_result(key, name, accepted(finding, accept[name]) if name in accept else finding)
+                    yield check_result(spec, name, finding)
         except DataprepError as error:
             # what the proofs need cannot be read (a damaged receipt, a missing shard): that is a verdict too
             for name in sorted(wanted):
-                yield check_result(key, name, Finding(passed=False, summary=str(error)))
+                yield check_result(spec, name, Finding(passed=False, summary=str(error)))
 
     return checks
 
 
-def check_result(key: dg.AssetKey, name: str, finding: Finding) -> dg.AssetCheckResult:
-    """The result of the check `name` on the asset `key`."""
+def check_result(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetCheckResult:
+    """The result of an artifact's check.
+
+    Args:
+        spec: The artifact.
+        name: The check's name.
+        finding: What its proof found; a failure that the declaration accepts is shown as a warning with the reason.
+    """
+    warns = any(proof.name == name and not proof.blocking for proof in (spec.proofs.proofs if spec.proofs else ()))
+    if warns and (why := spec.declaration.accept.get(name)) is not None:
+        finding = accepted(finding, why)
     metadata: dict[str, dg.MetadataValue] = {fact: rendered(value) for fact, value in finding.facts.items()}
     if finding.table:
         metadata["table"] = table(finding.table[:_MAX_ROWS])
     return dg.AssetCheckResult(
-        asset_key=key,
+        asset_key=asset_key(spec),
         check_name=name,
         passed=finding.passed,
         description=finding.summary,

@@ -17,16 +17,16 @@ from dataprep_assets.graph.runs import PlannedRun, planned_runs
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import sweep
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.assets import POOLS, store_of
+from dataprep_assets.orchestration.assets import POOLS, asset_of
 from dataprep_assets.orchestration.backfill import launch
+from dataprep_assets.orchestration.checks import checks_of
+from dataprep_assets.orchestration.keys import DATASET, job_name, store_of
 from dataprep_assets.orchestration.needed import needed, plannable, up_to_date
 from dataprep_assets.orchestration.runs import materialize
-from resources import StorageResource
+from resources import StorageResource, io_manager
 
-__all__ = ["BUILD_RUN", "CONTINUES", "DATASET", "job_name", "job_of"]
+__all__ = ["BUILD_RUN", "CONTINUES", "job_of"]
 
-DATASET = "dataprep/dataset"
-"""Tag of runs and backfills: the dataset that they make."""
 BUILD_RUN = "dataprep/build_run"
 """Tag of a run that a run of the job makes in its own process: the id of that run."""
 CONTINUES = "dataprep/continues"
@@ -34,11 +34,6 @@ CONTINUES = "dataprep/continues"
 MOST_IN_A_RUN = 500
 """Partitions that the job makes in its own run: rows of checks grow with the square of a run's partitions (4 MB at 500,
 62 MB at 2,000), and a run that is lost is begun again."""
-
-
-def job_name(dataset: str) -> str:
-    """The name of a dataset's job."""
-    return f"build_{dataset}"
 
 
 def job_of(specs: Sequence[ArtifactSpec]) -> dg.JobDefinition:
@@ -108,7 +103,13 @@ class _Build:
             said.append(line.strip())
             self._context.log.error(line.strip())
 
-        job = self._context.repository_def.get_implicit_global_asset_job_def()
+        definitions = dg.Definitions(
+            assets=[asset_of(spec) for spec in self._specs],
+            asset_checks=[checks_of(spec) for spec in self._specs if spec.proofs is not None],
+            # those of the job, not the instances: the secrets of these would become defaults of a recorded schema
+            resources={name: self._context.job_def.resource_defs[name] for name in ("storage", io_manager.KEY)},
+        )
+        job = definitions.resolve_implicit_global_asset_job_def()
         tags = {DATASET: self._dataset, BUILD_RUN: self._context.run.run_id}
         if not materialize(job, runs, self._context.instance, tags=tags, say=say, complain=complain):
             why = said[next((at for at, line in enumerate(said) if line == "failed"), 0) + 1 :]
@@ -122,6 +123,13 @@ class _Build:
     def _launch(self) -> None:
         """Launch a backfill of what is not current and whose partitions are known."""
         wanted = needed(self._specs, self._store, self._context.instance)
+        if not wanted:
+            left = [spec for spec in self._specs if spec not in plannable(self._specs, self._store)]
+            raise dg.Failure(
+                f"{self._dataset}: {'/'.join(left[0].path)} is not planned, and all that plans it is current; "
+                "materialize what it is made of by hand",
+                allow_retries=False,
+            )
         continues = len(plannable(self._specs, self._store)) < len(self._specs)
         count = sum(max(1, len(partitions)) for partitions in wanted.values())
         backfill = launch(

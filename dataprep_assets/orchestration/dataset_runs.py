@@ -3,7 +3,7 @@
 import dagster as dg
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 
-from dataprep_assets.orchestration.dataset_job import DATASET
+from dataprep_assets.orchestration.keys import DATASET
 
 __all__ = ["belongs", "in_progress"]
 
@@ -14,8 +14,8 @@ _UNFINISHED = [
     dg.DagsterRunStatus.CANCELING,
 ]
 _RUNS_LOOKED_AT = 100
-"""The queue of a large backfill has thousands of runs, and a hundred sensors look at it. Runs of a job, and of a backfill
-that one launched, are found by their tag; others, launched by hand, among the newest."""
+"""The queue of a large backfill has thousands of runs, and a hundred sensors look at it. Runs of a job, and of a
+backfill that one launched, are found by their tag; others, launched by hand, among the newest."""
 _UNFINISHED_BACKFILLS = [BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING, BulkActionStatus.FAILING]
 
 

@@ -1,8 +1,8 @@
 """`automation.freshness`: the products of a dataset are to be made at least so often.
 
 Dagster's own policy is shown on the asset, and evaluated by the daemon. The check `fresh` says the same among the other
-checks, in orange: it is evaluated with each run, and by a sensor when an asset becomes stale, without a run. A run that
-reuses everything is a materialization all the same: it proved that the product is what it should be.
+checks, in orange: a sensor evaluates it, without a run, when it would say something else than before. A run that reuses
+everything is a materialization all the same: it proved that the product is what it should be.
 """
 
 import time
@@ -14,8 +14,8 @@ import dagster as dg
 from dataprep_assets.graph.automation import Automation
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.orchestration.assets import asset_key
 from dataprep_assets.orchestration.checks import check_result
+from dataprep_assets.orchestration.keys import asset_key
 
 __all__ = ["FRESH", "fresh_check", "freshness_sensor", "kept_fresh", "policy_of"]
 
@@ -62,7 +62,7 @@ def fresh_check(spec: ArtifactSpec, window: timedelta) -> dg.AssetChecksDefiniti
     )
     def fresh(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         finding = kept_fresh(_last_made(context.instance, [key])[key], time.time(), window)
-        return check_result(key, FRESH, finding)
+        return check_result(spec, FRESH, finding)
 
     return fresh
 
@@ -75,7 +75,8 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
         specs: Its products.
         window: How old they may be.
     """
-    keys = [asset_key(spec) for spec in specs]
+    by_key = {asset_key(spec): spec for spec in specs}
+    keys = list(by_key)
     interval = min(
         max(int(window.total_seconds() / _LOOKS_A_WINDOW), _SHORTEST_INTERVAL_SECONDS), _LONGEST_INTERVAL_SECONDS
     )
@@ -94,15 +95,17 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
         sentence = f"{len(keys) - len(stale)} of {len(keys)} products are fresh" + "".join(
             f"; {s} is not" for s in stale
         )
-        return dg.SensorResult(asset_events=[_evaluation(key, findings[key]) for key in anew], skip_reason=sentence)
+        return dg.SensorResult(
+            asset_events=[_evaluation(by_key[key], findings[key]) for key in anew], skip_reason=sentence
+        )
 
     return freshness
 
 
-def _evaluation(key: dg.AssetKey, finding: Finding) -> dg.AssetCheckEvaluation:
-    result = check_result(key, FRESH, finding)
+def _evaluation(spec: ArtifactSpec, finding: Finding) -> dg.AssetCheckEvaluation:
+    result = check_result(spec, FRESH, finding)
     return dg.AssetCheckEvaluation(
-        asset_key=key,
+        asset_key=asset_key(spec),
         check_name=FRESH,
         passed=result.passed,
         severity=result.severity,

@@ -6,9 +6,11 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.graph.shown import Location, Markdown, Shown, Table
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["receipt_metadata", "rendered", "table"]
+__all__ = ["metadata_of", "receipt_metadata", "rendered", "table"]
 
 
 def rendered(value: Shown) -> dg.MetadataValue:
@@ -40,6 +42,20 @@ def _column_type(records: Sequence[dg.TableRecord], column: str) -> str:
     if all(isinstance(v, int) for v in values):
         return "int"
     return "float" if all(isinstance(v, int | float) for v in values) else "string"
+
+
+def metadata_of(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reused: bool) -> Mapping[str, Any]:
+    """What a materialization shows: what every one does, and what its artifact says of itself.
+
+    Args:
+        spec: The artifact.
+        store: Where it is.
+        receipt: Of the finished one.
+        reused: Whether nothing had to be done.
+    """
+    location = store.location(spec.located(store, receipt.partition))
+    own = {name: rendered(value) for name, value in spec.metadata(store, receipt).items()}
+    return {**receipt_metadata(receipt, location, reused), **own}
 
 
 def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str, dg.MetadataValue]:

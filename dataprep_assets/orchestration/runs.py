@@ -62,16 +62,21 @@ def materialize(
         if not outcome.success:
             say("    failed")
             for event in outcome.all_events:
-                if event.is_failure and event.event_specific_data is not None:
-                    error = getattr(event.event_specific_data, "error", None)
-                    if error is not None:
-                        cause = error.cause or error
-                        complain(f"    {event.step_key or 'run'}: {cause.message.strip()}")
+                if event.is_failure and (why := _why(event)) is not None:
+                    complain(f"    {event.step_key or 'run'}: {why}")
         for evaluation in failed:
             say(f"    check {evaluation.check_name}: {evaluation.description}")
         if not outcome.success:
             return False
     return True
+
+
+def _why(event: dg.DagsterEvent) -> str | None:
+    """What a failed step or run says: a refusal's sentence, else the message of its cause."""
+    if event.is_step_failure and (told := event.step_failure_data.user_failure_data) is not None and told.description:
+        return told.description
+    error = getattr(event.event_specific_data, "error", None)
+    return None if error is None else (error.cause or error).message.strip()
 
 
 def _latest_evaluations(

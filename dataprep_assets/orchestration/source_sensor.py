@@ -14,10 +14,9 @@ from dataprep_assets.graph.automation import Automation
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.source_watch import Look, SourceWatch, look
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.orchestration.assets import store_of
-from dataprep_assets.orchestration.dataset_job import DATASET
 from dataprep_assets.orchestration.dataset_runs import in_progress
 from dataprep_assets.orchestration.deadline import within
+from dataprep_assets.orchestration.keys import DATASET, store_of
 from resources import StorageResource
 
 __all__ = ["CHANGE", "SOURCE", "source_schedule", "source_sensor"]

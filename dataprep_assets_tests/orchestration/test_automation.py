@@ -12,7 +12,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import Automation
 from dataprep_assets.orchestration.automation import check_crons
 from dataprep_assets.orchestration.backfill import launch
-from dataprep_assets.orchestration.dataset_job import DATASET
+from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.source_sensor import CHANGE, SOURCE
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 

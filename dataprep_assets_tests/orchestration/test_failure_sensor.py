@@ -9,8 +9,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dataprep_assets.orchestration.dataset_job import BUILD_RUN, DATASET
+from dataprep_assets.orchestration.dataset_job import BUILD_RUN
 from dataprep_assets.orchestration.failure_sensor import LONGEST_TICK_SECONDS
+from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets_tests.fakes.listeners import MailServer, Webhook, mail_server, webhook
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 from dataprep_assets_tests.servers import free_port

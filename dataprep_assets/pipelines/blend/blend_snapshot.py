@@ -62,6 +62,7 @@ def blend_snapshot_spec(
         step=step,
         pool="network",
         verification="full",
+        records_source=True,
         recipes=partial(_recipes, blend),
         build=partial(_build, blend),
         reads=partial(readings, blend),

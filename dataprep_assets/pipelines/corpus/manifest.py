@@ -315,6 +315,7 @@ def manifest_spec(
         listed=partial(_listed, corpus),
         step=step,
         verification="full",
+        records_source=True,
         recipes=partial(_recipes, corpus),
         build=partial(_build, corpus),
         foresee=lambda request: [Outcome.of(*build_manifest_artifact(corpus, request.store))],

@@ -181,6 +181,7 @@ def snapshot_spec(
         step=step,
         pool="network",
         verification="full",
+        records_source=True,
         recipes=partial(_recipes, corpus),
         build=partial(_build, corpus),
         foresee=partial(_foresee, corpus),

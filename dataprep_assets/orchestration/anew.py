@@ -1,0 +1,96 @@
+"""A re-execution repairs: what failed on its source is built once more after the records of that source were.
+
+"Re-execute from failure" runs the failed steps alone. When a source file was mended meanwhile, the snapshot of the run
+before, which was green, still has the digest of the damaged file, and everything made of it would be refused. So a
+step whose records (`ArtifactSpec.records_source`) were made by another run makes them anew where it fails on its
+source. Within one run it does not: a file that changes between its snapshot and its reading is refused as damaged.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import dagster as dg
+
+from dataprep_assets.errors import DataprepError, SourceError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
+from dataprep_assets.orchestration.checks import check_result
+from dataprep_assets.orchestration.keys import asset_key
+from dataprep_assets.orchestration.metadata import metadata_of
+
+__all__ = ["built"]
+
+
+def built(context: dg.AssetExecutionContext, spec: ArtifactSpec, request: BuildRequest) -> Iterator[Outcome]:
+    """Yield the outcomes of building partitions; those that fail on their source get a second try where records of
+    another run may be out of date."""
+    records = [source for source in _records(spec) if not _made_by_this_run(context, source)]
+    failed: dict[str, Outcome] = {}
+    for outcome in spec.build(request):
+        if records and isinstance(outcome.error, SourceError):
+            failed[outcome.partition] = outcome
+        else:
+            yield outcome
+    renewed = [partition for partition in failed if _renewed(context, records, request, partition)] if failed else []
+    yield from (outcome for partition, outcome in failed.items() if partition not in renewed)
+    if renewed:
+        yield from spec.build(replace(request, partitions=renewed))
+
+
+def _records(spec: ArtifactSpec) -> list[ArtifactSpec]:
+    """What a step relies on to know its source, inputs first: a snapshot and the manifest that lists its files."""
+    direct = [source for source in spec.inputs if isinstance(source, ArtifactSpec) and source.records_source]
+    return [record for source in direct for record in (*_records(source), source)]
+
+
+def _made_by_this_run(context: dg.AssetExecutionContext, record: ArtifactSpec) -> bool:
+    selection, steps = context.run.asset_selection, context.run.step_keys_to_execute
+    selected = selection is None or asset_key(record) in selection
+    return selected and (steps is None or "__".join(record.path) in steps)
+
+
+def _renewed(
+    context: dg.AssetExecutionContext, records: Sequence[ArtifactSpec], request: BuildRequest, partition: str
+) -> bool:
+    """Make the records of a partition anew; False where that fails, too."""
+    for record in records:
+        partitions = () if record.partitions is None else (partition,)
+        try:
+            (outcome,) = record.build(replace(request, partitions=partitions))
+        except DataprepError as error:
+            outcome = Outcome(partition=partition, error=error)
+        if outcome.error is not None:
+            context.log.warning(f"{'/'.join(record.path)}: {partition}: {outcome.error}")
+            return False
+        if not outcome.reused:
+            context.log.warning(f"{'/'.join(record.path)}: {partition}: its source has changed since; made anew")
+            _report(context, record, request, outcome)
+    return True
+
+
+def _report(context: dg.AssetExecutionContext, record: ArtifactSpec, request: BuildRequest, outcome: Outcome) -> None:
+    """Tell Dagster of a record that was made, with its checks."""
+    key, receipt = asset_key(record), outcome.receipt
+    assert receipt is not None
+    context.log_event(
+        dg.AssetMaterialization(
+            asset_key=key,
+            partition=receipt.partition if record.partitions is not None else None,
+            metadata=metadata_of(record, request.store, receipt, outcome.reused),
+            tags={"dagster/data_version": receipt.content[:32]},
+        )
+    )
+    if record.proofs is None:
+        return
+    for name, finding in record.proofs.examine(request.store, () if record.partitions is None else [outcome.partition]):
+        result = check_result(record, name, finding)
+        context.log_event(
+            dg.AssetCheckEvaluation(
+                asset_key=key,
+                check_name=name,
+                passed=bool(result.passed),
+                metadata=result.metadata,
+                severity=result.severity,
+                description=result.description,
+            )
+        )

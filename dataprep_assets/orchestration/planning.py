@@ -1,0 +1,98 @@
+"""What is planned without anybody's asking, so that the buttons of the UI work on a dataset that was just declared.
+
+The partitions of a dataset are there when the artifact that plans them (a manifest, a blend's plan) has been made: only
+then does "Materialize all" know its shards. A light sensor makes these artifacts for each declaration that has never
+been planned, once: one that fails is left to its owner. A second sensor launches a dataset's job again where a backfill
+of it ended whose shards decide the next partitions (`dataset_job.CONTINUES`). Entry point: `with_planning`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import dagster as dg
+from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
+
+from dataprep_assets.orchestration.dataset_job import CONTINUES
+from dataprep_assets.orchestration.keys import DATASET, job_name
+from dataprep_assets.orchestration.plans import DECLARATION, PLANS
+
+__all__ = ["SHOWN_AS", "with_planning"]
+
+SHOWN_AS = "dataprep/shown_as"
+"""Tag of what is shipped with the project; an `example` needs a network and is planned only when somebody asks."""
+INTERVAL_SECONDS = 30
+MOST_A_TICK = 5
+_SENSOR = "plan_new_datasets"
+
+
+def with_planning(definitions: dg.Definitions) -> dg.Definitions:
+    """Definitions of datasets with the sensors that plan them; as they are where nothing has to be planned."""
+    plans = dict(_plans(definitions))
+    jobs = [job for job in definitions.jobs or () if isinstance(job, dg.JobDefinition) and DATASET in job.tags]
+    sensors = [*([_planner(plans)] if plans else []), *([_continuer(jobs)] if jobs else [])]
+    return dg.Definitions.merge(definitions, dg.Definitions(sensors=sensors)) if sensors else definitions
+
+
+def _plans(definitions: dg.Definitions) -> Iterator[tuple[dg.AssetKey, tuple[str, str]]]:
+    """Key of each asset that plans → its dataset, and the digest of its declaration."""
+    for asset in definitions.assets or ():
+        if isinstance(asset, dg.AssetsDefinition):
+            for spec in asset.specs:
+                if PLANS in spec.metadata and spec.tags.get(SHOWN_AS) != "example":
+                    yield spec.key, (str(spec.group_name), str(spec.metadata[PLANS]))
+
+
+def _planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDefinition:
+    @dg.sensor(
+        name=_SENSOR,
+        asset_selection=dg.AssetSelection.assets(*plans),
+        minimum_interval_seconds=INTERVAL_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Plans each dataset that was declared and never planned: its partitions are there, nothing is "
+        "built. Once a declaration; one that fails is planned by its job, or by materializing the plan.",
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> Sequence[dg.RunRequest] | dg.SkipReason:
+        asked = set((context.cursor or "").split())
+        records = {record.asset_entry.asset_key: record for record in context.instance.get_asset_records([*plans])}
+        current: set[str] = set()
+        requests: list[dg.RunRequest] = []
+        for key, (dataset, digest) in plans.items():
+            entry = records[key].asset_entry if key in records else None
+            event = entry.last_materialization if entry is not None else None
+            made = event.asset_materialization if event is not None else None
+            if made is not None and (of := made.metadata.get(DECLARATION)) is not None and of.value == digest:
+                continue
+            # with the event that it is asked after: a declaration that comes back is planned again, one that fails not
+            since = entry.last_materialization_storage_id if entry is not None else None
+            run_key = f"{dataset}:{digest}:{since or 0}"
+            current.add(run_key)
+            if run_key not in asked and len(requests) < MOST_A_TICK:
+                asked.add(run_key)
+                requests.append(dg.RunRequest(run_key=run_key, asset_selection=[key], tags={DATASET: dataset}))
+        context.update_cursor(" ".join(sorted(asked & current)))
+        return requests or dg.SkipReason("every declared dataset was planned, or asked to be")
+
+    return sensor
+
+
+def _continuer(jobs: Sequence[dg.JobDefinition]) -> dg.SensorDefinition:
+    names = {job.tags[DATASET] for job in jobs}
+
+    @dg.sensor(
+        name="continue_builds",
+        jobs=list(jobs),
+        minimum_interval_seconds=INTERVAL_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Launches a dataset's job again when the shards are there that decide its next partitions.",
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+        ended = context.instance.get_backfills(
+            filters=BulkActionsFilter(tags={CONTINUES: "true"}, statuses=[BulkActionStatus.COMPLETED_SUCCESS]), limit=20
+        )
+        for backfill in ended:
+            dataset = backfill.tags.get(DATASET, "")
+            if dataset in names:
+                yield dg.RunRequest(run_key=backfill.backfill_id, job_name=job_name(dataset), tags={DATASET: dataset})
+        if not ended:
+            yield dg.SkipReason("no backfill ended after which a dataset is continued")
+
+    return sensor

@@ -1,0 +1,34 @@
+"""Which assets plan the partitions of others, and for which declaration they did: metadata that the sensor compares."""
+
+from collections.abc import Mapping
+
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.integrity.digest import digest_value
+
+__all__ = ["DECLARATION", "PLANS", "made_of", "plan_metadata"]
+
+PLANS = "dataprep/plans"
+"""Metadata of an asset that fixes partitions and is made of nothing partitioned: the digest of its declaration."""
+DECLARATION = "declaration"
+"""Metadata of its materialization: the digest of the declaration that it was made of."""
+_SHOWN_ALONE = {"description", "owners", "card", "accept"}
+
+
+def plan_metadata(spec: ArtifactSpec) -> Mapping[str, str]:
+    """The definition metadata by which the sensor knows what to plan; empty for other artifacts."""
+    return {PLANS: _digest(spec)} if spec.plans and not _of_partitions(spec) else {}
+
+
+def made_of(spec: ArtifactSpec) -> Mapping[str, str]:
+    """What a materialization of an artifact that plans says of its declaration; empty for other artifacts."""
+    return {DECLARATION: _digest(spec)} if spec.plans else {}
+
+
+def _digest(spec: ArtifactSpec) -> str:
+    """Digest of all of a declaration that may decide a plan."""
+    return digest_value(spec.declaration.model_dump(mode="json", exclude=_SHOWN_ALONE))[:16]
+
+
+def _of_partitions(spec: ArtifactSpec) -> bool:
+    sources = [source for source in spec.inputs if isinstance(source, ArtifactSpec)]
+    return any(source.partitions is not None or _of_partitions(source) for source in sources)
