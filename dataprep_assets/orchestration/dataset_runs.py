@@ -1,7 +1,6 @@
 """Which runs and backfills are of a dataset, whoever launched them: a person in the UI, a command, automation."""
 
 import dagster as dg
-from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 
 from dataprep_assets.orchestration.keys import DATASET
 
@@ -16,7 +15,7 @@ _UNFINISHED = [
 _RUNS_LOOKED_AT = 100
 """The queue of a large backfill has thousands of runs, and a hundred sensors look at it. Runs of a job, and of a
 backfill that one launched, are found by their tag; others, launched by hand, among the newest."""
-_UNFINISHED_BACKFILLS = [BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING, BulkActionStatus.FAILING]
+_UNFINISHED_BACKFILLS = ("REQUESTED", "CANCELING", "FAILING")
 
 
 def belongs(run: dg.DagsterRun, dataset: str) -> bool:
@@ -38,7 +37,8 @@ def in_progress(instance: dg.DagsterInstance, dataset: str) -> str | None:
     ]:
         if run.remote_job_origin is not None and belongs(run, dataset):
             return f"run {run.run_id[:8]} of {dataset} is {run.status.value.lower()}"
-    for backfill in instance.get_backfills(filters=BulkActionsFilter(statuses=_UNFINISHED_BACKFILLS)):
-        if any(key.path[0] == dataset for key in backfill.asset_selection or ()):
+    for backfill in instance.get_backfills(limit=_RUNS_LOOKED_AT):
+        unfinished = backfill.status.value in _UNFINISHED_BACKFILLS
+        if unfinished and any(key.path[0] == dataset for key in backfill.asset_selection or ()):
             return f"backfill {backfill.backfill_id} of {dataset} is in progress"
     return None
