@@ -1,14 +1,21 @@
 """Which runs and backfills are of a dataset, whoever launched them: a person in the UI, a command, automation."""
 
 import dagster as dg
-from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
-from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
 from dataprep_assets.orchestration.keys import DATASET
 
 __all__ = ["belongs", "in_progress"]
 
-_UNFINISHED_BACKFILLS = [BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING, BulkActionStatus.FAILING]
+_UNFINISHED = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+_RUNS_LOOKED_AT = 100
+"""The queue of a large backfill has thousands of runs, and a hundred sensors look at it. Runs of a job, and of a
+backfill that one launched, are found by their tag; others, launched by hand, among the newest."""
+_UNFINISHED_BACKFILLS = ("REQUESTED", "CANCELING", "FAILING")
 
 
 def belongs(run: dg.DagsterRun, dataset: str) -> bool:
@@ -23,10 +30,15 @@ def in_progress(instance: dg.DagsterInstance, dataset: str) -> str | None:
     Runs that were not launched by the instance are left out: those of a job's own process end with the job's run, and
     one of a command that was killed looks as if it were in progress for ever.
     """
-    for run in instance.get_runs(dg.RunsFilter(statuses=list(NOT_FINISHED_STATUSES))):
+    tagged = dg.RunsFilter(statuses=_UNFINISHED, tags={DATASET: dataset})
+    for run in [
+        *instance.get_runs(tagged, limit=_RUNS_LOOKED_AT),
+        *instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED), limit=_RUNS_LOOKED_AT),
+    ]:
         if run.remote_job_origin is not None and belongs(run, dataset):
             return f"run {run.run_id[:8]} of {dataset} is {run.status.value.lower()}"
-    for backfill in instance.get_backfills(filters=BulkActionsFilter(statuses=_UNFINISHED_BACKFILLS)):
-        if any(key.path[0] == dataset for key in backfill.asset_selection or ()):
+    for backfill in instance.get_backfills(limit=_RUNS_LOOKED_AT):
+        unfinished = backfill.status.value in _UNFINISHED_BACKFILLS
+        if unfinished and any(key.path[0] == dataset for key in backfill.asset_selection or ()):
             return f"backfill {backfill.backfill_id} of {dataset} is in progress"
     return None

@@ -1,8 +1,8 @@
 """`automation.freshness`: the products of a dataset are to be made at least so often.
 
 Dagster's own policy is shown on the asset, and evaluated by the daemon. The check `fresh` says the same among the other
-checks, in orange: it is evaluated with each run, and by a sensor when an asset becomes stale, without a run. A run that
-reuses everything is a materialization all the same: it proved that the product is what it should be.
+checks, in orange: a sensor evaluates it, without a run, when it would say something else than before. A run that reuses
+everything is a materialization all the same: it proved that the product is what it should be.
 """
 
 import time

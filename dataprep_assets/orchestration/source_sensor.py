@@ -4,7 +4,7 @@ A change launches the job of the dataset once. Where the source cannot be asked,
 the next one asks again. Nothing is read, fetched or written by a tick: `graph.source_watch` has the question.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import dagster as dg
@@ -25,8 +25,6 @@ SOURCE = "dataprep/source"
 """Run tag: the identity of the source that a run was launched for."""
 CHANGE = "dataprep/change"
 """Run tag: in words what changed in it."""
-_SENSOR, _SCHEDULE = "dagster/sensor_name", "dagster/schedule_name"
-"""Run tags of Dagster: who launched it."""
 LONGEST_LOOK_SECONDS = 40.0
 """Dagster ends an evaluation after 60 s, with a stack trace."""
 
@@ -38,10 +36,6 @@ class _Asked:
 
     sentence: str
     look: Look | None = None
-
-    @property
-    def changed(self) -> bool:
-        return self.look is not None and bool(self.look.change)
 
 
 def watch_of(specs: Sequence[ArtifactSpec]) -> SourceWatch:
@@ -59,10 +53,9 @@ def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg
     """
     declaration, watch = specs[0].declaration, watch_of(specs)
     dataset = declaration.dataset
-    name = f"{dataset}_on_new_files"
 
     @dg.sensor(
-        name=name,
+        name=f"{dataset}_on_new_files",
         job=job,
         minimum_interval_seconds=automation.interval,
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -73,14 +66,16 @@ def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg
         # run key of a source that is again as it once was another one, and of an interrupted tick the same
         seen, _, count = (context.cursor or "").partition(" ")
         launches = int(count or 0)
-        last = _last(context.instance, {DATASET: dataset, _SENSOR: name})
-        asked = _ask(context.instance, declaration, watch, storage, seen or None, last)
-        context.log.info(asked.sentence)
+        asked = _ask(declaration, watch, storage, seen or None)
         if asked.look is None:
             return dg.SensorResult(skip_reason=asked.sentence, cursor=context.cursor)
         identity = asked.look.identity
-        if not asked.changed:
+        if not asked.look.change:
             return dg.SensorResult(skip_reason=asked.sentence, cursor=f"{identity} {launches}")
+        # only now: opening the instance costs more than all of the look
+        if busy := in_progress(context.instance, dataset):
+            return dg.SensorResult(skip_reason=_later(asked, busy), cursor=context.cursor)
+        context.log.info(asked.sentence)
         request = dg.RunRequest(run_key=f"{identity} {launches}", tags=_tags(dataset, asked.look))
         return dg.SensorResult(run_requests=[request], cursor=f"{identity} {launches + 1}")
 
@@ -112,12 +107,14 @@ def source_schedule(
         description=f"Asks the source of {dataset} for changes, and builds what changed.",
     )
     def on_new_files(context: dg.ScheduleEvaluationContext, storage: StorageResource) -> dg.RunRequest | dg.SkipReason:
-        last = _last(context.instance, {DATASET: dataset, _SCHEDULE: name})
-        seen = last.tags.get(SOURCE) if last is not None else None
-        asked = _ask(context.instance, declaration, watch, storage, seen, last)
-        context.log.info(asked.sentence)
-        if asked.look is None or not asked.changed:
+        launched = dg.RunsFilter(tags={DATASET: dataset, "dagster/schedule_name": name})
+        last = next(iter(context.instance.get_runs(launched, limit=1)), None)
+        asked = _ask(declaration, watch, storage, last.tags.get(SOURCE) if last is not None else None)
+        if asked.look is None or not asked.look.change:
             return dg.SkipReason(asked.sentence)
+        if busy := in_progress(context.instance, dataset):
+            return dg.SkipReason(_later(asked, busy))
+        context.log.info(asked.sentence)
         return dg.RunRequest(tags=_tags(dataset, asked.look))
 
     return on_new_files
@@ -127,31 +124,19 @@ def _tags(dataset: str, found: Look) -> dict[str, str]:
     return {DATASET: dataset, SOURCE: found.identity, CHANGE: found.change}
 
 
-def _last(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> dg.DagsterRun | None:
-    """The last run that was launched for a source."""
-    return next(iter(instance.get_runs(dg.RunsFilter(tags=dict(tags)), limit=1)), None)
+def _later(asked: _Asked, busy: str) -> str:
+    return f"{asked.sentence}; {busy}: it is looked at again when that has ended"
 
 
-def _ask(
-    instance: dg.DagsterInstance,
-    declaration: DatasetDeclaration,
-    watch: SourceWatch,
-    storage: StorageResource,
-    seen: str | None,
-    last: dg.DagsterRun | None,
-) -> _Asked:
-    """Ask the source, unless the dataset is being built: what changed is asked again after that.
+def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageResource, seen: str | None) -> _Asked:
+    """Ask the source.
 
     Args:
-        instance: Where runs are recorded.
         declaration: The dataset.
         watch: How its source is asked.
         storage: Where its plan is.
         seen: Identity of the source at the last look that counted.
-        last: The run that the source was launched for last.
     """
-    if busy := in_progress(instance, declaration.dataset):
-        return _Asked(sentence=f"{busy}; the source is asked when it has ended")
     try:
         found = within(LONGEST_LOOK_SECONDS, lambda: look(watch, store_of(declaration, storage), seen))
     except TimeoutError:
@@ -167,12 +152,8 @@ def _ask(
         return _Asked(sentence=f"the source cannot be asked: {_told(declaration, error)}; it is asked again")
     if found.change:
         return _Asked(sentence=found.change, look=found)
-    if found.identity != seen:
-        return _Asked(sentence="the source is as it was planned", look=found)
-    sentence = "nothing changed since the last look"
-    if last is not None and last.status == dg.DagsterRunStatus.FAILURE and last.tags.get(SOURCE) == seen:
-        sentence += f"; run {last.run_id[:8]}, launched for it, failed: re-execute that run"
-    return _Asked(sentence=sentence, look=found)
+    same = "nothing changed since the last look" if found.identity == seen else "the source is as it was planned"
+    return _Asked(sentence=same, look=found)
 
 
 def _told(declaration: DatasetDeclaration, error: Exception) -> str:

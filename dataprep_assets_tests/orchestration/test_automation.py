@@ -11,6 +11,7 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import Automation
 from dataprep_assets.orchestration.automation import check_crons
+from dataprep_assets.orchestration.backfill import launch
 from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.source_sensor import CHANGE, SOURCE
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
@@ -150,10 +151,17 @@ def test_nothing_is_launched_while_the_dataset_is_being_built(board: NoticeBoard
     run = queued(board, {DATASET: "notices"})
     busy = board.tick(SENSOR)
     assert busy.run_requests == []
-    said = f"run {run.run_id[:8]} of notices is queued; the source is asked when it has ended"
+    said = f"3 notices new; run {run.run_id[:8]} of notices is queued: it is looked at again when that has ended"
     assert (busy.skip_message, busy.cursor) == (said, None)
     board.instance.report_run_canceled(run)
     assert len(board.tick(SENSOR).run_requests) == 1
+
+
+def test_nothing_is_launched_while_a_backfill_of_the_dataset_is_in_progress(board: NoticeBoard) -> None:
+    backfill = launch(board.instance, {board.specs[1]: ()}, title="by hand", description="", tags={})
+    busy = board.tick(SENSOR)
+    assert busy.run_requests == []
+    assert f"3 notices new; backfill {backfill} of notices is in progress: it is" in busy.skip_message
 
 
 def test_a_run_of_another_dataset_holds_up_nothing(board: NoticeBoard) -> None:
@@ -164,16 +172,6 @@ def test_a_run_of_another_dataset_holds_up_nothing(board: NoticeBoard) -> None:
     assert len(board.tick(SENSOR).run_requests) == 1
 
 
-def test_a_run_that_was_launched_and_failed_is_named(board: NoticeBoard) -> None:
-    launched = board.tick(SENSOR)
-    run = queued(board, launched.run_requests[0].tags)
-    board.instance.report_run_failed(run)
-    said = board.tick(SENSOR, launched.cursor).skip_message
-    assert said == (
-        f"nothing changed since the last look; run {run.run_id[:8]}, launched for it, failed: re-execute that run"
-    )
-
-
 def test_a_cron_expression_asks_the_same_question_without_a_cursor(tmp_path: Path) -> None:
     declared = {"on_new_files": "*/10 * * * *", "timezone": "Europe/Berlin"}
     with notice_board(tmp_path, automation=declared, home=tmp_path / "home") as made:
@@ -182,11 +180,11 @@ def test_a_cron_expression_asks_the_same_question_without_a_cursor(tmp_path: Pat
         (request,) = made.tick(SENSOR).run_requests
         assert request.tags[CHANGE] == "3 notices new"
         run = queued(made, {**request.tags, "dagster/schedule_name": SENSOR})
-        assert "is queued" in made.tick(SENSOR).skip_message
-        made.instance.report_run_canceled(run)
-        # that run was for this source, whatever became of it
+        # that run is for this source, whatever becomes of it
         assert made.tick(SENSOR).skip_message == "nothing changed since the last look"
         made.say("n-0", "something else")
+        assert "is queued" in made.tick(SENSOR).skip_message
+        made.instance.report_run_canceled(run)
         assert made.tick(SENSOR).run_requests[0].tags[SOURCE] != request.tags[SOURCE]
 
 

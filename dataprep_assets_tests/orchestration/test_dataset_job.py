@@ -20,8 +20,7 @@ def board(tmp_path: Path) -> Iterator[NoticeBoard]:
 
 def build(board: NoticeBoard) -> dg.ExecuteInProcessResult:
     """One launch of the job, as a run worker does it: with the repository that it is a job of."""
-    definitions = dg.Definitions.merge(board.definitions, dg.Definitions(jobs=[dataset_job.job_of(board.specs)]))
-    job = definitions.get_repository_def().get_job(job_name("notices"))
+    job = board.definitions.get_repository_def().get_job(job_name("notices"))
     return job.execute_in_process(instance=board.instance, raise_on_error=False)
 
 

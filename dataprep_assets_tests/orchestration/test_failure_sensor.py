@@ -60,7 +60,8 @@ def from_now_on(board: NoticeBoard) -> str:
 
 
 def test_a_failed_run_is_posted_once(tmp_path: Path, hook: Webhook) -> None:
-    with board_of(tmp_path, {"webhook": hook.url}) as board:
+    # on disk, where each run has an event log of its own
+    with board_of(tmp_path, {"webhook": hook.url}, home=tmp_path / "home") as board:
         cursor = from_now_on(board)
         (board.declaration.folder / "n-1.txt").unlink()
         failed = board.run(board.specs[0], partitions=("n-0", "n-2"))
