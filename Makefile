@@ -14,6 +14,8 @@ PYTEST := $(BIN)/python -m pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) -
 
 export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := yes
+# hundreds of processes start in the tests: compiling all modules in each costs a fifth of a short command
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-fast ui bench check lint clean
 

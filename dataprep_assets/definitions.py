@@ -28,7 +28,7 @@ def datasets() -> dg.Definitions:
 
 
 @cache
-def _tree() -> dg.ComponentTree:
+def tree() -> dg.ComponentTree:
     """What `defs/` declares; read once a process, because Dagster asks up to six times for one run (1 to 2 s each)."""
     return dg.ComponentTree.for_project(path_within_project=Path(__file__).parent / "defs")
 
@@ -38,7 +38,7 @@ def _declared(below: Path | None = None) -> dg.Definitions:
     with warnings.catch_warnings():
         for said in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", said)
-        return _tree().build_defs(below)
+        return tree().build_defs(below)
 
 
 def bound(loaded: dg.Definitions, project_root: Path) -> dg.Definitions:

@@ -107,7 +107,9 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
 
 def open_storage(project_root: Path) -> StorageResource:
     """The storage that the environment names, for use outside a run: its `EnvVar`s are resolved."""
-    return initialized(build_storage(project_root))
+    storage = build_storage(project_root)
+    # a folder has none, and for resolving them Dagster makes an instance: a seventh of a short command
+    return storage if type(storage) is StorageResource else initialized(storage)
 
 
 def initialized(resource: StorageResource) -> StorageResource:

@@ -81,14 +81,13 @@ def folder(name: str) -> Path:
 
 def component(name: str) -> "DatasetComponent":
     """The declared dataset of this name; ConfigError when there is none, or its component is not one of ours."""
-    import dagster as dg
-
+    from dataprep_assets.definitions import tree
     from dataprep_assets.orchestration.component import DatasetComponent
 
     known = _declarations()
     if name not in known:
         raise ConfigError(f"{name!r} is not a dataset here; defs/ has {sorted(known)}")
-    found = dg.ComponentTree.for_project(PROJECT_ROOT).load_component(Path(name))
+    found = tree().load_component(Path(name))
     if not isinstance(found, DatasetComponent):
         raise ConfigError(f"{name!r} is a {type(found).__name__}, which `dataprep` cannot run; use `dg launch`")
     return found

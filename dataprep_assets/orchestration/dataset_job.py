@@ -17,12 +17,13 @@ from dataprep_assets.graph.runs import PlannedRun, planned_runs
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import sweep
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.assets import POOLS
+from dataprep_assets.orchestration.assets import POOLS, asset_of
 from dataprep_assets.orchestration.backfill import launch
+from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets.orchestration.keys import DATASET, job_name, store_of
 from dataprep_assets.orchestration.needed import needed, plannable, up_to_date
 from dataprep_assets.orchestration.runs import materialize
-from resources import StorageResource
+from resources import StorageResource, io_manager
 
 __all__ = ["CONTINUES", "job_of"]
 
@@ -100,7 +101,13 @@ class _Build:
             said.append(line.strip())
             self._context.log.error(line.strip())
 
-        job = self._context.repository_def.get_implicit_global_asset_job_def()
+        definitions = dg.Definitions(
+            assets=[asset_of(spec) for spec in self._specs],
+            asset_checks=[checks_of(spec) for spec in self._specs if spec.proofs is not None],
+            # those of the job, not the instances: the secrets of these would become defaults of a recorded schema
+            resources={name: self._context.job_def.resource_defs[name] for name in ("storage", io_manager.KEY)},
+        )
+        job = definitions.resolve_implicit_global_asset_job_def()
         if not materialize(job, runs, self._context.instance, say=say, complain=complain):
             why = said[next((at for at, line in enumerate(said) if line == "failed"), 0) + 1 :]
             raise dg.Failure(

@@ -53,10 +53,12 @@ def _planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDefinitio
     def sensor(context: dg.SensorEvaluationContext) -> Sequence[dg.RunRequest] | dg.SkipReason:
         asked = set((context.cursor or "").split())
         records = {record.asset_entry.asset_key: record for record in context.instance.get_asset_records([*plans])}
-        current, requests = set(), []
+        current: set[str] = set()
+        requests: list[dg.RunRequest] = []
         for key, (dataset, digest) in plans.items():
             entry = records[key].asset_entry if key in records else None
-            made = entry.last_materialization if entry is not None else None
+            event = entry.last_materialization if entry is not None else None
+            made = event.asset_materialization if event is not None else None
             if made is not None and (of := made.metadata.get(DECLARATION)) is not None and of.value == digest:
                 continue
             # with the event that it is asked after: a declaration that comes back is planned again, one that fails not

@@ -1,0 +1,62 @@
+"""What failed on its source is repaired by its own re-execution, although the records of the source were green."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets_tests.project import SAMPLE, Project, failure_of, project, sample_attributes
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Project]:
+    """Three files in three shards, manifest and certificate made."""
+    source = Path(shutil.copytree(SAMPLE / "data" / "train" / "chunk1", tmp_path / "source" / "train"))
+    attributes = sample_attributes(
+        source={"kind": "local", "path": str(source.parent)}, splits={"train": ["train/**"]}, views=[]
+    )
+    with project(attributes, tmp_path / "project") as found:
+        assert found.run([found.key("manifest"), found.key("engine_certificate")]).success
+        yield found
+
+
+def source_file(made: Project, shard: int) -> Path:
+    """The file of a shard."""
+    return sorted(Path(made.corpus.source.path).rglob("*.zst"))[shard]  # type: ignore[union-attr]
+
+
+def bins_alone(made: Project) -> bool:
+    """The step that "Re-execute from failure" runs: token bins, without the snapshot that was green."""
+    shards = made.shards("train")
+    outcome = made.run([made.key("token_bins", "train")], (shards[0], shards[-1]))
+    if not outcome.success:
+        print(failure_of(outcome))
+    return bool(outcome.success)
+
+
+def test_a_file_mended_after_its_snapshot_is_read_anew(made: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    path = source_file(made, 1)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2] + bytes(40) + content[len(content) // 2 + 40 :])
+    assert not made.tokenize("train").success
+    damaged = (made.directory("snapshot", "train-00001") / "files.jsonl").read_text()
+    assert not bins_alone(made)
+    assert "zstd data is damaged" in capsys.readouterr().out
+    path.write_bytes(content)
+    assert bins_alone(made)
+    assert (made.directory("snapshot", "train-00001") / "files.jsonl").read_text() != damaged
+    shown = made.instance.get_latest_materialization_event(made.key("snapshot", "train"))
+    assert shown is not None
+    assert shown.asset_materialization is not None
+    assert shown.asset_materialization.partition == "train-00001", "Dagster is told of what was made anew"
+
+
+def test_a_file_that_was_cut_when_it_was_listed_is_listed_anew(made: Project) -> None:
+    path = source_file(made, 2)
+    content = path.read_bytes()
+    path.write_bytes(content[:-200])
+    assert made.run([made.key("manifest")]).success
+    assert not made.tokenize("train").success
+    path.write_bytes(content)
+    assert bins_alone(made)

@@ -1,0 +1,91 @@
+"""A declaration that was never planned is planned by a sensor, once; a build whose shards decide the rest goes on."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.execution.backfill import BulkActionStatus
+
+from dataprep_assets.orchestration.backfill import launch
+from dataprep_assets.orchestration.dataset_job import CONTINUES
+from dataprep_assets.orchestration.keys import DATASET
+from dataprep_assets.orchestration.planning import SHOWN_AS, with_planning
+from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
+from dataprep_assets.pipelines.release.component import ShardRelease
+from dataprep_assets_tests.pipelines.release.release_project import release_attributes
+from dataprep_assets_tests.project import Project, new_instance, project, sample_attributes
+from resources import resources_of
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Project]:
+    with project(sample_attributes(), tmp_path) as found:
+        yield found
+
+
+def planned(made: Project, **changes: Any) -> dg.Definitions:
+    """The definitions of the project's corpus, with what plans it, as a code location has them."""
+    corpus = made.corpus.model_copy(update=changes)
+    built = TokenizedCorpus(corpus).build_defs(None)  # type: ignore[arg-type]
+    return with_planning(dg.Definitions.merge(built, dg.Definitions(resources=resources_of(made.storage))))
+
+
+def tick(definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None = None) -> tuple[Any, Any]:
+    """What the sensor asks for, and its cursor."""
+    repository = definitions.get_repository_def()
+    context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
+    found = repository.get_sensor_def("plan_new_datasets").evaluate_tick(context)
+    return found.run_requests or [], found.cursor
+
+
+def test_a_new_declaration_is_planned_once_and_its_partitions_are_there(made: Project) -> None:
+    definitions = planned(made)
+    (request,), cursor = tick(definitions, made.instance)
+    assert request.asset_selection == [made.key("manifest")]
+    assert request.tags[DATASET] == "corpus"
+    assert tick(definitions, made.instance, cursor)[0] == [], (
+        "a planning run that failed, or is under way, is left alone"
+    )
+    assert made.run([made.key("manifest")]).success
+    assert made.instance.get_dynamic_partitions("corpus_train_shards") == made.shards("train")
+    assert tick(definitions, made.instance) == ([], "")
+
+
+def test_a_declaration_that_changed_is_planned_again_and_words_alone_are_no_change(made: Project) -> None:
+    assert made.run([made.key("manifest")]).success
+    assert tick(planned(made, description="better words"), made.instance)[0] == []
+    (again,), _ = tick(planned(made, include=("**/*_1.jsonl.zst",)), made.instance)
+    assert again.asset_selection == [made.key("manifest")]
+
+
+def test_examples_that_need_a_network_are_left_alone(made: Project) -> None:
+    shown = planned(made).map_asset_specs(func=lambda spec: spec.merge_attributes(tags={SHOWN_AS: "example"}))
+    assert [sensor.name for sensor in with_planning(dg.Definitions(assets=shown.assets)).sensors or ()] == []
+
+
+def test_what_is_planned_of_shards_is_left_to_the_job_which_is_launched_again(tmp_path: Path) -> None:
+    release = ShardRelease(ShardRelease.model.model_validate(release_attributes()))
+    definitions = with_planning(release.build_defs(None))  # type: ignore[arg-type]
+    with new_instance(tmp_path / "home") as instance:
+        backfill = launch(
+            instance,
+            {release.spec("manifest"): ()},
+            title="build_shared",
+            description="",
+            tags={DATASET: "shared", CONTINUES: "true"},
+        )
+        (sensor,) = [s for s in definitions.sensors or () if s.name == "continue_builds"]
+        assert isinstance(sensor, dg.SensorDefinition)
+
+        def asked() -> list[tuple[str | None, str | None]]:
+            requests = sensor.evaluate_tick(dg.build_sensor_context(instance)).run_requests or []
+            return [(request.job_name, request.run_key) for request in requests]
+
+        assert asked() == []
+        found = instance.get_backfill(backfill)
+        assert found is not None
+        instance.update_backfill(found.with_status(BulkActionStatus.COMPLETED_SUCCESS).with_end_timestamp(time.time()))
+        assert asked() == [("build_shared", backfill)]
