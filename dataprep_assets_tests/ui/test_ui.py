@@ -106,3 +106,22 @@ def test_a_backfill_from_the_ui_rebuilds_the_deleted_shard_alone(site: Site) -> 
     assert len(runs) == 1, "three shards fit one run"
     assert files[shards[1]].read_bytes() == content
     assert {s for s in shards if files[s].stat().st_ino != before[s]} <= {shards[1]}
+
+
+def test_the_page_of_all_datasets_leads_to_a_failed_check(site: Site, browser: Browser) -> None:
+    card = site.root / "sample_corpus" / "data_card" / "dataset_card.md"
+    card.write_text(card.read_text() + "\nNobody's word.\n")
+    browser.open(f"{site.url}/assets/sample_corpus/data_card?view=checks", "card_matches_receipts", "Execute all")
+    browser.click("Execute all")
+    browser.wait_for("dataset_card.md line")
+
+    browser.open(f"{site.url}/assets", "datasets")
+    browser.click("datasets")
+    browser.wait_for("checks failed", "Materialize")
+    browser.click("Materialize")
+    browser.wait_for("data_card/card_matches_receipts", "dataset_card.md line", "all datasets", "86")
+    browser.picture(site.pictures / "datasets.png")
+    browser.click("data_card/card_matches_receipts")
+    browser.wait_for("Evaluation result", "card_matches_receipts", "dataset_card.md line")
+    place = browser.evaluate("location.pathname + location.search")
+    assert place == "/assets/sample_corpus/data_card?view=checks&checkDetail=card_matches_receipts"
