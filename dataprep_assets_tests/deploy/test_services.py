@@ -147,7 +147,8 @@ def test_a_new_folder_in_defs_is_there_after_a_reload(services: Cluster) -> None
     assert reloaded["locationOrLoadError"]["__typename"] == "RepositoryLocation", reloaded
     assert datasets() == {"sample_corpus", "sample_tasks"}
     assert services.healthy("code_location")
-    assert "does not match the name" not in (services.folder / "code.log").read_text(), "as [tool.dg] calls it"
+    for log in ("code.log", "web.log"):  # the daemon of a fresh instance warns of its own cursors
+        assert "warning" not in (services.folder / log).read_text().lower(), log
 
 
 def test_the_launchpad_launches_without_and_with_config_and_what_a_run_printed_opens(services: Cluster) -> None:
