@@ -61,7 +61,7 @@ endif
 	touch $@
 
 # with its tables, and its pools limited before the first run
-$(DAGSTER_HOME)/dagster.yaml: deploy/local/dagster.yaml $(VENV)/.installed
+$(DAGSTER_HOME)/dagster.yaml: deploy/local/dagster.yaml | $(VENV)/.installed
 	mkdir -p $(DAGSTER_HOME)
 	cp $< $@
 	$(BIN)/python -c 'from dataprep_assets.cli import project; project.instance()'

@@ -1,5 +1,6 @@
 """The compose file is valid, publishes the proxies alone, on loopback, and gives credentials to user code alone."""
 
+import json
 import os
 import re
 import shutil
@@ -175,6 +176,10 @@ def test_the_location_has_one_name_everywhere() -> None:
     (plain,) = yaml.safe_load((root / "workspace.yaml").read_text())["load_from"]
     declared = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["dg"]["project"]["code_location_name"]
     assert compose["grpc_server"]["location_name"] == plain["python_module"]["location_name"] == declared
+    command = SERVICES["code_location"]["command"]
+    assert command[command.index("--location-name") + 1] == declared
+    (of_image,) = re.findall(r"^CMD (.*)$", (FOLDER / "Dockerfile").read_text(), re.M)
+    assert json.loads(of_image) == command
 
 
 def image_environment() -> dict[str, str]:
