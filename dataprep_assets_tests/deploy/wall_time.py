@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-_DONE = re.compile(r"\d+ shards: \d+ built, \d+ up to date")
+_DONE = re.compile(r"[\d,]+ shards?: [\d,]+ built, [\d,]+ reused")
 _ENDS = (dg.DagsterEventType.STEP_SUCCESS, dg.DagsterEventType.STEP_FAILURE)
 Interval = tuple[float, float]
 

@@ -182,4 +182,4 @@ def test_a_run_of_the_asset_logs_its_sum(tmp_path: Path) -> None:
     with notice_board(tmp_path) as board:
         outcome = board.run(board.specs[0], partitions=["n-0", "n-1"])
         logged = [entry.user_message for entry in board.instance.all_logs(outcome.run_id)]
-    assert "2 notices: 2 built, 0 up to date" in logged
+    assert "2 notices: 2 built, 0 reused" in logged

@@ -171,7 +171,7 @@ def sampler_dry_run(
         f"Training would start at a loss of {uniform:.3f}; token frequencies alone bring it to {unigram:.3f}.",
         "Look at `eye_test`; wrong dtype and damaged bytes look like this",
         facts={
-            "uniform_loss": round(uniform, 4),
+            "uniform_loss": str(round(uniform, 4)),
             "batches": batches,
             "batch_tokens": batch_size * block,
             "constant_blocks": len(constant),

@@ -32,7 +32,7 @@ def manifest_published(place: Place, release: Release) -> Finding:
         f"{place} has release {found.digest[:12]}: {number_of(shards, 'shard')} of sequences of "
         f"{found.sequence_length} ids.",
         _PUBLISH,
-        facts={"shards": shards, "sequence_length": found.sequence_length, "digest": found.digest},
+        facts={"shards": shards, "sequence_length": str(found.sequence_length), "digest": found.digest},
     )
 
 

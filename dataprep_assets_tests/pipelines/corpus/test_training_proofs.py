@@ -102,7 +102,7 @@ def sampled(path: Path, dtype: str = "uint16", vocab_size: int = VOCABULARY) -> 
 def test_token_frequencies_beat_the_uniform_model(combined: Combined) -> None:
     found = sampled(combined.tokens)
     assert found.passed
-    assert found.facts["uniform_loss"] == pytest.approx(np.log(VOCABULARY), abs=1e-4)
+    assert float(found.facts["uniform_loss"]) == pytest.approx(np.log(VOCABULARY), abs=1e-4)
     assert float(found.facts["unigram_loss"]) < float(found.facts["uniform_loss"]) - 0.5
 
 
