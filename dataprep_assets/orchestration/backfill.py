@@ -1,6 +1,7 @@
 """A backfill of a dataset, launched from inside a run as the webserver launches one for the UI.
 
 The daemon takes it from there: it cuts partitions into runs, waits for what they are made of, and can be canceled.
+Dagster has no public way to ask for a backfill from code, so this module, and it alone, uses private ones.
 """
 
 import time
@@ -8,14 +9,16 @@ from collections.abc import Mapping, Sequence
 
 import dagster as dg
 from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraphSubset
-from dagster._core.execution.backfill import PartitionBackfill
+from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus, PartitionBackfill
 from dagster._core.utils import make_new_backfill_id
 
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.partitions import definition_of
 
-__all__ = ["launch"]
+__all__ = ["launch", "succeeded"]
+
+_LATEST = 20
 
 
 def launch(
@@ -54,3 +57,14 @@ def launch(
     )
     instance.add_backfill(backfill)
     return backfill.backfill_id
+
+
+def succeeded(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> dict[str, Mapping[str, str]]:
+    """The latest backfills with these tags that ended well: id → all its tags.
+
+    Args:
+        instance: Where they were recorded.
+        tags: What they have.
+    """
+    wanted = BulkActionsFilter(tags=tags, statuses=[BulkActionStatus.COMPLETED_SUCCESS])
+    return {found.backfill_id: found.tags for found in instance.get_backfills(filters=wanted, limit=_LATEST)}

@@ -11,7 +11,6 @@ Where the plan of the rest is made of shards (a release), the backfill is tagged
 from collections.abc import Iterator, Sequence
 
 import dagster as dg
-from dagster._core.instance.config import PoolGranularity
 
 from dataprep_assets.graph.runs import PlannedRun, planned_runs
 from dataprep_assets.graph.spec import ArtifactSpec
@@ -160,6 +159,6 @@ def _may_run_here(instance: dg.DagsterInstance) -> bool:
     """
     storage = instance.event_log_storage
     config = storage.get_pool_config()
-    by_run = config.pool_granularity == PoolGranularity.RUN
+    by_run = config.pool_granularity is not None and config.pool_granularity.value == "run"
     limited = config.default_pool_limit is not None or bool(storage.get_pool_limits())
     return not instance.run_launcher.supports_check_run_worker_health and (by_run or not limited)

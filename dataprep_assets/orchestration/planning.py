@@ -9,8 +9,8 @@ of it ended whose shards decide the next partitions (`dataset_job.CONTINUES`). E
 from collections.abc import Iterator, Mapping, Sequence
 
 import dagster as dg
-from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 
+from dataprep_assets.orchestration.backfill import succeeded
 from dataprep_assets.orchestration.dataset_job import CONTINUES
 from dataprep_assets.orchestration.keys import DATASET, job_name
 from dataprep_assets.orchestration.plans import DECLARATION, PLANS
@@ -84,13 +84,11 @@ def _continuer(jobs: Sequence[dg.JobDefinition]) -> dg.SensorDefinition:
         description="Launches a dataset's job again when the shards are there that decide its next partitions.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
-        ended = context.instance.get_backfills(
-            filters=BulkActionsFilter(tags={CONTINUES: "true"}, statuses=[BulkActionStatus.COMPLETED_SUCCESS]), limit=20
-        )
-        for backfill in ended:
-            dataset = backfill.tags.get(DATASET, "")
+        ended = succeeded(context.instance, {CONTINUES: "true"})
+        for backfill, tags in ended.items():
+            dataset = tags.get(DATASET, "")
             if dataset in names:
-                yield dg.RunRequest(run_key=backfill.backfill_id, job_name=job_name(dataset), tags={DATASET: dataset})
+                yield dg.RunRequest(run_key=backfill, job_name=job_name(dataset), tags={DATASET: dataset})
         if not ended:
             yield dg.SkipReason("no backfill ended after which a dataset is continued")
 

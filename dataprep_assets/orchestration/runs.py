@@ -53,8 +53,10 @@ def materialize(
         failed = [e for e in outcome.get_asset_check_evaluations() if not e.passed]
         if not outcome.success:
             say("    failed")
-            for event in outcome.all_events:
-                if event.is_failure and (why := _why(event)) is not None:
+            failures = [event for event in outcome.all_events if event.is_failure]
+            # that the run failed as well says nothing more
+            for event in [event for event in failures if event.is_step_failure] or failures:
+                if (why := _why(event)) is not None:
                     complain(f"    {event.step_key or 'run'}: {why}")
         for evaluation in failed:
             say(f"    check {evaluation.check_name}: {evaluation.description}")

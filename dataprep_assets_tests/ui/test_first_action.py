@@ -98,6 +98,7 @@ def damage(path: Path) -> None:
 
 def test_one_button_makes_and_checks_a_new_corpus(site: ServedProject, browser: Browser, corpus: str) -> None:
     run = launch_by_click(site, browser)
+    assert site.wait_for_run(run, 500) == "SUCCESS"
     browser.open(f"{site.url}/runs/{run}", "mine: made and checked")
     browser.picture(site.pictures / "build_job.png")
     assert green(site, corpus)
@@ -112,6 +113,7 @@ def test_a_broken_file_is_told_in_a_sentence_and_one_re_execution_is_green(
     content = broken.read_bytes()
     damage(broken)
     failed = launch_by_click(site, browser)
+    assert site.wait_for_run(failed, 500) == "FAILURE"
     browser.open(f"{site.url}/runs/{failed}", "zstd data is damaged", "Re-execute from failure")
     browser.picture(site.pictures / "broken_file.png")
     broken.write_bytes(content)
