@@ -141,7 +141,8 @@ def located(project: Declarations) -> dict[str, dg.AssetSpec]:
     """The assets of the code location, by key."""
     whole = dg.ComponentTree.from_module(project.module, project.project_root)
     found = bound(project.definitions_of(whole), project.project_root)
-    return {spec.key.to_user_string(): spec for spec in found.resolve_all_asset_specs()}
+    specs = found.resolve_all_asset_specs()
+    return {spec.key.to_user_string(): spec for spec in specs if spec.group_name != "overview"}
 
 
 @pytest.mark.parametrize("text", [GOOD.replace("splits:", "spilts:"), "type: [", GOOD + "  accept: {eye_tset: x}\n"])

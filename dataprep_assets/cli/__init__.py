@@ -10,6 +10,8 @@ Exit codes: 0 done; 1 the data or a check failed, or there is something to build
 import os
 import sys
 import traceback
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +19,8 @@ import typer
 from typer.exceptions import TyperException
 
 from dataprep_assets.cli import diff, init, lock, plan, preflight, prune, retract, run, status, sync, trace, verify
-from dataprep_assets.cli.project import names
+from dataprep_assets.cli.project import choose, names
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.project import VARIABLE
 
 __all__ = ["main"]
 
@@ -32,10 +33,31 @@ _app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+class _ReaderGone(Exception):
+    """Whoever reads the output has seen enough: `dataprep status NAME | head`."""
+
+
+def _guarded(command: Callable[..., int]) -> Callable[..., int]:
+    """The same command, whose closed output is told by `_ReaderGone`: typer would end the process with code 1."""
+
+    @wraps(command)
+    def guarded(*arguments: object, **options: object) -> int:
+        try:
+            code = command(*arguments, **options)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise _ReaderGone from error
+        return code
+
+    return guarded
+
+
 for _module in _COMMANDS:
     # by default the summary is cut after some words
     _summary = str(_module.command.__doc__).splitlines()[0]
-    _app.command(_module.__name__.rpartition(".")[2], short_help=_summary)(_module.command)
+    _app.command(_module.__name__.rpartition(".")[2], short_help=_summary)(_guarded(_module.command))
 
 
 @_app.callback(invoke_without_command=True)
@@ -44,11 +66,10 @@ def _root(
     folder: Annotated[
         Path | None, typer.Option("--project", metavar="DIR", help="The project; default: that of the working folder.")
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show the Python stack of an error, too.")] = False,
+    _verbose: Annotated[bool, typer.Option("--verbose", help="Show the Python stack of an error, too.")] = False,
 ) -> None:
-    _Options.verbose = verbose
     if folder is not None:
-        os.environ[VARIABLE] = str(folder)  # for the processes that a run starts, too
+        choose(folder)
     if context.invoked_subcommand is None:
         print(context.get_help())
         print()
@@ -64,12 +85,12 @@ class _Options:
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line and run one command: an error is told in a few lines, without its stack."""
-    _Options.verbose = False
+    given = sys.argv[1:] if arguments is None else arguments
+    _Options.verbose = "--verbose" in given  # wherever it stands
     try:
-        code = _app(arguments, prog_name="dataprep", standalone_mode=False)
-        sys.stdout.flush()
+        code = _app([word for word in given if word != "--verbose"], prog_name="dataprep", standalone_mode=False)
         return int(code or 0)
-    except BrokenPipeError:  # whoever reads it has seen enough: `dataprep status NAME | head`
+    except _ReaderGone:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except (KeyboardInterrupt, typer.Abort):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dataprep_assets.stores.connect import Place
 
 __all__ = [
+    "choose",
     "component",
     "current",
     "declarations",
@@ -47,7 +48,16 @@ __all__ = [
 @cache
 def current() -> Project:
     """The project that is worked on."""
-    return find()
+    return find(_chosen[-1] if _chosen else None)
+
+
+def choose(folder: Path) -> None:
+    """Work on the project in this folder, whatever the environment and the working folder say."""
+    _chosen.append(str(folder))
+    current.cache_clear()
+
+
+_chosen: list[str] = []
 
 
 def declarations() -> "Declarations":

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import dagster as dg
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
-from dagster._core.test_utils import create_run_for_test
 
 from dataprep_assets.code_location import bound
 from dataprep_assets.orchestration.component import declared
@@ -62,7 +61,10 @@ def record(graph: AssetGraph, instance: dg.DagsterInstance, datasets: int, shard
         shards: Partitions of the split train of each.
         evaluations: How often each check was evaluated.
     """
-    runs = [create_run_for_test(instance, status=dg.DagsterRunStatus.SUCCESS).run_id for _ in range(datasets)]
+    runs = [
+        instance.add_run(dg.DagsterRun(job_name="made_up", status=dg.DagsterRunStatus.SUCCESS)).run_id
+        for _ in range(datasets)
+    ]
     for number in range(datasets):
         instance.add_dynamic_partitions(f"{named(number)}_train_shards", [shard(at) for at in range(shards)])
     counts = {name: at * 1_234_567 for at, name in enumerate(_COUNTS, 1)}

@@ -48,7 +48,7 @@ def test_a_failure_is_the_jobs_own_in_the_words_of_what_failed_and_the_next_laun
     (failure,) = [event.step_failure_data for event in result.all_events if event.is_step_failure]
     assert failure.user_failure_data is not None
     said = failure.user_failure_data.description or ""
-    assert "check has_words: 1 of 3 notices fail, first n-1: 0 words" in said
+    assert "check has_words: 1 of 3 notices fails, first n-1: 0 words" in said
     assert said.startswith("notices: ")
     board.say("n-1", "mended")
     assert outcome(build(board)) == "notices: made and checked"

@@ -94,7 +94,7 @@ def test_a_blocking_check_that_failed_is_told(tmp_path: Path, hook: Webhook) -> 
         board.tick(SENSOR, cursor)
         (message,) = hook.got
         assert message["failed_checks"] == [
-            {"asset": "notices/notices", "check": "has_words", "finding": "1 of 3 notices fail, first n-1: 0 words"}
+            {"asset": "notices/notices", "check": "has_words", "finding": "1 of 3 notices fails, first n-1: 0 words"}
         ]
         assert "(blocking checks: has_words of notices/notices)" in message["text"]
 
@@ -195,7 +195,7 @@ def test_a_mail_is_sent(tmp_path: Path, post_office: MailServer) -> None:
         (mail,) = post_office.mails
         assert "To: a@example.org, b@example.org" in mail
         assert f"Subject: notices: run {failed.run_id[:8]} failed" in mail
-        assert "notices/notices: has_words: 1 of 3 notices fail, first n-1: 0 words" in mail
+        assert "notices/notices: has_words: 1 of 3 notices fails, first n-1: 0 words" in mail
         assert f"Run: /runs/{failed.run_id}" in mail
         post_office.refuse = "550 no such mailbox"
         refused = board.tick(SENSOR, cursor).skip_message

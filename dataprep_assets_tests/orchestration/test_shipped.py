@@ -21,6 +21,8 @@ def tags_of_groups() -> dict[str, set[str | None]]:
     found: dict[str, set[str | None]] = {}
     loaded = bound(dg.ComponentTree.for_project(DEFS).build_defs(Path()), PROJECT_ROOT)
     for spec in loaded.resolve_all_asset_specs():
+        if spec.group_name == "overview":  # the page of all datasets
+            continue
         found.setdefault(spec.group_name or "", set()).add(spec.tags.get(TAG))
     return found
 
