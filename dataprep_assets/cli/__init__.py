@@ -35,12 +35,12 @@ _app = typer.Typer(
 )
 
 
-class _ReaderGone(Exception):
+class _ReaderGoneError(Exception):
     """Whoever reads the output has seen enough: `dataprep status NAME | head`."""
 
 
 def _guarded(command: Callable[..., int]) -> Callable[..., int]:
-    """The same command, whose closed output is told by `_ReaderGone`: typer would end the process with code 1."""
+    """The same command, whose closed output is told by `_ReaderGoneError`: typer would end the process with code 1."""
 
     @wraps(command)
     def guarded(*arguments: object, **options: object) -> int:
@@ -48,7 +48,7 @@ def _guarded(command: Callable[..., int]) -> Callable[..., int]:
             code = command(*arguments, **options)
             sys.stdout.flush()
         except BrokenPipeError as error:
-            raise _ReaderGone from error
+            raise _ReaderGoneError from error
         return code
 
     return guarded
@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         code = _app([word for word in given if word != "--verbose"], prog_name="dataprep", standalone_mode=False)
         return int(code or 0)
-    except _ReaderGone:
+    except _ReaderGoneError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except (KeyboardInterrupt, typer.Abort):
