@@ -68,8 +68,8 @@ def test_runs_taken_apart_make_nothing_of_an_artifact_of_their_own_run(tmp_path:
     ] == [
         ("manifest and engine certificate: manifest", ["manifest"], []),
         ("manifest and engine certificate: engine_certificate", ["engine_certificate"], []),
-        ("val: 1 shards mirrored and tokenized: snapshot", ["snapshot"], ["val-00000"]),
-        ("val: 1 shards mirrored and tokenized: token_bins", ["token_bins"], ["val-00000"]),
+        ("val: 1 shard mirrored and tokenized: snapshot", ["snapshot"], ["val-00000"]),
+        ("val: 1 shard mirrored and tokenized: token_bins", ["token_bins"], ["val-00000"]),
         ("combined bins", ["combined_bins"], []),
         ("views", ["olmo_bins", "mds_bins"], []),
     ]
