@@ -26,12 +26,12 @@ def test_a_corpus_is_made_in_the_runs_that_a_person_reads(tmp_path: Path) -> Non
         *(
             (
                 f"{split}: {count} shards mirrored and tokenized",
-                [(split, "snapshot"), (split, "token_bins")],
+                [(f"snapshot_{split}",), (f"token_bins_{split}",)],
                 [f"{split}-{n:05d}" for n in range(count)],
             )
             for split, count in (("train", 3), ("val", 1), ("test", 1))
         ),
-        ("combined bins", [(split, "combined_bins") for split in ("train", "val", "test")], []),
+        ("combined bins", [(f"combined_bins_{split}",) for split in ("train", "val", "test")], []),
         ("views", [(f"{view}_bins",) for view in ("nanogpt", "megatron", "datatrove", "olmo")], []),
     ]
 
