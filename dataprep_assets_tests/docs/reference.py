@@ -133,6 +133,9 @@ def _constraints(metadata: Sequence[Any]) -> list[str]:
     """What pydantic checks beside the type, in words."""
     found = []
     for one in metadata:
+        if isinstance(one, FieldInfo):
+            found += _constraints(one.metadata)
+            continue
         found += [
             word.format(getattr(one, name)) for name, word in _BOUNDS.items() if getattr(one, name, None) is not None
         ]
