@@ -7,6 +7,7 @@ import pytest
 
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.graph.runs import apart, planned_runs
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Partitions
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.component import corpus_specs
@@ -25,7 +26,7 @@ def test_a_corpus_is_made_in_the_runs_that_a_person_reads(tmp_path: Path) -> Non
     assert [(run.title, [spec.path[1:] for spec in run.specs], list(run.partitions)) for run in runs] == [
         *(
             (
-                f"{split}: {count} shards mirrored and tokenized",
+                f"{split}: {number_of(count, 'shard')} mirrored and tokenized",
                 [(f"snapshot_{split}",), (f"token_bins_{split}",)],
                 [f"{split}-{n:05d}" for n in range(count)],
             )

@@ -41,7 +41,10 @@ class HubSource(Attributed):
         description="Branch, tag or commit; pin a 40-digit commit so that nothing can move under you."
     )
     endpoint: str | None = Field(None, description="The hub's URL; default: HF_ENDPOINT or the public hub.")
-    cache_dir: Path | None = Field(None, description="Cache folder; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.")
+    cache_dir: Path | None = Field(
+        None,
+        description="Cache folder, relative to this YAML; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.",
+    )
 
 
 class HubCacheSource(Attributed):
@@ -242,7 +245,7 @@ class CorpusDeclaration(DatasetDeclaration):
         source: Any = self.source
         if isinstance(source, LocalSource | HubCacheSource):
             source = source.model_copy(update={"path": resolved(source.path, folder)})
-        elif isinstance(source, ObjectStoreSource):
+        elif isinstance(source, ObjectStoreSource | HubSource) and source.cache_dir is not None:
             source = source.model_copy(update={"cache_dir": resolved(source.cache_dir, folder)})
         changed = {
             "source": source,
