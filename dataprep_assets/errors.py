@@ -18,6 +18,8 @@ Each message says what broke, the value, where (file, row, byte), and what to do
     └── WorkerDiedError      a worker process ended without an answer
 """
 
+from collections.abc import Sequence
+
 __all__ = [
     "BadRecordError",
     "CertificateError",
@@ -33,7 +35,10 @@ __all__ = [
     "TokenizerError",
     "TransferError",
     "WorkerDiedError",
+    "together",
 ]
+
+MOST_NAMED = 20
 
 
 class DataprepError(Exception):
@@ -90,3 +95,11 @@ class NotFoundError(DataprepError):
 
 class WorkerDiedError(DataprepError):
     """A worker process that ended without an answer; names the work it held."""
+
+
+def together(errors: Sequence[DataprepError]) -> DataprepError:
+    """One error that says what all of them say, at least one; of more than 20, how many it leaves out."""
+    if len(errors) == 1:
+        return errors[0]
+    more = f" | and {len(errors) - MOST_NAMED:,} more" if len(errors) > MOST_NAMED else ""
+    return type(errors[0])(f"{len(errors):,} files: " + " | ".join(map(str, errors[:MOST_NAMED])) + more)

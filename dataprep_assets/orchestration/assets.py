@@ -145,6 +145,8 @@ def _told(spec: ArtifactSpec, error: Exception) -> str:
 def _failure(spec: ArtifactSpec, failed: Mapping[str, Exception], done: int) -> dg.Failure:
     noun = spec.noun
     shown = {partition: _told(spec, error) for partition, error in sorted(failed.items())[:_FAILURES_SHOWN]}
+    if len(failed) > _FAILURES_SHOWN:
+        shown[f"and {len(failed) - _FAILURES_SHOWN:,} more"] = f"the log names every {noun}"
     return dg.Failure(
         description=f"{len(failed):,} of {number_of(len(failed) + done, noun)} failed; "
         "the others are finished and kept. "
