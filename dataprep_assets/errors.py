@@ -14,6 +14,7 @@ Each message says what broke, the value, where (file, row, byte), and what to do
     ├── IntegrityError       an artifact and its receipt disagree, or a ledger does not balance
     │   ├── DriftError            a dataset is not as its lock says
     │   └── MissingArtifactError  an input artifact is not there (or not complete)
+    ├── DiskFullError        a disk has no room for what is written to it
     ├── NotFoundError        a document, row or token that was asked for does not exist
     └── WorkerDiedError      a worker process ended without an answer
 """
@@ -26,6 +27,7 @@ __all__ = [
     "ConfigError",
     "CorruptSourceError",
     "DataprepError",
+    "DiskFullError",
     "DriftError",
     "FormatError",
     "IntegrityError",
@@ -87,6 +89,10 @@ class DriftError(IntegrityError):
 
 class MissingArtifactError(IntegrityError):
     """An input artifact that is not there, or has no receipt."""
+
+
+class DiskFullError(DataprepError):
+    """A disk, or a quota, has no room for what is written; names the path, the bytes needed if known and those free."""
 
 
 class NotFoundError(DataprepError):

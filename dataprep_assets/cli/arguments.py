@@ -5,7 +5,13 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "Dataset", "Datasets", "LockFile", "Profile", "Select"]
+__all__ = ["AsJson", "Dataset", "Datasets", "LockFile", "Options", "Profile", "Select"]
+
+
+class Options:
+    """What was said beside a command's own arguments, wherever it stood."""
+
+    verbose = False
 
 
 def _names(incomplete: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import AsJson, Datasets, LockFile
+from dataprep_assets.cli.arguments import AsJson, Datasets, LockFile, Options
 from dataprep_assets.cli.lock import LockedRuns, lock_of
 from dataprep_assets.cli.part import Part
 from dataprep_assets.cli.status import tell
@@ -89,7 +89,7 @@ def _run(name: str, lock: "Lock | None") -> int:
         print(f"{name}:")
         runs = planned_runs(specs, store)
         job = bound(component.definitions, project.current().root).resolve_implicit_global_asset_job_def()
-        ok = materialize(job, runs if locked is None else locked.each(runs), instance)
+        ok = materialize(job, runs if locked is None else locked.each(runs), instance, verbose=Options.verbose)
         if ok:
             print(summary(component, instance, store, time.monotonic() - started))
             if locked is not None:
@@ -111,4 +111,4 @@ def _run_part(name: str, part: Part) -> int:
     print(f"{name}:")
     with project.instance() as instance, watched(sys.stderr):
         job = bound(component.definitions, project.current().root).resolve_implicit_global_asset_job_def()
-        return 0 if materialize(job, runs, instance) else 1
+        return 0 if materialize(job, runs, instance, verbose=Options.verbose) else 1

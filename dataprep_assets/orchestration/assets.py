@@ -17,6 +17,7 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.disk_room import refused
 from dataprep_assets.orchestration.anew import built
 from dataprep_assets.orchestration.keys import asset_key, job_name, store_of
 from dataprep_assets.orchestration.metadata import definition_metadata, metadata_of, rendered
@@ -59,6 +60,10 @@ def asset_of(
                 yield from _reported(context, spec, store, request)
         except DataprepError as error:  # a refusal says what to do: no stack, and no retry that meets the same
             raise dg.Failure(_told(spec, error), allow_retries=False) from None
+        except OSError as error:
+            if spec.declaration.sensitive:
+                error.filename = None  # it may be named after a patient
+            raise dg.Failure(str(refused(error, store.root)), allow_retries=False) from None
         finally:
             progress.close()
 
