@@ -18,7 +18,21 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from dataprep_assets.cli import diff, init, lock, plan, preflight, prune, retract, run, status, sync, trace, verify
+from dataprep_assets.cli import (
+    check,
+    diff,
+    init,
+    lock,
+    plan,
+    preflight,
+    prune,
+    retract,
+    run,
+    status,
+    sync,
+    trace,
+    verify,
+)
 from dataprep_assets.cli.arguments import Options
 from dataprep_assets.cli.project import choose, names
 from dataprep_assets.errors import ConfigError, DataprepError
@@ -26,7 +40,7 @@ from dataprep_assets.errors import ConfigError, DataprepError
 __all__ = ["main"]
 
 FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
-_COMMANDS = (init, run, plan, status, trace, retract, prune, verify, lock, diff, preflight, sync)
+_COMMANDS = (init, check, run, plan, status, trace, retract, prune, verify, lock, diff, preflight, sync)
 _app = typer.Typer(
     name="dataprep",
     help=(__doc__ or "").splitlines()[0],

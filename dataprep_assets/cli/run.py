@@ -8,6 +8,7 @@ import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Datasets, LockFile, Options
+from dataprep_assets.cli.check import require_sound
 from dataprep_assets.cli.lock import LockedRuns, lock_of
 from dataprep_assets.cli.part import Part
 from dataprep_assets.cli.status import tell
@@ -73,6 +74,7 @@ def _run(name: str, lock: "Lock | None") -> int:
     from dataprep_assets.orchestration.terminal import watched
 
     component = project.component(name)
+    require_sound(name, component)
     specs, store = component.specs, component.store(project.storage())
     started = time.monotonic()
     locked = None if lock is None else LockedRuns(lock, specs, store)
@@ -104,6 +106,7 @@ def _run_part(name: str, part: Part) -> int:
     from dataprep_assets.orchestration.terminal import watched
 
     component = project.component(name)
+    require_sound(name, component)
     runs = list(part.runs(component.specs, component.store(project.storage())))
     if not runs:
         print(f"{name}: nothing in this part: there are fewer partitions than processes")
