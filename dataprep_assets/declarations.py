@@ -39,7 +39,7 @@ class Declarations:
     @cached_property
     def files(self) -> Mapping[str, Path]:
         """Name of each declared dataset → its `defs.yaml`; of two with one name, that which is not shipped."""
-        found = sorted(self._paths, key=lambda path: shown_as(path.parent) is None)
+        found = sorted(self.paths, key=lambda path: shown_as(path.parent) is None)
         return {dataset_of(path.parent.relative_to(self.folder)): path for path in found}
 
     def check(self, path: Path) -> None:
@@ -78,7 +78,7 @@ class Declarations:
     def _wrong(self, look: Callable[[Path], object]) -> dict[Path, str]:
         """Each file at which a look raises, and why."""
         wrong = {}
-        for path in self._paths:
+        for path in self.paths:
             try:
                 look(path)
             except Exception as error:  # whatever a component of the user's own raises, too
@@ -105,14 +105,15 @@ class Declarations:
         return ".".join([self.module.__name__, *folder.relative_to(self.folder).parts])
 
     @cached_property
-    def _paths(self) -> list[Path]:
+    def paths(self) -> list[Path]:
+        """Every `defs.yaml`, whatever it declares."""
         return sorted(self.folder.rglob(_YAML))
 
     @cached_property
     def _declaring(self) -> Mapping[str, list[Path]]:
         """Name of each dataset → the files that declare it and are shown."""
         found: dict[str, list[Path]] = {}
-        for path in self._paths:
+        for path in self.paths:
             if is_shown(shown_as(path.parent)):
                 for dataset in _DATASET.findall(path.read_text("utf-8", errors="replace")):
                     found.setdefault(dataset, []).append(path)

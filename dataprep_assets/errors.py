@@ -14,9 +14,12 @@ Each message says what broke, the value, where (file, row, byte), and what to do
     ├── IntegrityError       an artifact and its receipt disagree, or a ledger does not balance
     │   ├── DriftError            a dataset is not as its lock says
     │   └── MissingArtifactError  an input artifact is not there (or not complete)
+    ├── DiskFullError        a disk has no room for what is written to it
     ├── NotFoundError        a document, row or token that was asked for does not exist
     └── WorkerDiedError      a worker process ended without an answer
 """
+
+from collections.abc import Sequence
 
 __all__ = [
     "BadRecordError",
@@ -24,6 +27,7 @@ __all__ = [
     "ConfigError",
     "CorruptSourceError",
     "DataprepError",
+    "DiskFullError",
     "DriftError",
     "FormatError",
     "IntegrityError",
@@ -33,7 +37,10 @@ __all__ = [
     "TokenizerError",
     "TransferError",
     "WorkerDiedError",
+    "together",
 ]
+
+MOST_NAMED = 20
 
 
 class DataprepError(Exception):
@@ -84,9 +91,21 @@ class MissingArtifactError(IntegrityError):
     """An input artifact that is not there, or has no receipt."""
 
 
+class DiskFullError(DataprepError):
+    """A disk, or a quota, has no room for what is written; names the path, the bytes needed if known and those free."""
+
+
 class NotFoundError(DataprepError):
     """A document, row, token or sample that was asked for and does not exist; names what there is."""
 
 
 class WorkerDiedError(DataprepError):
     """A worker process that ended without an answer; names the work it held."""
+
+
+def together(errors: Sequence[DataprepError]) -> DataprepError:
+    """One error that says what all of them say, at least one; of more than 20, how many it leaves out."""
+    if len(errors) == 1:
+        return errors[0]
+    more = f" | and {len(errors) - MOST_NAMED:,} more" if len(errors) > MOST_NAMED else ""
+    return type(errors[0])(f"{len(errors):,} files: " + " | ".join(map(str, errors[:MOST_NAMED])) + more)

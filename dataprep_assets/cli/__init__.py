@@ -18,14 +18,29 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from dataprep_assets.cli import diff, init, lock, plan, preflight, prune, retract, run, status, sync, trace, verify
+from dataprep_assets.cli import (
+    check,
+    diff,
+    init,
+    lock,
+    plan,
+    preflight,
+    prune,
+    retract,
+    run,
+    status,
+    sync,
+    trace,
+    verify,
+)
+from dataprep_assets.cli.arguments import Options
 from dataprep_assets.cli.project import choose, names
 from dataprep_assets.errors import ConfigError, DataprepError
 
 __all__ = ["main"]
 
 FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
-_COMMANDS = (init, run, plan, status, trace, retract, prune, verify, lock, diff, preflight, sync)
+_COMMANDS = (init, check, run, plan, status, trace, retract, prune, verify, lock, diff, preflight, sync)
 _app = typer.Typer(
     name="dataprep",
     help=(__doc__ or "").splitlines()[0],
@@ -39,8 +54,12 @@ class _ReaderGoneError(Exception):
     """Whoever reads the output has seen enough: `dataprep status NAME | head`."""
 
 
+class _InterruptedError(Exception):
+    """Ctrl-C: typer would end the command without a word."""
+
+
 def _guarded(command: Callable[..., int]) -> Callable[..., int]:
-    """The same command, whose closed output is told by `_ReaderGoneError`: typer would end the process with code 1."""
+    """The same command, whose closed output and interruption are errors of ours: typer would end the process itself."""
 
     @wraps(command)
     def guarded(*arguments: object, **options: object) -> int:
@@ -49,6 +68,8 @@ def _guarded(command: Callable[..., int]) -> Callable[..., int]:
             sys.stdout.flush()
         except BrokenPipeError as error:
             raise _ReaderGoneError from error
+        except KeyboardInterrupt as error:
+            raise _InterruptedError from error
         return code
 
     return guarded
@@ -77,23 +98,17 @@ def _root(
         print("Next: dataprep status NAME, dataprep run NAME")
 
 
-class _Options:
-    """What was said before the command's name."""
-
-    verbose = False
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line and run one command: an error is told in a few lines, without its stack."""
     given = sys.argv[1:] if arguments is None else arguments
-    _Options.verbose = "--verbose" in given  # wherever it stands
+    Options.verbose = "--verbose" in given
     try:
         code = _app([word for word in given if word != "--verbose"], prog_name="dataprep", standalone_mode=False)
         return int(code or 0)
     except _ReaderGoneError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, _InterruptedError, typer.Abort):
         print("\ndataprep: interrupted; what was finished is kept, run the same command again", file=sys.stderr)
         return INTERRUPTED
     except TyperException as error:
@@ -108,7 +123,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _told(error: Exception, sentence: str, code: int) -> int:
-    if _Options.verbose:
+    if Options.verbose:
         traceback.print_exception(error)
     print(f"dataprep: {sentence}", file=sys.stderr)
     return code

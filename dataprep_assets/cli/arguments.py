@@ -5,10 +5,16 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "Dataset", "Datasets", "LockFile", "Profile", "Select"]
+__all__ = ["AsJson", "Dataset", "Datasets", "LockFile", "Options", "Profile", "Select", "dataset_names"]
 
 
-def _names(incomplete: str) -> list[str]:
+class Options:
+    """What was said beside a command's own arguments, wherever it stood."""
+
+    verbose = False
+
+
+def dataset_names(incomplete: str) -> list[str]:
     """Names of declared datasets, for a shell that completes one."""
     from dataprep_assets.cli.project import names
 
@@ -16,11 +22,11 @@ def _names(incomplete: str) -> list[str]:
 
 
 Dataset = Annotated[
-    str, typer.Argument(metavar="NAME", help="A dataset: the folder of its defs.yaml.", autocompletion=_names)
+    str, typer.Argument(metavar="NAME", help="A dataset: the folder of its defs.yaml.", autocompletion=dataset_names)
 ]
 Datasets = Annotated[
     list[str],
-    typer.Argument(metavar="NAME...", help="Datasets: folders of a defs.yaml.", autocompletion=_names),
+    typer.Argument(metavar="NAME...", help="Datasets: folders of a defs.yaml.", autocompletion=dataset_names),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 Select = Annotated[

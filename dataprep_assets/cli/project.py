@@ -32,6 +32,7 @@ __all__ = [
     "choose",
     "component",
     "current",
+    "declaration_of",
     "declarations",
     "folder",
     "instance",
@@ -108,17 +109,22 @@ def folder(name: str) -> Path:
     return declarations().folder / name if found is None else found.parent
 
 
-def component(name: str) -> "DatasetComponent":
-    """The declared dataset of this name; ConfigError when there is none, or its component is not one of ours."""
-    from dataprep_assets.orchestration.component import DatasetComponent
-
+def declaration_of(name: str) -> Path:
+    """The `defs.yaml` of a dataset; ConfigError when there is none of this name."""
     known = declarations().files
     if name not in known:
         near = nearest(name, list(known))
         raise ConfigError(
             f"{name!r} is not a dataset here; " + (f"did you mean {near!r}?" if near else f"defs/ has {sorted(known)}")
         )
-    found = declarations().load(known[name])
+    return known[name]
+
+
+def component(name: str) -> "DatasetComponent":
+    """The declared dataset of this name; ConfigError when there is none, or its component is not one of ours."""
+    from dataprep_assets.orchestration.component import DatasetComponent
+
+    found = declarations().load(declaration_of(name))
     if not isinstance(found, DatasetComponent):
         raise ConfigError(f"{name!r} is a {type(found).__name__}, which `dataprep` cannot run; use `dg launch`")
     return found

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import AsJson, Datasets, LockFile
+from dataprep_assets.cli.arguments import AsJson, Datasets, LockFile, Options
+from dataprep_assets.cli.check import require_sound
 from dataprep_assets.cli.lock import LockedRuns, lock_of
 from dataprep_assets.cli.part import Part
 from dataprep_assets.cli.status import tell
@@ -73,6 +74,7 @@ def _run(name: str, lock: "Lock | None") -> int:
     from dataprep_assets.orchestration.terminal import watched
 
     component = project.component(name)
+    require_sound(name, component)
     specs, store = component.specs, component.store(project.storage())
     started = time.monotonic()
     locked = None if lock is None else LockedRuns(lock, specs, store)
@@ -89,7 +91,7 @@ def _run(name: str, lock: "Lock | None") -> int:
         print(f"{name}:")
         runs = planned_runs(specs, store)
         job = bound(component.definitions, project.current().root).resolve_implicit_global_asset_job_def()
-        ok = materialize(job, runs if locked is None else locked.each(runs), instance)
+        ok = materialize(job, runs if locked is None else locked.each(runs), instance, verbose=Options.verbose)
         if ok:
             print(summary(component, instance, store, time.monotonic() - started))
             if locked is not None:
@@ -104,6 +106,7 @@ def _run_part(name: str, part: Part) -> int:
     from dataprep_assets.orchestration.terminal import watched
 
     component = project.component(name)
+    require_sound(name, component)
     runs = list(part.runs(component.specs, component.store(project.storage())))
     if not runs:
         print(f"{name}: nothing in this part: there are fewer partitions than processes")
@@ -111,4 +114,4 @@ def _run_part(name: str, part: Part) -> int:
     print(f"{name}:")
     with project.instance() as instance, watched(sys.stderr):
         job = bound(component.definitions, project.current().root).resolve_implicit_global_asset_job_def()
-        return 0 if materialize(job, runs, instance) else 1
+        return 0 if materialize(job, runs, instance, verbose=Options.verbose) else 1

@@ -24,10 +24,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.errors import DataprepError, WorkerDiedError
 from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId, connect, kept_for_later
+from dataprep_assets.integrity.disk_room import refused
 
 _PR_SET_PDEATHSIG = 1
 _DYING_SECONDS = 60.0
@@ -72,6 +74,8 @@ def serve(handle: int, parent: int) -> None:
             answer: tuple[str, Any] = ("result", task.function(*task.arguments))
         except DataprepError as error:
             answer = ("error", error)
+        except OSError as error:
+            answer = ("error", DataprepError(f"{task.id}: {refused(error, Path.cwd())}"))
         except Exception as error:  # a bug or the operating system: the parent gets its name, not a dead worker
             answer = ("error", DataprepError(f"{task.id}: {type(error).__name__}: {error}"))
         channel.send((*answer, kept_for_later()))

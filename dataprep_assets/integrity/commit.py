@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
 
+from dataprep_assets.integrity.disk_room import writing
 from dataprep_assets.stores.files import fsync_directory
 from dataprep_assets.stores.locks import try_lock
 
@@ -135,7 +136,8 @@ def staging(final: Path, key: str) -> Iterator[Path]:
             if other != wanted:
                 shutil.rmtree(other)
         wanted.mkdir(exist_ok=True)
-        yield wanted
+        with writing(final):
+            yield wanted
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.disk_room import refused
 from dataprep_assets.orchestration.anew import built
 from dataprep_assets.orchestration.keys import asset_key, job_name, store_of
 from dataprep_assets.orchestration.metadata import definition_metadata, metadata_of, rendered
@@ -59,6 +60,10 @@ def asset_of(
                 yield from _reported(context, spec, store, request)
         except DataprepError as error:  # a refusal says what to do: no stack, and no retry that meets the same
             raise dg.Failure(_told(spec, error), allow_retries=False) from None
+        except OSError as error:
+            if spec.declaration.sensitive:
+                error.filename = None  # it may be named after a patient
+            raise dg.Failure(str(refused(error, store.root)), allow_retries=False) from None
         finally:
             progress.close()
 
@@ -145,6 +150,8 @@ def _told(spec: ArtifactSpec, error: Exception) -> str:
 def _failure(spec: ArtifactSpec, failed: Mapping[str, Exception], done: int) -> dg.Failure:
     noun = spec.noun
     shown = {partition: _told(spec, error) for partition, error in sorted(failed.items())[:_FAILURES_SHOWN]}
+    if len(failed) > _FAILURES_SHOWN:
+        shown[f"and {len(failed) - _FAILURES_SHOWN:,} more"] = f"the log names every {noun}"
     return dg.Failure(
         description=f"{len(failed):,} of {number_of(len(failed) + done, noun)} failed; "
         "the others are finished and kept. "

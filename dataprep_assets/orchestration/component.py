@@ -1,7 +1,7 @@
 """What every component is: a declared dataset and the list of its artifacts, from which assets and checks follow."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.declaration_mistakes import Document, read, validated
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.products import products
+from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Tracer
@@ -126,6 +127,10 @@ class DatasetComponent(dg.Component):
     @abstractmethod
     def summary(self, store: ArtifactStore) -> list[str]:
         """Lines that tell a person what was made, at the end of a run."""
+
+    def remarks(self) -> Iterable[Remark]:
+        """What can be said of the declaration before anything is built, at little cost."""
+        return ()
 
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         """What building all of it will cost; ConfigError for a kind without a plan of token shards."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import dagster as dg
+from dagster._core.errors import DagsterAssetCheckFailedError
 
 from dataprep_assets.graph.finding import ACCEPTED
 from dataprep_assets.graph.runs import PlannedRun
@@ -36,6 +37,7 @@ def materialize(
     tags: Mapping[str, str] | None = None,
     say: Callable[[str], None] = _say,
     complain: Callable[[str], None] = _complain,
+    verbose: bool = False,
 ) -> bool:
     """Do the runs in order; False as soon as one fails.
 
@@ -46,17 +48,18 @@ def materialize(
         tags: Of each run.
         say: Is told of each run, and of each check that failed.
         complain: Is told why a step failed.
+        verbose: Whether the stacks of errors are shown, too.
     """
     for run in runs:
         say(f"  {run.title} …")
-        outcome = execute(job, run, instance, tags or {})
+        outcome = execute(job, run, instance, tags or {}, verbose=verbose)
         failed = [e for e in outcome.get_asset_check_evaluations() if not e.passed]
         if not outcome.success:
             say("    failed")
             failures = [event for event in outcome.all_events if event.is_failure]
             # that the run failed as well says nothing more
             for event in [event for event in failures if event.is_step_failure] or failures:
-                if (why := _why(event)) is not None:
+                if (why := _why(event, checked=bool(failed))) is not None:
                     complain(f"    {event.step_key or 'run'}: {why}")
         for evaluation in failed:
             say(f"    check {evaluation.check_name}: {evaluation.description}")
@@ -65,12 +68,17 @@ def materialize(
     return True
 
 
-def _why(event: dg.DagsterEvent) -> str | None:
-    """What a failed step or run says: a refusal's sentence, else the message of its cause."""
+def _why(event: dg.DagsterEvent, *, checked: bool) -> str | None:
+    """What a failed step or run says: a refusal's sentence, else the message of its cause.
+
+    None for a step that failed by nothing but its checks, where these are told on their own (`checked`).
+    """
     if event.is_step_failure and (told := event.step_failure_data.user_failure_data) is not None and told.description:
         return told.description
     error = getattr(event.event_specific_data, "error", None)
-    return None if error is None else (error.cause or error).message.strip()
+    if error is None or (checked and error.cls_name == DagsterAssetCheckFailedError.__name__):
+        return None
+    return f"{(error.cause or error).message.strip()}. That is a bug: `--verbose` shows where"
 
 
 def _latest_evaluations(

@@ -6,7 +6,11 @@ is. `execute_in_process` records runs that do not say so.
 Entry points: `execute`, `LOCATION`.
 """
 
-from collections.abc import Mapping
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -27,7 +31,8 @@ LOCATION = "dataprep_assets"
 STEP = "dataprep/step"
 """Tag of a run: the artifacts that it makes."""
 
-_CONFIG: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
+# Who started the runs is told of errors once, without the stack (`runs.materialize`). The event log has all of it.
+_QUIET, _VERBOSE = ({"loggers": {"console": {"config": {"log_level": level}}}} for level in ("CRITICAL", "ERROR"))
 
 
 def execute(
@@ -35,27 +40,58 @@ def execute(
     run: PlannedRun,
     instance: dg.DagsterInstance,
     tags: Mapping[str, str] = MappingProxyType({}),
+    *,
+    verbose: bool = False,
 ) -> dg.JobExecutionResult:
     """Do a run to its end in this process; a failed step is in the result and is not raised.
+
+    KeyboardInterrupt where it was interrupted.
 
     Args:
         job: The implicit job of the assets, which the code location has under the same name.
         run: What to make.
         instance: Where it is recorded.
         tags: Of the run, beside those that say what it makes.
+        verbose: Whether Dagster's own messages of errors go to standard error, with their stacks.
     """
+    config: dict[str, Any] = _VERBOSE if verbose else _QUIET
     keys = frozenset(asset_key(spec) for spec in run.specs)
     here = InMemoryJob(job.as_ephemeral_job(resource_defs={}, input_values={}))
     chosen = here.get_subset(asset_selection=keys)
     recorded = instance.create_run_for_job(
         job_def=chosen.get_definition(),
-        execution_plan=create_execution_plan(chosen, run_config=_CONFIG),
-        run_config=_CONFIG,
+        execution_plan=create_execution_plan(chosen, run_config=config),
+        run_config=config,
         tags={**_tags(run), **tags},
         asset_selection=keys,
         remote_job_origin=RemoteJobOrigin(_REPOSITORY, job.name),
     )
-    return execute_run(here, recorded, instance)
+    with _interruptions():
+        return execute_run(here, recorded, instance)
+
+
+@contextmanager
+def _interruptions() -> Iterator[None]:
+    """Raise KeyboardInterrupt at the end if one was asked for inside.
+
+    While a run is at work, Dagster has handlers of its own: it makes a failed step of a signal, or, between two steps,
+    forgets it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard, told = socket.socketpair()
+    with heard, told:
+        heard.setblocking(False)
+        told.setblocking(False)
+        before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+        with suppress(BlockingIOError):
+            if {signal.SIGINT, signal.SIGTERM} & set(heard.recv(4096)):
+                raise KeyboardInterrupt
 
 
 _REPOSITORY = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(LOCATION), SINGLETON_REPOSITORY_NAME)

@@ -19,6 +19,8 @@ RANGE_BYTES = 32 << 20
 """A ranged download's part, and an upload's."""
 HEADROOM = 1.2
 """20 % of the disk to spare: the check `disk_headroom` of a snapshot wants as much."""
+OTHER_RUNS = 3
+"""Of a dataset, beside those of its shards: manifest and certificate, combined bins, views."""
 MINUTE, HOUR = 60.0, 3600.0
 
 
@@ -26,7 +28,8 @@ MINUTE, HOUR = 60.0, 3600.0
 class Machine:
     """What a build may use: cores for tokenizing in all, and the bandwidth to the source in bytes a second.
 
-    `runs_at_a_time` is how many runs of token bins share the cores (on a cluster: pods).
+    `runs_at_a_time` is how many runs of token bins share the cores (on a cluster: pods). One at a time is what
+    `dataprep run` does, in its own process; several are launched by Dagster's daemon.
     """
 
     cores: int
@@ -46,15 +49,18 @@ class Rates:
     `source_bytes_per_cpu_second`: of compressed source, through decompression, parsing, tokenizing and digests; the
     default is the project's bench over mixed text with the Qwen3 tokenizer, word cache cold (about 9 M tokens a
     CPU-second). `tokens_per_source_byte`, `bytes_per_token`: what comes out, of the same text. `partition_seconds`:
-    Dagster's records of one shard and one asset (22 ms on Postgres with batched events). `run_seconds`: start of a
-    run, its steps and its workers. `tick_seconds`: until the daemon looks at a backfill.
+    Dagster's records of one shard and one asset (22 ms on Postgres with batched events). `run_seconds`: a run of
+    `dataprep run`, its steps, checks and workers (a run of the sample corpus: 19 CPU-seconds, of which 3 to start, for
+    6 runs). `launch_seconds`: what a run that the daemon launches takes longer, because it is a process of its own.
+    `tick_seconds`: until the daemon looks at a backfill.
     """
 
     source_bytes_per_cpu_second: float = 9e6
     tokens_per_source_byte: float = 1.05
     bytes_per_token: float = 4.0
     partition_seconds: float = 0.022
-    run_seconds: float = 12.0
+    run_seconds: float = 3.0
+    launch_seconds: float = 9.0
     tick_seconds: float = 30.0
 
     @classmethod
@@ -208,9 +214,7 @@ def cost(
     return Cost(
         splits=splits,
         # snapshot and token bins are two assets over the same shards; runs beside each other share the starts
-        orchestration=(2 * shards + npy_shards) * rates.partition_seconds
-        + runs * rates.run_seconds / machine.runs_at_a_time
-        + 2 * rates.tick_seconds * len(splits),
+        orchestration=(2 * shards + npy_shards) * rates.partition_seconds + _of_runs(runs, len(splits), machine, rates),
         transfer=(mirror + stream * products.uploads) / machine.bandwidth,
         tokenizing=source / rates.source_bytes_per_cpu_second / machine.cores,
         tokens=tokens,
@@ -222,6 +226,14 @@ def cost(
         get_requests=sum(_parts(split.files) for split in sizes if split.mirrored),
         put_requests=uploads,
     )
+
+
+def _of_runs(runs: int, splits: int, machine: Machine, rates: Rates) -> float:
+    """Seconds that are spent on `runs` of shards and on the others, and not on their data."""
+    if machine.runs_at_a_time == 1:
+        return (runs + OTHER_RUNS) * rates.run_seconds
+    launched = rates.run_seconds + rates.launch_seconds
+    return (runs / machine.runs_at_a_time + OTHER_RUNS) * launched + 2 * rates.tick_seconds * splits
 
 
 def _split_cost(sizes: SplitSizes, rates: Rates, tokens_per_shard: int | None) -> SplitCost:

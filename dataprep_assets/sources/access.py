@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from dataprep_assets.errors import SourceError
+from dataprep_assets.errors import SourceError, together
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.sources.hub import HubRepo
@@ -58,20 +58,23 @@ class SourceAccess(Protocol):
 
 
 def _require_present(access: SourceAccess, entries: Iterable[ManifestEntry]) -> None:
+    wrong = []
     for entry in entries:
-        path = access.path(entry)
         try:
-            size = path.stat().st_size
+            size = access.path(entry).stat().st_size
         except OSError as error:
-            raise SourceError(
+            wrong.append(
                 f"{entry.relpath}: {error.strerror or error}: the manifest lists it. "
                 "Restore it, or materialize `manifest` again"
-            ) from error
+            )
+            continue
         if size != entry.size_bytes:
-            raise SourceError(
+            wrong.append(
                 f"{entry.relpath}: {size} bytes, the manifest says {entry.size_bytes}. Materialize `manifest` again if "
                 "the source was meant to change"
             )
+    if wrong:
+        raise together([SourceError(sentence) for sentence in wrong])
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import orjson
 from dataprep_assets.errors import ConfigError, CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import SourceFile
 from dataprep_assets.sources.blocks import BlockReader
+from dataprep_assets.sources.json_values import parse
 from dataprep_assets.sources.records import BadRecord
 
 __all__ = ["CohortFormat", "CohortReader", "PatientRecord", "compression_of", "expected_months", "find_cohorts"]
@@ -151,7 +152,7 @@ class CohortReader:
         key, value = None, None
         try:
             # Braces make an object of one pair; the parser then also sees to the key, the colon and what follows.
-            value = orjson.loads(b"{%b}" % raw if self._format == "json_object" else raw)
+            value = parse(b"{%b}" % raw if self._format == "json_object" else raw)
         except orjson.JSONDecodeError:
             return self._refused(row, byte, raw)
         if self._format == "json_object":

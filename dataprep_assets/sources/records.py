@@ -2,8 +2,9 @@
 
 What is a valid record is decided here, not by whichever parser is installed: JSON as RFC 8259 has it, in UTF-8.
 Lone surrogates, NaN and Infinity, invalid UTF-8, control characters, trailing garbage and nesting beyond 1,024 levels
-are bad records; of duplicate keys the last counts, as in Python's `json`. A byte order mark is accepted at the start
-of the file and nowhere else; CRLF line ends are accepted; blank lines are counted and are not records.
+are bad records; of duplicate keys the last counts, as in Python's `json`; numbers may have any size. A byte order mark
+is accepted at the start of the file and nowhere else; CRLF line ends are accepted; blank lines are counted and are not
+records.
 """
 
 from collections.abc import Iterator
@@ -13,8 +14,9 @@ from typing import Any, Protocol
 
 import orjson
 
-from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.errors import SourceError
 from dataprep_assets.sources.blocks import BlockReader
+from dataprep_assets.sources.json_values import parse
 from dataprep_assets.sources.row_files import (
     BadRecord,
     Digested,
@@ -167,7 +169,7 @@ class JsonLinesReader(ReadThrough[BlockReader]):
                 block.blank_lines += 1
             else:
                 try:
-                    self._fields.add(block, orjson.loads(line), row + offset, byte)
+                    self._fields.add(block, parse(line), row + offset, byte)
                 except orjson.JSONDecodeError:
                     block.bad.append(BadRecord(row + offset, byte, why_not_json(line)))
             byte += len(line) + 1
@@ -205,17 +207,17 @@ class ParquetReader(ParquetBlocks[Block]):
             column = schema.field(name) if name in schema.names else None
             if column is None or not any(allows(column.type) for allows in allowed):
                 held = {f.name: str(f.type) for f in schema}
-                raise CorruptSourceError(
-                    f"{self._label}: no {kind} column {name!r}; columns are {held}. Set `{setting}`"
-                )
+                raise SourceError(f"{self._label}: no {kind} column {name!r}; columns are {held}. Set `{setting}`")
             return name
 
-        strings = types.is_string, types.is_large_string
-        columns = [require(self._fields.text, "string", "text_field", *strings)]
+        def is_text(kind: Any) -> bool:
+            values = kind.value_type if types.is_dictionary(kind) else kind
+            return any(is_one(values) for is_one in (types.is_string, types.is_large_string, types.is_string_view))
+
+        columns = [require(self._fields.text, "string", "text_field", is_text)]
         if self._fields.id is not None:
-            columns.append(
-                require(self._fields.id, "string or integer", "document.id_field", *strings, types.is_integer)
-            )
+            setting = "document.id_field"
+            columns.append(require(self._fields.id, "string or integer", setting, is_text, types.is_integer))
         return columns
 
     def _block(self, batch: Any, row: int) -> Block:

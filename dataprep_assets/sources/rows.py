@@ -18,6 +18,7 @@ import orjson
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sources.blocks import BlockReader
+from dataprep_assets.sources.json_values import parse
 from dataprep_assets.sources.row_files import (
     BOM,
     BadRecord,
@@ -132,7 +133,7 @@ class _JsonRows(ReadThrough[BlockReader]):
     def _elements(self, first: bytes, blocks: Iterator[bytes]) -> list[Any]:
         data = b"".join([first, *blocks]).removeprefix(BOM)
         try:
-            elements: list[Any] = orjson.loads(data)
+            elements: list[Any] = parse(data)
         except orjson.JSONDecodeError as error:
             raise CorruptSourceError(
                 f"{self._label}: starts as a JSON array and is none: {error.msg} at character {error.pos}. Nothing of "
@@ -158,7 +159,7 @@ def _add_line(block: RowBlock, line: bytes, number: int, byte: int) -> None:
         block.blank_lines += 1
         return
     try:
-        value = orjson.loads(line)
+        value = parse(line)
     except orjson.JSONDecodeError:
         block.bad.append(BadRecord(number, byte, why_not_json(line)))
         return

@@ -7,10 +7,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dataprep_assets.errors import WorkerDiedError
+from dataprep_assets.errors import DataprepError, WorkerDiedError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.spec import BuildRequest, OtherDataset
-from dataprep_assets.orchestration.assets import asset_of
+from dataprep_assets.orchestration.assets import _failure, asset_of
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.planning.cost import SHARDS_A_RUN
@@ -123,6 +123,14 @@ def test_failed_partitions_are_named_and_the_others_are_reported_as_they_are(boa
     assert failure.user_failure_data is not None
     (table,) = [v for k, v in failure.user_failure_data.metadata.items() if k == "failed_notices"]
     assert [dict(record.data) for record in table.records] == [{"notice": "n-1", "error": "n-1.txt: is not there"}]  # type: ignore[attr-defined]
+
+
+def test_of_many_failed_partitions_it_is_said_how_many_are_left_out(board: NoticeBoard) -> None:
+    failure = _failure(board.specs[0], {f"n-{n:02}": DataprepError("is not there") for n in range(25)}, 3)
+    assert str(failure.description).startswith("25 of 28 notices failed")
+    assert str(failure.description).endswith("n-19: is not there | and 5 more: the log names every notice")
+    rows = [dict(record.data) for record in failure.metadata["failed_notices"].records]  # type: ignore[union-attr]
+    assert (len(rows), rows[-1]) == (21, {"notice": "and 5 more", "error": "the log names every notice"})
 
 
 def test_what_is_finished_when_a_worker_dies_is_reported(board: NoticeBoard) -> None:

@@ -71,7 +71,12 @@ def test_a_blocking_check_that_failed_holds_up_what_follows_and_is_told(
 ) -> None:
     board.say("n-1", "")
     assert not board.materialize()
-    assert "    check has_words: 1 of 3 notices fails, first n-1: 0 words" in capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[1:] == [
+        "    failed",
+        "    check has_words: 1 of 3 notices fails, first n-1: 0 words",
+    ]
+    assert printed.err == "", "said once"
     assert severity(board, "has_words") == dg.AssetCheckSeverity.ERROR
     assert failed_checks(board.specs, board.instance) == {NOTICES: ["has_words"]}
     assert str(behind(board)[0]) == "notices/notices: its blocking check has_words failed"

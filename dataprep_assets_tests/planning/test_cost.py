@@ -56,6 +56,20 @@ def test_twice_the_cores_halve_the_tokenizing_and_nothing_else() -> None:
     assert (two.transfer, two.orchestration, two.disk_bytes) == (one.transfer, one.orchestration, one.disk_bytes)
 
 
+def test_a_small_corpus_is_estimated_within_a_factor_of_two() -> None:
+    # the sample corpus with six views and 86 checks: 19 CPU-seconds of `dataprep run`
+    entries = corpus(7, 70_000, 2)
+    found = costed(entries, Machine(cores=2, bandwidth=125e6), mirrored=False)
+    assert 19 / 2 < found.seconds < 19 * 2
+
+
+def test_runs_that_the_daemon_launches_cost_their_start_and_its_ticks() -> None:
+    entries = corpus(4_000, 1_000_000)
+    alone, launched = (costed(entries, Machine(cores=2, bandwidth=1e8, runs_at_a_time=n)) for n in (1, 2))
+    assert launched.orchestration > alone.orchestration + 60
+    assert launched.tokenizing == alone.tokenizing
+
+
 def test_disk_holds_mirror_shards_and_their_combination_with_headroom() -> None:
     found = costed(corpus(100, 50_000_000))
     stream = found.tokens * 4

@@ -148,7 +148,7 @@ def test_empty_containers_have_no_records(tmp_path: Path) -> None:
 
 
 def test_bad_lines_are_told_apart_and_counted_by_row_and_byte(tmp_path: Path) -> None:
-    lines = [b'{"a": 1}', b"{canary", b'{"a": "\xff"}', b"[1]", b"", b'{"a": 2}\r']
+    lines = [b'{"a": 1}', b"{canary", b'{"a": "\xff"}', b"[1]", b"", b'{"a": 1e400}\r']
     found = read(written(tmp_path, b"\n".join(lines)), "jsonl")
     assert [(f.row, f.byte, f.reason) for f in found if isinstance(f, BadRecord)] == [
         (2, 9, "bad_json"),

@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.errors import CorruptSourceError, SourceError
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.sources.records import REASONS
+from dataprep_assets.sources.records import REASONS, read_records
+from dataprep_assets.sources.rows import read_rows
 from dataprep_assets_tests.sources.json_lines import BAD, BLANK, GOOD, between_good_rows, read, reader, write
 
 
@@ -50,7 +51,7 @@ def judged_by_the_standard_library(line: bytes) -> str | None:
     if line.count(b"[") > 1024:  # newer standard libraries nest without this limit, which is ours
         return None
     try:
-        record = json.loads(line.decode(), parse_constant=_forbidden)
+        record = json.loads(line.decode(), parse_constant=_forbidden, parse_int=float)  # no limit of digits
         json.dumps(record, ensure_ascii=False).encode()  # a lone surrogate has no UTF-8
     except (ValueError, RecursionError):
         return None
@@ -255,6 +256,34 @@ def test_parquet_is_read_over_batches_and_row_groups_with_its_digest(tmp_path: P
     assert (records.sha256, records.bytes_read) == (sha256_file(path), path.stat().st_size)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string_view(),
+        pa.large_string(),
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.dictionary(pa.int32(), pa.large_string()),
+    ],
+    ids=str,
+)
+def test_parquet_texts_of_every_kind_are_read_over_row_groups(tmp_path: Path, kind: pa.DataType) -> None:
+    texts = ["é", "", None, "b" * 40, "é"] * 600
+    ids = [f"id{i % 50}" for i in range(len(texts))]
+    path = tmp_path / "f.parquet"
+    columns = {"text": pa.array(texts).cast(kind), "id": pa.array(ids).cast(kind)}
+    pq.write_table(pa.table(columns), path, row_group_size=700)
+    assert pq.read_schema(path).field("text").type != pa.string(), "the file says so itself"
+    block = read(path)
+    assert block.texts == [text for text in texts if text is not None]
+    assert [bad.row for bad in block.bad] == [row for row, text in enumerate(texts, 1) if text is None]
+    fields = {"format": "parquet", "compression": None, "label": "x", "text_field": "text", "id_field": "id"}
+    found = [one for part in read_records(path, **fields) for one in part.ids or []]
+    assert found == [name for name, text in zip(ids, texts, strict=True) if text is not None]
+    assert [
+        row["text"] for part in read_rows(path, format="parquet", compression=None, label="x") for row in part.rows
+    ] == texts
+
+
 def test_a_parquet_file_of_no_rows_is_a_file_of_none(tmp_path: Path) -> None:
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), path)
@@ -268,8 +297,9 @@ def test_a_parquet_column_that_is_no_text_is_refused_with_the_columns_there_are(
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table(column), path)
     message = rf"f.parquet: no string column 'text'; columns are .*{next(iter(column))}"
-    with pytest.raises(CorruptSourceError, match=message):
+    with pytest.raises(SourceError, match=message) as refused:
         read(path)
+    assert not isinstance(refused.value, CorruptSourceError), "the file is whole, the declaration is wrong"
 
 
 def test_a_damaged_parquet_file_is_refused_or_has_another_digest(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,16 @@ def test_elements_that_are_no_objects_are_bad(tmp_path: Path) -> None:
     path.write_bytes(b'[{"a": 1}, 2, null]')
     (block,) = _read(path, "json", None)
     assert [(b.row, b.byte, b.reason) for b in block.bad] == [(2, -1, "not_an_object"), (3, -1, "not_an_object")]
+
+
+@pytest.mark.parametrize("array", [False, True])
+def test_a_number_beyond_a_double_is_a_row_as_the_standard_library_has_it(tmp_path: Path, array: bool) -> None:
+    lines = [b'{"a": 1e400, "b": 12345678901234567890}', b'{"a": -1e400}', b'{"a": NaN}']
+    path = tmp_path / "x.json"
+    path.write_bytes(b"[" + b",".join(lines[:2]) + b"]" if array else b"\n".join([*lines, b""]))
+    (block,) = _read(path, "json", None)
+    assert block.rows == [{"a": math.inf, "b": 12345678901234567890}, {"a": -math.inf}]
+    assert [(bad.row, bad.reason) for bad in block.bad] == ([] if array else [(3, "bad_json")])
 
 
 def test_an_empty_file_has_no_rows(tmp_path: Path) -> None:

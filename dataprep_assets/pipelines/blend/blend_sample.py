@@ -2,9 +2,11 @@
 
 import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import open_place
@@ -44,7 +46,7 @@ def _sample(blend: BlendDeclaration, store: ArtifactStore) -> Sample:
 def blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:
     """The first texts of the smallest file of every dataset, long ones cut. Mirrored files are fetched first.
 
-    Bad records are skipped here: building the shards refuses them.
+    Bad records and damaged files are skipped here: building the shards refuses them.
     """
     for unit in plan.units:
         entry = min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))
@@ -52,8 +54,9 @@ def blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:
         access.fetch([entry])
         reader = read_rows(access.path(entry), format=entry.format, compression=entry.compression, label=entry.relpath)
         texts = (text for block in reader for row in block.rows for text in row_texts(blend, unit, row))
-        for text in itertools.islice(texts, DOCUMENTS_PER_DATASET):
-            yield text[:CHARACTERS_PER_DOCUMENT]
+        with suppress(CorruptSourceError, OSError):
+            for text in itertools.islice(texts, DOCUMENTS_PER_DATASET):
+                yield text[:CHARACTERS_PER_DOCUMENT]
 
 
 def row_texts(blend: BlendDeclaration, unit: PlannedUnit, row: dict[str, Any]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """`dataprep_assets.components.TokenizedCorpus`: a corpus from source to validated bins, declared in YAML alone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -8,6 +8,7 @@ from typing import ClassVar
 from dagster.components.scaffold.scaffold import scaffold_with
 
 from dataprep_assets.graph.estimate import Estimate
+from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
@@ -24,6 +25,7 @@ from dataprep_assets.pipelines.corpus.cost import corpus_cost
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
 from dataprep_assets.pipelines.corpus.manifest import load_manifest, manifest_spec
+from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
 from dataprep_assets.pipelines.corpus.retract import retract
 from dataprep_assets.pipelines.corpus.snapshot import snapshot_spec
 from dataprep_assets.pipelines.corpus.source_watch import corpus_watch
@@ -52,6 +54,9 @@ class TokenizedCorpus(DatasetComponent):
         if corpus.views:
             return corpus.artifact(artifact_name(corpus.views[0]))
         return corpus.artifact(COMBINED_BINS, next(iter(corpus.splits)))
+
+    def remarks(self) -> Iterable[Remark]:
+        return corpus_remarks(self.declaration)
 
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         return corpus_cost(self.declaration, store, machine)

@@ -2,8 +2,10 @@
 
 import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 
+from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -58,7 +60,8 @@ def _sampled_files(corpus: CorpusDeclaration, manifest: Manifest) -> list[Manife
 def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str]:
     """Documents of files of every split; long ones are cut.
 
-    Bad records are skipped here: building the token bins refuses them. Files of a hub are mirrored first.
+    Bad records and damaged files are skipped here: what reads all files, snapshot and token bins, refuses them all at
+    once. Files of a hub are mirrored first.
     """
     access, chosen = open_source(corpus.source), _sampled_files(corpus, manifest)
     access.fetch(chosen)
@@ -71,5 +74,6 @@ def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str
             label=entry.relpath,
         )
         texts = (text for block in reader for text in block.texts)
-        for text in itertools.islice(texts, DOCUMENTS_PER_FILE):
-            yield text[:CHARACTERS_PER_DOCUMENT]
+        with suppress(CorruptSourceError, OSError):
+            for text in itertools.islice(texts, DOCUMENTS_PER_FILE):
+                yield text[:CHARACTERS_PER_DOCUMENT]

@@ -6,11 +6,11 @@ are the same.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.errors import BadRecordError, CorruptSourceError, DataprepError, together
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
 from dataprep_assets.integrity.commit import staging, sweep
@@ -19,6 +19,9 @@ from dataprep_assets.pipelines.corpus.token_shard import TokenShard, encode_into
 from dataprep_assets.pipelines.corpus.token_stream import EncodedPart
 
 __all__ = ["ShardJob", "ensure_shard"]
+
+_OF_ONE_FILE = (CorruptSourceError, BadRecordError)
+"""Errors that say nothing about the other files of a shard."""
 
 
 class ShardJob:
@@ -39,6 +42,7 @@ class ShardJob:
         self._staged = Path()
         self._waiting: set[int] = set()
         self._parts: dict[int, EncodedPart] = {}
+        self._refused: dict[int, DataprepError] = {}
 
     def first(self) -> Task:
         shard = self._shard
@@ -57,19 +61,24 @@ class ShardJob:
             return Outcome(partition=self.partition, receipt=end.result, error=end.error)
         assert piece is not None
         self._waiting.discard(piece)
-        outcome = None
-        if end.error is not None and not self._settled:
+        if end.error is None:
+            self._parts[piece] = end.result
+        elif isinstance(end.error, _OF_ONE_FILE):
+            # the others are encoded all the same: what is finished is kept, and all that are damaged are named at once
+            self._refused[piece] = end.error
+        elif not self._settled:
             forgotten = pool.cancel(lambda other: other.partition == self.partition)
             self._waiting -= {other.piece for other in forgotten if other.piece is not None}
-            outcome = self._failed(end.error)
-        elif end.error is None:
-            self._parts[piece] = end.result
-        if not self._waiting and self._settled:
-            if outcome is None:
-                self._stack.close()  # not before: others of its files were still encoding
-        elif not self._waiting:
+            return self._failed(end.error)
+        if self._waiting:
+            return None
+        if self._settled:
+            self._stack.close()  # not before: others of its files were still encoding
+        elif self._refused:
+            return self._failed(_all_of(self._refused))
+        else:
             pool.submit(self._seal(), first=True)
-        return outcome
+        return None
 
     def turn(self, pool: Pool) -> Outcome | None:
         if self._settled:
@@ -142,8 +151,16 @@ def ensure_shard(
         if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
             shutil.rmtree(staged)
             return receipt, True
-        parts = {
-            piece: finished_part(staged, piece) or encode_into(shard.plan, part, staged, piece)
-            for piece, part in enumerate(shard.files)
-        }
+        parts, refused = {}, {}
+        for piece, part in enumerate(shard.files):
+            try:
+                parts[piece] = finished_part(staged, piece) or encode_into(shard.plan, part, staged, piece)
+            except _OF_ONE_FILE as error:
+                refused[piece] = error
+        if refused:
+            raise _all_of(refused)
         return seal(shard, staged, parts), False
+
+
+def _all_of(refused: Mapping[int, DataprepError]) -> DataprepError:
+    return together([error for _, error in sorted(refused.items())])

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.errors import CorruptSourceError, SourceError, together
 from dataprep_assets.execution.jobs import Outcome, run_fetches
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
@@ -118,21 +118,37 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequen
 
 
 def _lines(access: SourceAccess, entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:
+    digests = list(_digests(access, entries))  # to its end, where it tells of damage
     return [
         {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "sha256": digest}
-        for entry, digest in zip(entries, _digests(access, entries), strict=True)
+        for entry, digest in zip(entries, digests, strict=True)
     ]
 
 
 def _digests(access: SourceAccess, entries: Sequence[ManifestEntry]) -> Iterator[str]:
-    """SHA-256 of each file, in order. Hashing releases the interpreter lock, so threads are enough."""
+    """SHA-256 of each file, in order; after the last one, an error that names all that are damaged.
+
+    Hashing releases the interpreter lock, so threads are enough.
+    """
+    refused: list[SourceError] = []
     with ThreadPoolExecutor(max_workers=4) as threads:
-        for entry, actual in zip(entries, threads.map(partial(source_digest, access), entries), strict=True):
-            if entry.sha256 is not None and actual != entry.sha256:
-                raise CorruptSourceError(
-                    f"{entry.relpath}: sha256 {actual}, the source says {entry.sha256}. Fetch this file again"
-                )
-            yield actual
+        for entry, actual in zip(entries, threads.map(partial(_digest_or_error, access), entries), strict=True):
+            if isinstance(actual, SourceError):
+                refused.append(actual)
+            elif entry.sha256 is not None and actual != entry.sha256:
+                told = f"{entry.relpath}: sha256 {actual}, the source says {entry.sha256}. Fetch this file again"
+                refused.append(CorruptSourceError(told))
+            else:
+                yield actual
+    if refused:
+        raise together(refused)
+
+
+def _digest_or_error(access: SourceAccess, entry: ManifestEntry) -> str | SourceError:
+    try:
+        return source_digest(access, entry)
+    except SourceError as error:
+        return error
 
 
 def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, str]:

@@ -25,6 +25,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import publish_directory
 from dataprep_assets.integrity.digest import canonical_json, digest_value
+from dataprep_assets.integrity.disk_room import writing
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, now, record_files, versions
 from dataprep_assets.pipelines.corpus.part_encoder import encode_part
@@ -245,11 +246,12 @@ def encode_into(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) ->
     files, counters = _part_files(staged, piece), _counters(staged, piece)
     for leftover in (*files.every, counters):
         leftover.unlink(missing_ok=True)
-    done = encode_part(plan, part, files, report)
-    value = asdict(done) | {"boot": boot_id(), "sizes": _sizes(files)}
-    draft = counters.with_suffix(".draft")
-    draft.write_bytes(canonical_json(value))
-    os.replace(draft, counters)
+    with writing(staged):
+        done = encode_part(plan, part, files, report)
+        value = asdict(done) | {"boot": boot_id(), "sizes": _sizes(files)}
+        draft = counters.with_suffix(".draft")
+        draft.write_bytes(canonical_json(value))
+        os.replace(draft, counters)
     return done
 
 
@@ -264,6 +266,13 @@ def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> R
     Raises BadRecordError when more rows were dropped than the budget allows.
     """
     in_order = [parts[piece] for piece in range(len(shard.files))]
+    # every part is copied once more into its place
+    needed = sum(sum(_sizes(_part_files(staged, piece))) for piece in range(len(shard.files)))
+    with writing(staged, needed):
+        return _sealed(shard, staged, in_order)
+
+
+def _sealed(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) -> Receipt:
     # now it is known which of the listed documents it had
     shard = replace(shard, retracted=tuple(sorted({one for part in in_order for one in part.retracted})))
     ledger = Ledger.total(p.ledger for p in in_order)

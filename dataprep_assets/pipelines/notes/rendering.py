@@ -7,6 +7,7 @@ replaced by `CannotRenderError`, which says nothing.
 Entry points: `HeaderTemplate`, `as_text`.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from string import Formatter
 from typing import Any, Literal
@@ -87,11 +88,11 @@ def _jinja(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], str]]:
 
 
 def as_text(value: Any) -> str | None:
-    """A JSON value as a template has it: None for null; CannotRenderError for a list or an object."""
+    """A JSON value as a template has it: None for null; CannotRenderError for a list, an object and an infinity."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and math.isfinite(value):
         return str(value)
     raise CannotRenderError

@@ -12,9 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from dataprep_assets.errors import BadRecordError, CorruptSourceError
+from dataprep_assets.errors import BadRecordError, CorruptSourceError, SourceError
 from dataprep_assets.integrity.receipt import damage
+from dataprep_assets.pipelines.corpus.shard_job import ensure_shard
 from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
+from dataprep_assets.pipelines.corpus.token_shard import finished_part
 from dataprep_assets.tokenization.engines import SpecialTokens
 from dataprep_assets_tests.pipelines.corpus.shards import (
     SEPARATOR,
@@ -75,6 +77,26 @@ def test_drops_beyond_the_budget_fail_the_shard_and_name_the_first_and_the_worst
     with pytest.raises(BadRecordError, match=message):
         build(shard_work(tmp_path / "not enough", plan, files, budget=0.02))
     assert not (tmp_path / "not enough" / "d" / "token_bins" / "train-00000").exists()
+
+
+def test_all_damaged_files_of_a_shard_are_named_at_once_and_the_others_are_kept(tmp_path: Path) -> None:
+    files = []
+    for number in range(23):
+        path = write_lines(tmp_path / f"f{number}.jsonl.zst", [f"text {number}"] * 5)
+        if number:
+            path.write_bytes(path.read_bytes()[:-4])
+        files.append(source(path, number))
+    shard = shard_work(tmp_path / "out", stream_plan(), files)
+    (failed,) = build_token_bins([shard], workers=2)
+    with pytest.raises(CorruptSourceError) as refused:
+        ensure_shard(shard, "full", None)
+    assert str(failed.error) == str(refused.value), "whoever does the work"
+    told = str(refused.value)
+    assert told.startswith("22 files: train/f1.jsonl.zst: truncated")
+    assert [f"train/f{n}.jsonl.zst" in told for n in range(23)] == [False, *[True] * 20, False, False]
+    assert told.endswith(" | and 2 more")
+    (kept,) = (shard.directory.parent / ".staging").glob("train-00000-*")
+    assert finished_part(kept, 0) is not None
 
 
 def test_a_file_cut_at_a_frame_boundary_is_caught_by_the_snapshots_digest(tmp_path: Path) -> None:
@@ -208,6 +230,6 @@ def test_a_wrong_parquet_column_names_those_there_are(tmp_path: Path) -> None:
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"content": ["a"]}), path)
     with pytest.raises(
-        CorruptSourceError, match=re.escape("train/f.parquet: no string column 'text'; columns are {'content'")
+        SourceError, match=re.escape("train/f.parquet: no string column 'text'; columns are {'content'")
     ):
         build(shard_work(tmp_path, stream_plan(), [source(path)]))

@@ -14,7 +14,7 @@ import xxhash
 import zstandard
 from pydantic import ValidationError
 
-from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError
+from dataprep_assets.errors import BadRecordError, ConfigError, SourceError
 from dataprep_assets.formats.document_index import open_ids
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, CorpusDocumentPolicy, DocumentKey
 from dataprep_assets.pipelines.corpus.round_trip_proofs import round_trip
@@ -134,7 +134,7 @@ def test_parquet(tmp_path: Path, ids: list[Any]) -> None:
     kept = [(0, row, str(i)) for row, (i, text) in enumerate(zip(ids, texts, strict=True), 1) if text and i is not None]
     compare(shard, [*kept, (1, 1, "9")])
     assert {line["reason"] for line in shard.quarantine} <= {"null_text", "missing_id"}
-    with pytest.raises(CorruptSourceError, match=r"no string or integer column 'url'.*Set `document.id_field`"):
+    with pytest.raises(SourceError, match=r"no string or integer column 'url'.*Set `document.id_field`"):
         build(shard_work(tmp_path / "none", stream_plan(ids=DocumentIds(id_field="url")), files))
 
 

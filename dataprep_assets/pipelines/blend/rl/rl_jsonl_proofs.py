@@ -16,7 +16,7 @@ from dataprep_assets.graph.ledgers import unbalanced, wrong_quarantine, wrong_su
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.rl.shard import QUARANTINE, RlJsonlFacts, RlShard
+from dataprep_assets.pipelines.blend.rl.shard import QUARANTINE, RlJsonlFacts, RlShard, compact_line
 from dataprep_assets.pipelines.blend.rl.transforms import RESOLVE, Record, compose, parse
 from dataprep_assets.sources.blocks import BlockReader
 
@@ -146,6 +146,6 @@ def _made(shard: RlShard) -> Iterator[tuple[str, bytes]]:
                         made = None
                 if made is not None:
                     try:
-                        yield f"{part.label} row {row}", orjson.dumps(made, option=orjson.OPT_APPEND_NEWLINE)
-                    except TypeError:
+                        yield f"{part.label} row {row}", compact_line(made)
+                    except (TypeError, ValueError):
                         continue

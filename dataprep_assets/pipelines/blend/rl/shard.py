@@ -5,6 +5,7 @@ frame with its checksum. The receipt's digest is of the file as written. Every r
 the name of the transform that left it out, or of what is wrong with it.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.rows import RowBlock
 
-__all__ = ["QUARANTINE", "RlJsonlFacts", "RlShard", "RlSourceFacts", "build_rl_shard"]
+__all__ = ["QUARANTINE", "RlJsonlFacts", "RlShard", "RlSourceFacts", "build_rl_shard", "compact_line"]
 
 VERSION = 1
 QUARANTINE = "quarantine.jsonl"
@@ -221,12 +222,31 @@ def _lines(
             tally.dropped[f"left_out_by_{left_out_by}"] += 1
             continue
         try:
-            line = orjson.dumps(made, option=orjson.OPT_APPEND_NEWLINE)
+            line = compact_line(made)
         except (TypeError, ValueError):
             _refuse(shard, part, tally, row, byte, "not_json")
             continue
         tally.records += 1
         yield line
+
+
+def compact_line(record: Record) -> bytes:
+    """The line of a record; TypeError or ValueError for one that JSON cannot hold.
+
+    orjson writes an infinity as `null`, without a word. A source has one where it says `1e400`.
+    """
+    line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+    if b"null" in line and _holds_infinity(record):
+        raise ValueError("a number beyond the range of a double")
+    return line
+
+
+def _holds_infinity(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_holds_infinity, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_holds_infinity, value))
+    return isinstance(value, float) and math.isinf(value)
 
 
 def _through(record: Record, steps: Sequence[tuple[str, Transform]], where: str) -> tuple[Record | None, str]:

@@ -73,23 +73,23 @@ def test_what_a_transform_leaves_out_is_counted_under_its_name(tmp_path: Path) -
 
 
 def test_bad_rows_stop_or_are_quarantined(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "a.jsonl", [{"a": 1}, b"{broken\n", b"\n", b"[1]\n", {"a": 2}])
+    path = write_rows(tmp_path / "a.jsonl", [{"a": 1}, b"{broken\n", b"\n", b"[1]\n", {"a": 2}, b'{"a": 1e400}\n'])
     changes = {"num_shards": 1, "blend": {"train": [{"name": "a", "path": str(path)}]}}
     options = {"transforms": ["passthrough"]}
     outcome, _ = run(rl_blend(tmp_path / "s", options, **changes), tmp_path / "out")
     (error,) = outcome.failed.values()
     assert isinstance(error, BadRecordError)
     assert "row 2, byte 9: bad_json" in str(error)
-    blend = rl_blend(tmp_path / "s", options, bad_records={"policy": "drop", "budget": 0.5}, **changes)
+    blend = rl_blend(tmp_path / "s", options, bad_records={"policy": "drop", "budget": 0.6}, **changes)
     _, receipt, _ = finished(blend, tmp_path / "out")
     assert receipt.ledger is not None
-    assert receipt.ledger.dropped == {"bad_json": 1, "not_an_object": 1}
+    assert receipt.ledger.dropped == {"bad_json": 1, "not_an_object": 1, "not_json": 1}, "a JSON line cannot hold 1e400"
     (work,) = finished_rl_shards(blend, tmp_path / "out")
     lines = (work.store.directory(work.artifact) / "quarantine.jsonl").read_bytes().splitlines()
-    assert [json.loads(line)["row"] for line in lines] == [2, 4]
+    assert [json.loads(line)["row"] for line in lines] == [2, 4, 6]
     tight = rl_blend(tmp_path / "s", options, bad_records={"policy": "drop", "budget": 0.1}, **changes)
     outcome, _ = run(tight, tmp_path / "out")
-    assert "2 of 4 rows" in str(next(iter(outcome.failed.values())))
+    assert "3 of 5 rows" in str(next(iter(outcome.failed.values())))
 
 
 def test_a_function_that_raises_names_the_row_and_repeats_nothing(

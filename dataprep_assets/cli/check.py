@@ -1,0 +1,89 @@
+"""`dataprep check`: what is wrong with declarations, before anything is built."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dataprep_assets.cli import project
+from dataprep_assets.cli.arguments import dataset_names
+from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.graph.shown import number_of
+
+if TYPE_CHECKING:
+    from dataprep_assets.graph.remark import Remark
+    from dataprep_assets.orchestration.component import DatasetComponent
+
+__all__ = ["command", "require_sound"]
+
+_WRONG = 2
+
+
+def command(
+    datasets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME...]",
+            help="Datasets; default: all that the code location shows.",
+            autocompletion=dataset_names,
+        ),
+    ] = None,
+) -> int:
+    """Say what is wrong in declarations, and with their tokenizers and local sources. Builds nothing."""
+    found = 0
+    files = _files(datasets or [])
+    for path in files:
+        try:
+            told = list(_remarks(path))
+        except DataprepError as error:
+            found += 1
+            print(error)
+            continue
+        found += sum(not remark.hint for remark, _ in told)
+        for _, line in told:
+            print(line)
+    print(f"{number_of(len(files), 'declaration')}: " + (f"{found} to correct" if found else "nothing to correct"))
+    return _WRONG if found else 0
+
+
+def require_sound(name: str, component: "DatasetComponent") -> None:
+    """ConfigError with all that is wrong with a dataset, so that nothing of it is built; hints go to standard error.
+
+    What only its source says is left to the run: a dataset may be current without its source.
+    """
+    told = list(_located(project.declarations().files[name], component))
+    for remark, line in told:
+        if remark.hint:
+            print(f"note: {line}", file=sys.stderr)
+    wrong = [line for remark, line in told if not remark.hint and remark.keys != ("source",)]
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+
+
+def _files(names: list[str]) -> list[Path]:
+    """The `defs.yaml` of these datasets; without names those of all that are shown, of two with one name both."""
+    from dataprep_assets.orchestration.shipped import is_shown, shown_as
+
+    declared = project.declarations()
+    if not names:
+        return [path for path in declared.paths if is_shown(shown_as(path.parent))]
+    return [project.declaration_of(name) for name in names]
+
+
+def _remarks(path: Path) -> "Iterator[tuple[Remark, str]]":
+    from dataprep_assets.orchestration.component import DatasetComponent
+
+    component = project.declarations().load(path)
+    if isinstance(component, DatasetComponent):
+        yield from _located(path, component)
+
+
+def _located(path: Path, component: "DatasetComponent") -> "Iterator[tuple[Remark, str]]":
+    """Each remark, and its sentence behind the file and line that it is about."""
+    from dataprep_assets.graph.declaration_mistakes import read
+
+    (document, *_) = read(path)
+    for remark in component.remarks():
+        yield remark, f"{path}:{document.line_of(remark.keys)}: {remark.sentence}"

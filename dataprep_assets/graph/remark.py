@@ -1,0 +1,20 @@
+"""What can be said of a declaration before anything is built, because its tokenizer and source are at hand."""
+
+from dataclasses import dataclass
+
+__all__ = ["Remark"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remark:
+    """One thing about a declaration.
+
+    Attributes:
+        keys: Of the YAML, outermost first: the place that it is about.
+        sentence: What is wrong, and what to do.
+        hint: Whether it can be meant: a run then goes on.
+    """
+
+    keys: tuple[str, ...]
+    sentence: str
+    hint: bool = False

@@ -1,0 +1,54 @@
+"""What a person is told when a disk has no room left, or may not be written.
+
+Entry points: `writing`, `refused`.
+"""
+
+import errno
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dataprep_assets.errors import DataprepError, DiskFullError
+
+__all__ = ["refused", "writing"]
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+@contextmanager
+def writing(folder: Path, needed: int | None = None) -> Iterator[None]:
+    """DiskFullError in the place of an OSError for want of room, inside.
+
+    Args:
+        folder: What is written to.
+        needed: Bytes that are to be written there, where that is known.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise refused(error, folder, needed) from error
+
+
+def refused(error: OSError, folder: Path, needed: int | None = None) -> DataprepError:
+    """What the operating system refused, as one sentence that says what to do.
+
+    Args:
+        error: Its error.
+        folder: Where it happened, unless the error itself names a file.
+        needed: Bytes that were to be written there, where that is known.
+    """
+    path = Path(str(error.filename)) if error.filename else folder
+    if error.errno not in _FULL:
+        return DataprepError(f"{path}: {error.strerror or error}. Correct the path or its permissions, then run again")
+    there = folder.absolute()
+    while not there.exists():
+        there = there.parent
+    wanted = "" if needed is None else f"{needed:,} bytes are to be written, "
+    full = "the disk is full" if error.errno == errno.ENOSPC else "the quota is used up"
+    return DiskFullError(
+        f"{path}: {full}: {wanted}{shutil.disk_usage(there).free:,} bytes are free. What is finished is kept: "
+        "free space there, or choose another disk (DATAPREP_ROOT), then run again"
+    )

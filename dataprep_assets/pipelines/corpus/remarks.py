@@ -1,0 +1,106 @@
+"""What is said of a corpus before it is built: by `dataprep check`, and by `dataprep run` when it begins.
+
+Only what costs little is looked at: a tokenizer that is on this machine, and the listing of a source that is.
+"""
+
+from collections.abc import Iterator
+
+from dataprep_assets.errors import ConfigError, SourceError, TokenizerError
+from dataprep_assets.graph.remark import Remark
+from dataprep_assets.pipelines.corpus.declaration import (
+    CorpusDeclaration,
+    HubCacheSource,
+    LocalSource,
+    TokenizerDeclaration,
+)
+from dataprep_assets.pipelines.corpus.manifest import open_source
+from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
+from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.planning.manifest import build_manifest, glob_pattern, natural_key
+from dataprep_assets.tokenization.bundle import CHAT_TURN_TOKENS, TokenizerBundle
+
+__all__ = ["bundle_at_hand", "corpus_remarks", "separator_remarks"]
+
+_SHOWN = 3
+
+
+def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
+    """Of its tokenizer, the tokens around a document, and the files of its source."""
+    try:
+        bundle = bundle_at_hand(corpus.tokenizer)
+    except TokenizerError as error:
+        yield Remark(keys=("tokenizer",), sentence=str(error))
+        bundle = None
+    if bundle is not None:
+        yield from separator_remarks(bundle, corpus.document.separator, ("document", "separator"))
+        try:
+            bundle.bos(corpus.document.bos)
+        except TokenizerError as error:
+            yield Remark(keys=("document", "bos"), sentence=str(error))
+        try:
+            stream_dtype(corpus, bundle)
+        except ConfigError as error:
+            yield Remark(keys=("dtype",), sentence=str(error))
+    if isinstance(corpus.source, LocalSource | HubCacheSource):
+        yield from _file_remarks(corpus)
+
+
+def bundle_at_hand(declared: TokenizerDeclaration) -> TokenizerBundle | None:
+    """The tokenizer; None for one of a hub that is not in this machine's cache. TokenizerError where it is unusable."""
+    if declared.repo is not None:
+        from huggingface_hub import try_to_load_from_cache
+
+        cached = try_to_load_from_cache(declared.repo, "tokenizer.json", revision=declared.revision)
+        if not isinstance(cached, str):
+            return None
+    return load_bundle(declared)
+
+
+def separator_remarks(bundle: TokenizerBundle, declared: str, keys: tuple[str, ...]) -> Iterator[Remark]:
+    """Of the token that ends a document.
+
+    Args:
+        bundle: The tokenizer.
+        declared: Its content, or `auto`.
+        keys: Where the declaration has it.
+    """
+    try:
+        separator = bundle.separator(declared)
+    except TokenizerError as error:
+        yield Remark(keys=keys, sentence=str(error))
+        return
+    if separator.content in CHAT_TURN_TOKENS:
+        yield Remark(
+            keys=keys,
+            sentence=f"{'.'.join(keys)}: {separator.content!r} ends a chat turn in {bundle.name}, not a document: "
+            "a model pretrained on it stops in mid-document. Name the tokenizer's end of a document",
+            hint=True,
+        )
+
+
+def _file_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
+    try:
+        files = open_source(corpus.source).list().files
+        build_manifest(files, include=corpus.include, splits=corpus.splits)
+    except SourceError as error:
+        yield Remark(keys=("source",), sentence=str(error))
+        return
+    except ConfigError as error:  # its sentence begins with the key
+        yield Remark(keys=tuple(str(error).partition(":")[0].split(".")), sentence=str(error))
+        return
+    wanted = [glob_pattern(glob) for glob in corpus.include]
+    claimed = [glob_pattern(glob) for globs in corpus.splits.values() for glob in globs]
+    left = [
+        file.relpath
+        for file in files
+        if any(glob.fullmatch(file.relpath) for glob in wanted)
+        and not any(glob.fullmatch(file.relpath) for glob in claimed)
+    ]
+    if left:
+        names = [] if corpus.sensitive else sorted(left, key=natural_key)[:_SHOWN]
+        yield Remark(
+            keys=("splits",),
+            sentence=f"splits: {len(left):,} of {len(files):,} files are in no split and are left out"
+            + (f", for example {', '.join(names)}" if names else ""),
+            hint=True,
+        )

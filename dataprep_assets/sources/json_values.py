@@ -1,0 +1,49 @@
+"""JSON as RFC 8259 has it, numbers of any size included.
+
+orjson is strict and fast, and refuses a number whose double would be infinite (`1e400`, an integer of 400 digits),
+which the grammar allows. Such text, and no other, is read once more with the standard library. What that one accepts
+beyond the grammar stays out: NaN, Infinity, lone surrogates and nesting beyond 1,024 levels are refused as elsewhere.
+"""
+
+import json
+import math
+import re
+from typing import Any
+
+import orjson
+
+__all__ = ["parse"]
+
+_STRING_OR_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?', re.DOTALL)
+_LONGEST_INTEGER = 20
+"""Characters of an integer that orjson returns as one: `18446744073709551615`."""
+
+
+def parse(data: bytes) -> Any:
+    """The value of a JSON text in UTF-8; a number beyond a double's range is an infinity.
+
+    Integers beyond 64 bits are floats, as orjson has them. Raises orjson.JSONDecodeError for what is not JSON.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as refused:
+        # Another number in the place of each that is too large: whether the rest is JSON, orjson then says.
+        within = _STRING_OR_NUMBER.sub(_within_range, data)
+        if within == data:
+            raise
+        orjson.loads(within)
+        try:
+            return json.loads(data.decode(), parse_int=_integer)
+        except RecursionError:  # Python 3.11 nests some levels less than orjson
+            raise refused from None
+
+
+def _within_range(token: re.Match[bytes]) -> bytes:
+    text = token[0]
+    return text if text.startswith(b'"') or math.isfinite(float(text)) else b"-0e0" if text.startswith(b"-") else b"0e0"
+
+
+def _integer(text: str) -> int | float:
+    # measured before it is converted: Python refuses to make an int of thousands of digits
+    whole = int(text) if len(text) <= _LONGEST_INTEGER else None
+    return float(text) if whole is None or not -(2**63) <= whole < 2**64 else whole

@@ -1,0 +1,80 @@
+"""What `dataprep run` says of a failure: the sentence that a person needs, once, without a Python stack."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from dataprep_assets_tests.cli.commands import dataprep
+
+pytestmark = pytest.mark.slow
+
+DATA = Path("defs", "sample_corpus", "data")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's project with the sample corpus, which makes one view of it."""
+    root = tmp_path_factory.mktemp("failures") / "mine"
+    done = dataprep(root.parent, "init", str(root))
+    assert done.returncode == 0, done.stderr
+    (root / "mine" / DATA / "train" / "chunk10").rename(root / "unused")
+    declared = root / "mine" / "defs" / "sample_corpus" / "defs.yaml"
+    text = declared.read_text()
+    declared.write_text(text.replace("[nanogpt, megatron, datatrove, olmo, mds, hf_parquet]", "[nanogpt]"))
+    return root
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 900 kB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=900k", "none", str(disk)], check=False).returncode:
+        pytest.skip("only root may mount a small disk")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def run(project: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    home = {"DAGSTER_HOME": str(project / "home"), "DATAPREP_ROOT": str(project / "artifacts")}
+    return dataprep(project, "--project", str(project), *options, "run", "sample_corpus", **{**home, **variables})
+
+
+def test_damaged_sources_are_told_in_one_line_and_verbose_shows_the_stack(project: Path, tmp_path: Path) -> None:
+    train = project / "mine" / DATA / "train"
+    good = tmp_path / "good"
+    shutil.copytree(train, good)
+    (train / "chunk1" / "example_train_1.jsonl.zst").write_bytes(zstandard.compress(b'{"text": "a"}\n{bad\n'))
+    for cut in (train / "chunk1" / "example_train_2.jsonl.zst", train / "chunk2" / "example_train_0.jsonl.zst"):
+        cut.write_bytes(cut.read_bytes()[:-10])
+    try:
+        done = run(project)
+        loud = run(project, "--verbose")
+    finally:
+        shutil.rmtree(train)
+        shutil.copytree(good, train)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("    sample_corpus__token_bins_train: 2 of 3 shards failed; the others are")
+    for told in ("example_train_1.jsonl.zst: row 2, byte 14: bad_json", "chunk1/example_train_2.jsonl.zst: truncated"):
+        assert done.stderr.count(told) == 1
+    assert "chunk2/example_train_0.jsonl.zst: truncated" in done.stderr
+    assert "engine_certificate" not in done.stderr
+    assert loud.returncode == 1
+    assert "Stack Trace" in loud.stderr
+
+
+def test_a_full_disk_is_named_with_what_is_needed_and_what_is_free(project: Path, small_disk: Path) -> None:
+    done = run(project, DATAPREP_ROOT=str(small_disk / "artifacts"))
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert f"{small_disk}/artifacts/sample_corpus/token_bins/" in done.stderr
+    assert "the disk is full: " in done.stderr
+    assert "bytes are free. What is finished is kept: free space there" in done.stderr
+    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
+    again = run(project, DATAPREP_ROOT=str(small_disk / "artifacts"))
+    assert again.returncode == 0, again.stderr

@@ -1,0 +1,41 @@
+"""What the operating system refuses is told with the path, the bytes and what to do."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import DiskFullError
+from dataprep_assets.integrity.commit import staging
+from dataprep_assets.integrity.disk_room import refused, writing
+
+
+def test_a_write_that_finds_no_room_says_where_and_how_much(tmp_path: Path) -> None:
+    message = rf"{tmp_path}/a/b: the disk is full: 1,000,000 bytes are to be written, [0-9,]+ bytes are free\. What is"
+    with pytest.raises(DiskFullError, match=message), writing(tmp_path / "a" / "b", 1_000_000):
+        _fill()
+
+
+def test_an_artifact_that_finds_no_room_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(DiskFullError, match=rf"{tmp_path}/bins: the disk is full: [0-9]"),
+        staging(tmp_path / "bins", "0" * 64),
+    ):
+        _fill()
+
+
+def test_another_error_is_left_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), writing(tmp_path):
+        (tmp_path / "absent").read_bytes()
+
+
+def test_a_missing_permission_names_the_file(tmp_path: Path) -> None:
+    error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / "locked"))
+    told = str(refused(error, tmp_path))
+    assert told == f"{tmp_path}/locked: Permission denied. Correct the path or its permissions, then run again"
+
+
+def _fill() -> None:
+    with open("/dev/full", "wb", buffering=0) as file:
+        file.write(b"x")
