@@ -2,12 +2,17 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from dataprep_assets.cli import main
-from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets_tests.cli.commands import dataprep, environment
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
