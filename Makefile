@@ -17,7 +17,7 @@ export DAGSTER_DISABLE_TELEMETRY := yes
 # hundreds of processes start in the tests: compiling all modules in each costs a fifth of a short command
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast ui bench check lint clean
+.PHONY: demo test test-fast ui bench check lint docs-reference clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/dataprep run $(SAMPLES)
@@ -42,6 +42,9 @@ lint: $(VENV)/.installed-tests
 check: lint
 	$(BIN)/dg check yaml
 	$(BIN)/dg check defs
+
+docs-reference: $(VENV)/.installed
+	$(BIN)/python -m dataprep_assets_tests.docs.reference
 
 bench: $(VENV)/.installed-tests
 	$(BIN)/python -m dataprep_assets_tests.bench

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,18 @@ settings.load_profile("ci")
 # a shell may have started the tests with Ctrl-C ignored (`&`), and what they start would inherit that
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Let Dagster forget the instance of an earlier test: one that was entered twice leaves itself behind.
+
+    Whatever loads components later would ask it for their state (`DagsterInstance.__enter__` in 1.13.27).
+    """
+    module = sys.modules.get("dagster._core.storage.defs_state.base")
+    storage = module.DefsStateStorage.get() if module is not None else None
+    if module is not None and storage is not None and storage._instance_weakref() is None:
+        module._current_storage.set(None)
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,8 @@ ABSENT = re.compile(
 # files of notes in capitals; those that a repository has are looked up
 CAPITALS = re.compile(r"(?<![\w/.-])([A-Z][A-Z_]{3,}\.md)\b")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+# a pattern in code may look like a link
+CODE = re.compile(r"`[^`\n]+`")
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 
 
@@ -82,7 +84,8 @@ def findings(root: Path) -> list[str]:
         for match in CAPITALS.finditer(text):
             add(match.start(), match[1], None if match[1] in names else "not in the repository")
         if path.suffix == ".md":
-            for match in LINK.finditer(FENCE.sub(lambda fence: "\n" * fence[0].count("\n"), text)):
+            prose = FENCE.sub(lambda fence: "\n" * fence[0].count("\n"), text)
+            for match in LINK.finditer(CODE.sub(lambda code: "`" * len(code[0]), prose)):
                 target, _, anchor = match[1].partition("#")
                 if re.match(r"[a-z]+:", target):
                     continue
@@ -115,6 +118,7 @@ def test_every_page_of_the_formats_is_in_their_index() -> None:
         ("README.md", "[deploy](deploy/NONE.txt)", "no such file"),
         ("docs/formats/b.md", "[its bytes](a.md#bites)", "no heading 'bites'"),
         ("docs/formats/b.md", "[above](#bites)", "no heading 'bites'"),
+        ("docs/formats/b.md", "[`bytes`](none.md)", "no such file"),
     ],
 )
 def test_what_does_not_resolve_is_found_with_its_line(tmp_path: Path, name: str, text: str, reason: str) -> None:
@@ -134,6 +138,7 @@ def test_what_resolves_is_not_found(tmp_path: Path) -> None:
     page.parent.mkdir(parents=True)
     page.write_text(
         "# A\n\n## The `.bin`'s bytes\n\n## Rows\n\n## Rows\n\n```\n## no heading [x](none.md)\n```\n[top](#a)\n"
+        "`as ^[a-z](/none)` and [`code`](a.md)\n"
     )
     (tmp_path / "dataprep_assets").mkdir()
     (tmp_path / "dataprep_assets" / "a.py").write_text(

@@ -79,9 +79,11 @@ class DatasetDeclaration(Declared):
         None, description="Where the artifacts go: a folder, `s3://bucket/prefix` or `gs://bucket/prefix`."
     )
     verify: Verification = Field(
-        "full", description="How much a finished artifact is re-read: `full` digests or `size`."
+        "full",
+        description="How finished artifacts are read again: `full` compares digests, `size` suits very large local "
+        "trees.",
     )
-    workers: int | None = Field(None, ge=1, description="Worker processes; default: one a core.")
+    workers: int | None = Field(None, ge=1, description="Worker processes; default: DATAPREP_WORKERS, else one a core.")
     sensitive: bool = Field(False, description="No text and no identifier in any log, event, metadata or plot.")
     card: CardDeclaration = Field(CardDeclaration(), description="What the data card says that no receipt knows.")
     accept: dict[str, str] = Field(

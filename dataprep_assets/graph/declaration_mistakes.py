@@ -52,7 +52,7 @@ class Document:
         type: The component's name as it stands there.
         attributes: As YAML has them.
         node: The YAML tree of `attributes`, which knows the lines.
-        line: Where the document begins, from 1.
+        line: Where the document begins, from 1; 0 where it stands in no file.
     """
 
     path: Path
@@ -187,7 +187,8 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
         shown = ".".join(str(key) for key in _written(keys, document.attributes, details["type"]))
         # a secret may stand in a wrong place
         sentence = _sentence(details, model, hidden=hides_all or not SECRETS.isdisjoint(keys))
-        found.append((line, f"{document.path}:{line}: {f'{shown}: ' if shown else ''}{sentence}"))
+        where = f"{document.path}:{line}" if line else str(document.path)
+        found.append((line, f"{where}: {f'{shown}: ' if shown else ''}{sentence}"))
     # a mistake in one member of a union is reported for each of its members
     return list(dict.fromkeys(text for _, text in sorted(found, key=lambda one: one[0])))
 
@@ -247,7 +248,8 @@ def _sentence(details: ErrorDetails, model: type[BaseModel], *, hidden: bool) ->
     if kind in ("too_short", "string_too_short"):
         return "must not be empty" + _described(field)
     said = details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return said if kind == "value_error" or not got else f"{said} (got {got})"
+    scalar = isinstance(details["input"], str | int | float)
+    return f"{said} (got {got})" if got and got not in said and (scalar or kind != "value_error") else said
 
 
 def _choice(details: ErrorDetails, context: dict[str, Any], got: str) -> str:

@@ -37,7 +37,7 @@ D = TypeVar("D", bound=DatasetDeclaration)
 
 def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> D:
     """The validated declaration; ConfigError names the file, the key, the value and what is allowed."""
-    document = Document(path=yaml_path, type="", attributes=attributes, node=None, line=1)
+    document = Document(path=yaml_path, type="", attributes=attributes, node=None, line=0)
     with suppress(ConfigError, OSError):
         # the lines: attributes come with their templates resolved, and tests have some without a file
         document = next((replace(d, attributes=attributes) for d in read(yaml_path) if d.attributes), document)

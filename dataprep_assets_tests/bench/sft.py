@@ -38,7 +38,8 @@ from dataprep_assets_tests.bench.comparison import REPOSITORY
 
 TARGET = 10
 SHARED_TOKENIZER = REPOSITORY.parent / "shared" / "tokenizers" / "qwen3"
-WORDS = [w for w in (REPOSITORY / "README.md").read_text(encoding="utf-8").split() if "<|" not in w]
+_PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs" / "pipelines").glob("*.md"))]
+WORDS = [w for page in _PAGES for w in page.read_text(encoding="utf-8").split() if "<|" not in w]
 
 
 def conversations(count: int, seed: int) -> list[dict[str, Any]]:

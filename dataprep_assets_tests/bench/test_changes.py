@@ -18,10 +18,10 @@ pytestmark = pytest.mark.slow
 
 
 def test_every_kind_of_change_rebuilds_what_it_decides_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["--count", "25", "--seed", "7"])
+    code = main(["--count", "12", "--seed", "7"])
     printed = capsys.readouterr()
     assert code == 0, printed.err
-    assert printed.out.splitlines()[-2].split() == ["all", "25", *printed.out.splitlines()[-2].split()[2:-1], "0"]
+    assert printed.out.splitlines()[-2].split() == ["all", "12", *printed.out.splitlines()[-2].split()[2:-1], "0"]
 
 
 def test_other_bytes_and_an_untrue_reason_are_found(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_retracting_of_a_few_thousand_documents_leaves_no_trace(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retract, "TARGET_SECONDS", 600.0)  # nothing about time here
-    assert retract.main(["--documents", "6400", "--retracted", "100"]) == 0
+    assert retract.main(["--documents", "1600", "--retracted", "100"]) == 0
     printed = capsys.readouterr().out
     assert "only the 8 shards that held them rebuilt: True" in printed
     assert "traces: 0 in" in printed

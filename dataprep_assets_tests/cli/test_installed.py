@@ -1,6 +1,8 @@
 """What `pip install` gives: the wheel alone, without the checkout, makes a project and runs it."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -57,7 +59,7 @@ def test_the_wheel_holds_the_package_and_no_other(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         names = packed.namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"dataprep_assets"}
-    assert not [name for name in names if name.endswith(".pyc") or "test" in Path(name).stem.split("_")]
+    assert not [name for name in names if name.endswith(".pyc") or (name.endswith(".py") and "test" in name)]
     for wanted in ("py.typed", "resources/io_manager.py", "resources/r2.py", "project_template/dagster.yaml"):
         assert f"dataprep_assets/{wanted}" in names
 
@@ -70,6 +72,26 @@ def test_the_installed_command_runs_the_sample_and_verifies_it(project: Path) ->
     assert "all is up to date" in said(project, "-m", "dataprep_assets.cli", "run", "sample_corpus")
     found = said(project.parent, "-m", "dataprep_assets.cli", "--project", str(project), "status", "sample_corpus")
     assert found == "sample_corpus: all is up to date\n"
+
+
+def test_the_readmes_first_dataset_of_ones_own_is_made_as_it_says(project: Path) -> None:
+    readme = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
+    (declaration,) = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
+    folder = project / "my_data" / "defs" / "my_corpus"
+    (folder / "texts").mkdir(parents=True)
+    words = re.findall(r"\w+", "a fox jumps over the lazy dog while she sells sea shells by the shore and rain falls")
+    for split, count in (("train", 300), ("val", 40)):
+        texts = [" ".join(words[(number * step) % len(words)] for step in range(1, 60)) for number in range(count)]
+        lines = [json.dumps({"text": f"{split.title()} {number}. {text}."}) for number, text in enumerate(texts)]
+        (folder / "texts" / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "defs.yaml").write_text(declaration, encoding="utf-8")
+    out = said(project, "-m", "dataprep_assets.cli", "run", "my_corpus")
+    passed, every = re.findall(r"checks: (\d+) of (\d+) passed", out)[0]
+    assert passed == every, out
+    bins = project / ".dataprep" / "artifacts" / "my_corpus"
+    assert (bins / "nanogpt_bins" / "train.bin").stat().st_size > 0
+    assert (bins / "megatron_bins" / "train.idx").exists()
+    assert "all match their receipts" in said(project, "-m", "dataprep_assets.cli", "verify", str(bins))
 
 
 def test_dagsters_own_command_takes_the_project(project: Path) -> None:

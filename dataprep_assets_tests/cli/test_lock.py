@@ -104,7 +104,7 @@ def test_a_fresh_machine_builds_all_of_it_and_proves_it_equals_the_lock(place: t
     shutil.move(folder_of(clone) / "dataset.lock", lock)
     shutil.rmtree(work / "artifacts")
     shutil.rmtree(work / "home")
-    done = dataprep(work, "run", NAME, "--locked", str(lock), project=clone)
+    done = dataprep(work, "run", NAME, "--lock", str(lock), project=clone)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "equals its lock: 9 artifacts"
     again = dataprep(work, "lock", NAME, "--output", str(work / "again.lock"), project=clone)
@@ -216,20 +216,20 @@ def test_what_cannot_be_used_is_refused_in_one_line(
     newer.write_text(lock.read_text().replace('"dataprep_lock": 1', '"dataprep_lock": 2'))
     other.write_text(lock.read_text().replace(f'"dataset": "{NAME}"', '"dataset": "sagas"'))
     for arguments, words in [
-        (["run", NAME, "--locked", str(other)], f"the lock is of sagas, not of {NAME}"),
+        (["run", NAME, "--lock", str(other)], f"the lock is of sagas, not of {NAME}"),
         (["lock", NAME, "--output", str(tmp_path / "none" / "x.lock")], "not a file in a folder"),
     ]:
         done = dataprep(work, *arguments, project=clone)
-        assert done.returncode == 1, (arguments, done.stdout, done.stderr)
+        assert done.returncode == 2, (arguments, done.stdout, done.stderr)
         assert words in done.stderr, arguments
         assert len(done.stderr.splitlines()) == 1, done.stderr
     for arguments, code, words in [
-        (["run", NAME, NAME, "--locked", str(lock)], 1, "is of one dataset"),
-        (["run", NAME, "--split", "train", "--locked"], 1, "not with --split"),
+        (["run", NAME, NAME, "--lock", str(lock)], 2, "is of one dataset"),
+        (["run", NAME, "--split", "train", "--locked"], 2, "leave out --split"),
         (["verify", "--lock", str(no_lock)], 1, "not a lock of a dataset"),
         (["verify", "--lock", str(newer)], 1, "a lock of schema 2, this version reads 1"),
-        (["verify", "--lock", str(lock), "--select", "nothing"], 1, "chooses no artifact"),
-        (["verify", "--select", "nothing"], 1, "goes with --lock"),
+        (["verify", "--lock", str(lock), "--select", "nothing"], 2, "chooses no artifact"),
+        (["verify", "--select", "nothing"], 2, "goes with --lock"),
         (["diff", str(lock), str(no_lock)], 2, "not a lock of a dataset"),
         (["diff", str(lock), str(tmp_path / "nowhere")], 2, "neither a lock nor a folder"),
         (["diff", str(lock), str(tmp_path)], 2, "no finished artifact is there"),

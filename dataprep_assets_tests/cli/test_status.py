@@ -92,7 +92,7 @@ def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project:
         declared["attributes"]["accept"] = {name: "because"}
         path.write_text(yaml.safe_dump(declared))
         refused = dataprep(tmp_path, "status", "numbers", project=project)
-        assert refused.returncode == 1
+        assert refused.returncode == 2
         assert f"accept.{name}: {why}" in refused.stderr
 
 

@@ -1,4 +1,4 @@
-"""The README's tour of a corpus that changes, line by line, on a copy of the project."""
+"""The tour of a corpus that changes (docs/corpus-changes.md#try-it), line by line, on a copy of the project."""
 
 import os
 import re
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow
 
 def tour() -> list[str]:
     """The lines of the block that appends and retracts."""
-    blocks = re.findall(r"```bash\n(.*?)```", (PROJECT_ROOT / "README.md").read_text(), re.DOTALL)
-    (found,) = [block for block in blocks if "dataprep retract" in block]
+    blocks = re.findall(r"```bash\n(.*?)```", (PROJECT_ROOT / "docs" / "corpus-changes.md").read_text(), re.DOTALL)
+    (found,) = [block for block in blocks if "dataprep prune" in block]
     return [line.partition("  #")[0].strip() for line in found.splitlines()]
 
 

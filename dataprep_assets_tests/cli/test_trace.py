@@ -48,5 +48,5 @@ def test_what_does_not_exist_is_one_line(folder: Path) -> None:
     assert told.stderr.startswith("dataprep: trace: no token 999999999 in train, which has ")
     assert len(told.stderr.splitlines()) == 1
     told = dataprep(folder, "trace", "sample_tasks", "--document", "0")
-    assert told.returncode == 1
+    assert told.returncode == 2
     assert "only corpora, releases and blends for pretraining or chat can be traced" in told.stderr

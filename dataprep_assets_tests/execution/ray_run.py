@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     for event in outcome.get_step_failure_events():
         data = event.step_failure_data
         print((data.error.cause or data.error).message if data.error else data.user_failure_data)
-    for event in outcome.asset_materializations_for_node("tiny__train__token_bins") if outcome.success else ():
+    for event in outcome.asset_materializations_for_node("tiny__token_bins_train") if outcome.success else ():
         reused = event.metadata["reused"]
         assert isinstance(reused, dg.BoolMetadataValue)
         print("reused" if reused.value else "built", event.partition)

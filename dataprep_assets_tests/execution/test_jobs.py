@@ -129,8 +129,8 @@ class Shown:
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
 
-    def show(self, line: Callable[[], str]) -> None:
-        self._lines.append(line())
+    def show(self, progress: Progress) -> None:
+        self._lines.append(progress.line())
 
-    def close(self, line: str | None) -> None:
-        self._lines.append(str(line))
+    def close(self, progress: Progress) -> None:
+        self._lines.append(progress.line())

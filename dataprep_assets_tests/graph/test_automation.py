@@ -65,7 +65,7 @@ def test_all_of_it() -> None:
         ({"freshness": "0 3 * * 1"}, r"automation.freshness: .*duration.*got '0 3 \* \* 1'"),
         ({"freshness": "30s"}, r"automation.freshness: .*at least 60s"),
         ({"timezone": "Berlin"}, r"automation.timezone: .*Europe/Berlin.*got 'Berlin'"),
-        ({"on_new_file": "10m"}, r"automation.on_new_file: Extra inputs are not permitted"),
+        ({"on_new_file": "10m"}, r"automation.on_new_file: unknown key; did you mean `on_new_files`"),
         ({"on_failure": {}}, r"automation.on_failure: .*give `webhook`, `email` or both"),
         ({"on_failure": {"email": {**EMAIL, "to": ["nobody"]}}}, r"email.to: .*'nobody' is no address"),
         ({"on_failure": {"email": {**EMAIL, "user": {"env": "U"}}}}, "`user` and `password` belong together"),

@@ -7,6 +7,7 @@ import pytest
 
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.graph.runs import apart, planned_runs
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Partitions
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.component import corpus_specs
@@ -25,13 +26,13 @@ def test_a_corpus_is_made_in_the_runs_that_a_person_reads(tmp_path: Path) -> Non
     assert [(run.title, [spec.path[1:] for spec in run.specs], list(run.partitions)) for run in runs] == [
         *(
             (
-                f"{split}: {count} shards mirrored and tokenized",
-                [(split, "snapshot"), (split, "token_bins")],
+                f"{split}: {number_of(count, 'shard')} mirrored and tokenized",
+                [(f"snapshot_{split}",), (f"token_bins_{split}",)],
                 [f"{split}-{n:05d}" for n in range(count)],
             )
             for split, count in (("train", 3), ("val", 1), ("test", 1))
         ),
-        ("combined bins", [(split, "combined_bins") for split in ("train", "val", "test")], []),
+        ("combined bins", [(f"combined_bins_{split}",) for split in ("train", "val", "test")], []),
         ("views", [(f"{view}_bins",) for view in ("nanogpt", "megatron", "datatrove", "olmo")], []),
     ]
 
@@ -68,8 +69,8 @@ def test_runs_taken_apart_make_nothing_of_an_artifact_of_their_own_run(tmp_path:
     ] == [
         ("manifest and engine certificate: manifest", ["manifest"], []),
         ("manifest and engine certificate: engine_certificate", ["engine_certificate"], []),
-        ("val: 1 shards mirrored and tokenized: snapshot", ["snapshot"], ["val-00000"]),
-        ("val: 1 shards mirrored and tokenized: token_bins", ["token_bins"], ["val-00000"]),
+        ("val: 1 shard mirrored and tokenized: snapshot", ["snapshot"], ["val-00000"]),
+        ("val: 1 shard mirrored and tokenized: token_bins", ["token_bins"], ["val-00000"]),
         ("combined bins", ["combined_bins"], []),
         ("views", ["olmo_bins", "mds_bins"], []),
     ]

@@ -12,7 +12,8 @@ from dagster._core.execution.backfill import BulkActionStatus
 from dataprep_assets.orchestration.backfill import launch
 from dataprep_assets.orchestration.dataset_job import CONTINUES
 from dataprep_assets.orchestration.keys import DATASET
-from dataprep_assets.orchestration.planning import SHOWN_AS, with_planning
+from dataprep_assets.orchestration.planning import with_planning
+from dataprep_assets.orchestration.shipped import TAG
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.resources import resources_of
@@ -62,7 +63,7 @@ def test_a_declaration_that_changed_is_planned_again_and_words_alone_are_no_chan
 
 
 def test_examples_that_need_a_network_are_left_alone(made: Project) -> None:
-    shown = planned(made).map_asset_specs(func=lambda spec: spec.merge_attributes(tags={SHOWN_AS: "example"}))
+    shown = planned(made).map_asset_specs(func=lambda spec: spec.merge_attributes(tags={TAG: "example"}))
     assert [sensor.name for sensor in with_planning(dg.Definitions(assets=shown.assets)).sensors or ()] == []
 
 

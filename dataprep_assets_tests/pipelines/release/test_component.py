@@ -27,21 +27,21 @@ from dataprep_assets_tests.pipelines.release.release_project import release_attr
 @pytest.mark.parametrize(
     ("change", "key", "told"),
     [
-        ({"release": None}, "release", "valid dictionary"),
-        ({"release": {}}, "release.tokens_per_shard", "required"),
-        ({"release": {"tokens_per_shard": 0}}, "release.tokens_per_shard", "greater than or equal to 2"),
+        ({"release": None}, "release", "a block of keys"),
+        ({"release": {}}, "release.tokens_per_shard", "missing: "),
+        ({"release": {"tokens_per_shard": 0}}, "release.tokens_per_shard", "at least 2"),
         ({"release": {"tokens_per_shard": 5000}}, "release", "not a multiple of `sequence_length` 2048: no reader"),
         ({"release": {"tokens_per_shard": 100}}, "release", "use 2048"),
-        ({"sequence_length": 1}, "release.sequence_length", "greater than or equal to 2"),
-        ({"sequence_length": "long"}, "release.sequence_length", "valid integer"),
-        ({"shuffle_seed": -1}, "release.shuffle_seed", "greater than or equal to 0"),
-        ({"mix": 0}, "release.mix", "greater than or equal to 1"),
-        ({"tail": "keep"}, "release.tail", "'drop' or 'pad'"),
-        ({"expected_repeats": 2}, "release.expected_repeats", "less than or equal to 1"),
+        ({"sequence_length": 1}, "release.sequence_length", "at least 2"),
+        ({"sequence_length": "long"}, "release.sequence_length", "a whole number"),
+        ({"shuffle_seed": -1}, "release.shuffle_seed", "at least 0"),
+        ({"mix": 0}, "release.mix", "at least 1"),
+        ({"tail": "keep"}, "release.tail", "one of drop, pad"),
+        ({"expected_repeats": 2}, "release.expected_repeats", "at most 1"),
         ({"publish": "ftp://host/shards"}, "release.publish", "s3://bucket/prefix, gs://bucket/prefix"),
         ({"publish": "s3://"}, "release.publish", "'s3://' is not a storage address"),
-        ({"shards_per_run": 3}, "release.shards_per_run", "Extra inputs are not permitted"),
-        ({"views": ["tfds"]}, "views.0", "'datatrove', 'hf_parquet', 'mds', 'megatron', 'nanogpt' or 'olmo'"),
+        ({"shards_per_run": 3}, "release.shards_per_run", "unknown key; "),
+        ({"views": ["tfds"]}, "views.0", "one of datatrove, hf_parquet, mds, megatron, nanogpt, olmo"),
     ],
 )
 def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
@@ -54,7 +54,6 @@ def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
     message = str(raised.value)
     assert f"{tmp_path / 'defs.yaml'}: {key}: " in message
     assert told in message
-    assert "(got " in message
 
 
 def test_credentials_in_the_place_are_refused_and_not_repeated(tmp_path: Path) -> None:
@@ -82,7 +81,7 @@ def test_the_shipped_releases_load_and_ask_nothing_of_a_network(monkeypatch: pyt
     for dataset in ("dclm_2t", "sample_release"):
         graph = bound(dataset_named(dataset).definitions, PROJECT_ROOT).resolve_asset_graph()
         names = {key.path[-1] for key in graph.get_all_asset_keys() if key.path[0] == dataset}
-        assert {"token_bins", "release_plan", "npy_shards", "published_shards"} <= names
+        assert {"token_bins_train", "release_plan", "npy_shards", "published_shards"} <= names
         assert "combined_bins" not in names
         checks = {key.name for key in graph.asset_check_keys if key.asset_key.path[0] == dataset}
         assert {"sample_ids_recompute", "equals_stream", "remote_equals_local", "no_orphans"} <= checks

@@ -289,12 +289,17 @@ def test_a_release_joins_its_bins_for_views_alone(tmp_path: Path, finished: Rele
     def names(made: ReleaseProject) -> set[str]:
         return {key.path[-1] for key in made.definitions.resolve_asset_graph().get_all_asset_keys()}
 
-    plain = {"manifest", "engine_certificate", "snapshot", "token_bins"}
+    plain = {"manifest", "engine_certificate"}
+    plain |= {f"{name}_{split}" for name in ("snapshot", "token_bins") for split in ("train", "val")}
     plain |= {"release_plan", "npy_shards", "published_shards", "data_card"}
     assert names(finished) == plain
     assert not (finished.root / "shared" / "combined_bins").exists()
     with release_project(release_attributes() | {"views": ["nanogpt"]}, tmp_path) as made:
-        assert names(made) == plain - {"published_shards"} | {"combined_bins", "nanogpt_bins"}
+        assert names(made) == plain - {"published_shards"} | {
+            "combined_bins_train",
+            "combined_bins_val",
+            "nanogpt_bins",
+        }
         titles = [run.title for run in planned_runs(made.component.specs, finished.store)]
         assert titles[-5:] == ["combined bins", "views", "release plan", "5 npy shards", "data card"]
 

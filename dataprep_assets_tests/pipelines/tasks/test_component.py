@@ -34,12 +34,12 @@ def attributes(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "key", "told"),
     [
-        ({"tasks": {}}, "tasks", "at least 1"),
+        ({"tasks": {}}, "tasks", "must not be empty"),
         ({"tasks": {"Copa": {"version": "two words"}}}, "tasks.Copa.version", "two words"),
-        ({"tasks": {"Copa": {"mode": "hardlink"}}}, "tasks.Copa.mode", "'copy' or 'symlink'"),
-        ({"tasks": {"Copa": {"inherit": ["train"]}}}, "tasks.Copa.inherit.0", "'validation' or 'test'"),
+        ({"tasks": {"Copa": {"mode": "hardlink"}}}, "tasks.Copa.mode", "one of copy, symlink"),
+        ({"tasks": {"Copa": {"inherit": ["train"]}}}, "tasks.Copa.inherit.0", "one of validation, test"),
         ({"tasks": {"Copa": {"versions_in": "../elsewhere"}}}, "tasks.Copa.versions_in", "a folder below the task's"),
-        ({"tasks": {"Copa": {"versoin": "latest"}}}, "tasks.Copa.versoin", "Extra inputs are not permitted"),
+        ({"tasks": {"Copa": {"versoin": "latest"}}}, "tasks.Copa.versoin", "unknown key; "),
         ({"tasks": {"copa": {}}}, "tasks.copa", "there is no contract of this name, only ArcC_Cloze, ArcC_MC, BOOLQ"),
         ({"layout": "/absolute"}, "layout", "must be a path below the projects' roots"),
         ({"contracts": {"New": {"like": "Cope"}}}, "contracts.New: like", "only ArcC_Cloze, ArcC_MC, BOOLQ, CB, Copa"),
@@ -51,9 +51,9 @@ def attributes(**changes: Any) -> dict[str, Any]:
             "'string', 'integer', 'boolean', 'strings' or 'object'",
         ),
         ({"contracts": {"New": {"like": "Copa", "folder": "Old"}}}, "contracts.New: folder", "must be 'New'"),
-        ({"old_root": None}, "old_root", "not a valid path"),
-        ({"overwrite": "maybe"}, "overwrite", "valid boolean"),
-        ({"verify": "never"}, "verify", "'full' or 'size'"),
+        ({"old_root": None}, "old_root", "must be a path"),
+        ({"overwrite": "maybe"}, "overwrite", "true or false"),
+        ({"verify": "never"}, "verify", "one of full, size"),
         ({"dataset": "has space"}, "dataset", "has space"),
     ],
 )
@@ -66,7 +66,6 @@ def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
     assert message.startswith(f"{tmp_path / 'defs.yaml'}: ")
     assert f"{key}: " in message
     assert told in message
-    assert "(got " in message
 
 
 def test_a_wrong_version_is_told_when_the_task_is_migrated_with_those_that_there_are(tmp_path: Path) -> None:

@@ -1,0 +1,173 @@
+"""Write `docs/yaml-reference.md` from the pydantic models of the components: `make docs-reference`.
+
+A component's keys are the fields of its model; a nested model has a table of its own, once, however many keys have it.
+Entry points: `page` (the whole text), and `python -m dataprep_assets_tests.docs.reference`, which writes it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from dataprep_assets import components
+from dataprep_assets.graph.declaration import DatasetDeclaration
+
+__all__ = ["PAGE", "page", "undescribed"]
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "yaml-reference.md"
+_HEAD = """\
+# YAML reference
+
+Generated from the models of the components by `make docs-reference`; a test fails when it is behind. Do not edit it.
+
+A dataset is declared in `defs/<name>/defs.yaml`:
+
+```yaml
+type: dataprep_assets.components.TokenizedCorpus   # the component
+attributes:                                        # its keys, as the tables below have them
+  dataset: my_corpus
+```
+
+`dg scaffold defs dataprep_assets.components.<Component> NAME` writes such a file with every key and a comment.
+"Required" in the column *default* means that the key must be there. "None" means that nothing is set.
+Relative paths belong to the folder of the `defs.yaml`. An unknown key is an error.
+"""
+_WORDS: Mapping[Any, str] = {str: "text", int: "whole number", float: "number", bool: "`true` or `false`", Any: "any"}
+_BOUNDS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
+
+
+def page() -> str:
+    """The text of the page."""
+    roots = {name: getattr(components, name).model for name in sorted(components.__all__)}
+    nested = sorted(_nested([DatasetDeclaration, *roots.values()]), key=lambda model: model.__name__)
+    lines = [_HEAD]
+    lines += [f"- [{name}](#{name.lower()}): {_first_line(model)}" for name, model in roots.items()]
+    lines += ["", "## Keys of every component", "", *_table(DatasetDeclaration.model_fields)]
+    for name, model in roots.items():
+        own = {key: field for key, field in model.model_fields.items() if not _is_common(key, field)}
+        lines += ["", f"## {name}", "", _first_line(model)]
+        lines += ["", "The [keys of every component](#keys-of-every-component), and:", "", *_table(own)]
+    lines += ["", "## Nested keys", ""]
+    for model in nested:
+        lines += [f"### {model.__name__}", "", _first_line(model), "", *_table(model.model_fields), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def undescribed() -> list[str]:
+    """`Model.key` of every key without a description."""
+    roots = [getattr(components, name).model for name in components.__all__]
+    models = {*roots, *_nested(roots)}
+    return sorted(
+        f"{model.__name__}.{key}"
+        for model in models
+        for key, field in model.model_fields.items()
+        if not field.description
+    )
+
+
+def _is_common(key: str, field: FieldInfo) -> bool:
+    """Whether every component has this key, with the same meaning and default."""
+    common = DatasetDeclaration.model_fields.get(key)
+    return common is not None and _row(key, common) == _row(key, field)
+
+
+def _nested(roots: Sequence[type[BaseModel]]) -> Iterator[type[BaseModel]]:
+    """The models below the roots, each once."""
+    seen = set(roots)
+    waiting = list(roots)
+    while waiting:
+        for field in waiting.pop(0).model_fields.values():
+            for model in _models(field.annotation):
+                if model not in seen:
+                    seen.add(model)
+                    waiting.append(model)
+                    yield model
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that an annotation names."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+def _first_line(model: type[BaseModel]) -> str:
+    return str(model.__doc__).strip().splitlines()[0]
+
+
+def _table(fields: Mapping[str, FieldInfo]) -> list[str]:
+    return ["| key | type | default | meaning |", "|---|---|---|---|", *(_row(*item) for item in fields.items())]
+
+
+def _row(key: str, field: FieldInfo) -> str:
+    kind = "; ".join([_kind(field.annotation), *_constraints(field.metadata)])
+    cells = (f"`{field.alias or key}`", kind, _default(field), field.description or "")
+    return "| " + " | ".join(re.sub(r"\s+", " ", cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _kind(annotation: Any) -> str:
+    """An annotation in words."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return "; ".join([_kind(parts[0]), *_constraints(parts[1:])])
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(_kind(part) for part in parts if part is not NoneType))
+    if origin is Literal:
+        return ("one of " if parts[1:] else "") + ", ".join(f"`{_yaml(value)}`" for value in parts)
+    if origin in (tuple, list, frozenset, set):
+        return f"list of {_kind(parts[0])}"
+    if origin in (dict, Mapping):
+        return f"map of {_kind(parts[0])} to {_kind(parts[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+    return _WORDS.get(annotation) or getattr(annotation, "__name__", str(annotation)).lower()
+
+
+def _constraints(metadata: Sequence[Any]) -> list[str]:
+    """What pydantic checks beside the type, in words."""
+    found = []
+    for one in metadata:
+        if isinstance(one, FieldInfo):
+            found += _constraints(one.metadata)
+            continue
+        found += [
+            word.format(getattr(one, name)) for name, word in _BOUNDS.items() if getattr(one, name, None) is not None
+        ]
+        if (pattern := getattr(one, "pattern", None)) is not None:
+            found.append(f"as `{pattern}`")
+        if (least := getattr(one, "min_length", None)) is not None:
+            found.append("not empty" if least == 1 else f"at least {least} long")
+    return found
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if value is None:
+        return "none"
+    if isinstance(value, BaseModel):
+        return "its defaults"
+    return f"`{_yaml(value)}`" if value not in ("", (), [], {}) else "empty"
+
+
+def _yaml(value: Any) -> str:
+    """A value as one would write it in YAML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(_yaml(one) for one in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_yaml(one)}" for key, one in value.items()) + "}"
+    return str(value)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"{PAGE.relative_to(ROOT)}: written")

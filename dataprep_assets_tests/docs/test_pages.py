@@ -1,0 +1,99 @@
+"""The pages that a newcomer reads: short where they promise it, listed, and declaring what can be declared.
+
+That every link and citation resolves is tested in `test_citations.py`.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from dataprep_assets import cli, components
+from dataprep_assets.graph.declaration_mistakes import read, validated
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+README_BYTES = 12 * 1024
+LINK = re.compile(r"\]\(([^)#\s]+)")
+COMMAND = re.compile(r"^ *(?:\$ )?dataprep (.+)$", re.MULTILINE)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The code blocks of a language on a page."""
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def pages() -> Iterator[Path]:
+    """The README and every page of `docs/`."""
+    yield ROOT / "README.md"
+    yield from sorted(DOCS.rglob("*.md"))
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= README_BYTES
+
+
+def test_every_page_is_in_the_list_of_pages() -> None:
+    listed = {(DOCS / target).resolve() for target in LINK.findall((DOCS / "README.md").read_text(encoding="utf-8"))}
+    # pages of formats have an index of their own
+    expected = {path for path in DOCS.rglob("*.md") if path.parent.name != "formats"} - {DOCS / "README.md"}
+    assert {path.relative_to(DOCS) for path in expected - listed} == set()
+
+
+def test_every_declaration_on_a_page_can_be_declared(tmp_path: Path) -> None:
+    found = 0
+    for page in pages():
+        for block in blocks(page, "yaml"):
+            if not block.startswith("type:") or page.name == "yaml-reference.md":  # an excerpt there
+                continue
+            path = tmp_path / "defs.yaml"
+            path.write_text(block, encoding="utf-8")
+            for document in read(path):
+                component = getattr(components, document.type.rpartition(".")[2])
+                validated(component.model, document)
+                found += 1
+    assert found >= 1
+
+
+def test_yaml_on_every_page_is_yaml() -> None:
+    for page in pages():
+        for block in blocks(page, "yaml"):
+            yaml.safe_load(block)
+
+
+def said_commands() -> list[tuple[str, str]]:
+    """Page and words of every `dataprep …` line in the shell blocks."""
+    return [
+        (page.relative_to(ROOT).as_posix(), line)
+        for page in pages()
+        for language in ("bash", "")
+        for block in blocks(page, language)
+        for line in COMMAND.findall(block)
+    ]
+
+
+@pytest.mark.parametrize(("page", "line"), said_commands())
+def test_every_command_on_a_page_has_these_options(page: str, line: str) -> None:
+    words = re.sub(r"  +[#→].*|  documents and.*", "", line).partition(" && ")[0].split()
+    group = get_command(cli._app)
+    command = group.commands[words[0]]  # type: ignore[attr-defined]
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words[1:] if word.startswith("--")} <= known
+
+
+def test_every_command_is_on_the_page_of_commands_and_in_the_readme() -> None:
+    group = get_command(cli._app)
+    for page in (DOCS / "commands.md", ROOT / "README.md"):
+        text = page.read_text(encoding="utf-8")
+        for name in group.commands:  # type: ignore[attr-defined]
+            assert f"`dataprep {name}" in text, f"{page.name}: {name}"
+
+
+def test_every_option_of_a_run_is_on_the_page_of_commands() -> None:
+    text = (DOCS / "commands.md").read_text(encoding="utf-8")
+    run = get_command(cli._app).commands["run"]  # type: ignore[attr-defined]
+    options = {option for parameter in run.params for option in parameter.opts if option.startswith("--")}
+    assert {option for option in options if option not in text} == set()

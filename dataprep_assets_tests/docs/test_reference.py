@@ -1,0 +1,57 @@
+"""`docs/yaml-reference.md` is what the models say now, and says all of it."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import Field
+
+from dataprep_assets import components
+from dataprep_assets.graph.declared import Declared
+from dataprep_assets_tests.docs import reference
+
+
+def test_the_reference_is_up_to_date() -> None:
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run `make docs-reference`"
+
+
+def test_every_key_is_described() -> None:
+    assert reference.undescribed() == []
+
+
+@pytest.mark.parametrize("name", components.__all__)
+def test_every_key_of_a_component_is_there(name: str) -> None:
+    text = reference.page()
+    common = text.partition("## Keys of every component")[2].partition("\n## ")[0]
+    own = text.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    for key in getattr(components, name).model.model_fields:
+        assert f"| `{key}` |" in common + own, key
+
+
+def test_nested_keys_have_the_names_of_the_yaml_their_types_defaults_and_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Inner(Declared):
+        """What is inside."""
+
+        sender: str = Field(alias="from", description="Who sends.")
+        tail: Annotated[int, Field(ge=1)] | None = Field(None, description="Left | right.")
+
+    class Outer(Declared):
+        """What is outside."""
+
+        inner: tuple[Inner, ...] = Field((), description="The inner ones.")
+        mode: Literal["a", "b"] = Field("a", description="Which.")
+        folder: Path = Field(Path("x"), description="Where.")
+
+    class Component:
+        model = Outer
+
+    monkeypatch.setattr(components, "TokenizedCorpus", Component, raising=False)
+    text = reference.page()
+    assert "| `inner` | list of [Inner](#inner) | empty | The inner ones. |" in text
+    assert "| `mode` | one of `a`, `b` | `a` | Which. |" in text
+    assert "| `folder` | path | `x` | Where. |" in text
+    assert "### Inner\n\nWhat is inside.\n" in text
+    assert "| `from` | text | required | Who sends. |" in text
+    assert "| `tail` | whole number; at least 1 | none | Left \\| right. |" in text
