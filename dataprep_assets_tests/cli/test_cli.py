@@ -2,17 +2,12 @@
 
 import json
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from dataprep_assets.cli import main
-from dataprep_assets.definitions import PROJECT_ROOT
-from dataprep_assets_tests.cli.commands import dataprep, environment
+from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
@@ -155,33 +150,6 @@ def test_plan_refuses_what_has_no_plan_of_shards(
 def test_an_unknown_dataset_is_told_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "nonesuch"]) == 2
     assert "sample_corpus" in capsys.readouterr().err
-
-
-def test_an_interrupted_run_says_so_and_the_next_completes(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "dataprep_assets.cli", "run", "sample_corpus"]
-    running = subprocess.Popen(command, env=environment(tmp_path), cwd=PROJECT_ROOT, stdout=-1, stderr=-1, text=True)
-    manifest = tmp_path / "artifacts" / "sample_corpus" / "manifest" / "receipt.json"
-    limit = time.monotonic() + 120
-    while not (manifest.exists() and _children(running.pid)) and time.monotonic() < limit:
-        time.sleep(0.05)
-    workers = _children(running.pid)
-    running.send_signal(signal.SIGINT)  # once: Dagster forgets an interruption that falls between two of its steps
-    _, told = running.communicate(timeout=120)
-    assert running.returncode == 130
-    assert told.strip() == "dataprep: interrupted; what was finished is kept, run the same command again"
-    assert workers
-    assert [pid for pid in workers if Path(f"/proc/{pid}").exists()] == []
-    assert dataprep(tmp_path, "run", "sample_corpus").returncode == 0
-    left = [p for p in (tmp_path / "artifacts").rglob(".staging/*") if p.suffix != ".lock"]
-    assert left == []
-    receipt = json.loads((tmp_path / "artifacts" / "sample_corpus" / "nanogpt_bins" / "receipt.json").read_bytes())
-    assert receipt["artifact"] == "nanogpt_bins"
-
-
-def _children(parent: int) -> list[int]:
-    """Processes that a process has started."""
-    listed = Path(f"/proc/{parent}/task/{parent}/children")
-    return [int(pid) for pid in listed.read_text().split()] if listed.exists() else []
 
 
 def test_a_folder_is_tried_and_is_ready(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_a_backfills_failed_run_repairs_itself_although_its_snapshot_was_green(
     broken = sorted(source.iterdir())[1]
     content = broken.read_bytes()
     damage(broken)
-    keys = [{"path": [corpus, "train", name]} for name in ("snapshot", "token_bins")]
+    keys = [{"path": [corpus, f"{name}_train"]} for name in ("snapshot", "token_bins")]
     shards = [f"train-{number:05d}" for number in range(3)]
     launched = site.query(_BACKFILL, keys=keys, shards=shards)["launchPartitionBackfill"]
 
