@@ -106,6 +106,11 @@ def test_one_button_makes_and_checks_a_new_corpus(site: ServedProject, browser: 
     browser.picture(site.pictures / "first_action.png")
 
 
+_RE_EXECUTE = """[...document.querySelectorAll('button')].map(e => e.textContent.trim())
+  .find(text => text.startsWith('Re-execute') || text === 'From failure')"""
+"""What the button says depends on how many steps the run has; this job has one."""
+
+
 def test_a_broken_file_is_told_in_a_sentence_and_one_re_execution_is_green(
     site: ServedProject, browser: Browser, corpus: str, source: Path
 ) -> None:
@@ -114,10 +119,10 @@ def test_a_broken_file_is_told_in_a_sentence_and_one_re_execution_is_green(
     damage(broken)
     failed = launch_by_click(site, browser)
     assert site.wait_for_run(failed, 500) == "FAILURE"
-    browser.open(f"{site.url}/runs/{failed}", "zstd data is damaged", "Re-execute from failure")
+    browser.open(f"{site.url}/runs/{failed}", "zstd data is damaged", "Re-execute")
     browser.picture(site.pictures / "broken_file.png")
     broken.write_bytes(content)
-    again = run_of_a_click(site, browser, "Re-execute from failure")
+    again = run_of_a_click(site, browser, browser.evaluate(_RE_EXECUTE))
     assert site.wait_for_run(again) == "SUCCESS"
     assert green(site, corpus)
 
