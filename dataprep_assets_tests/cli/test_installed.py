@@ -59,7 +59,7 @@ def test_the_wheel_holds_the_package_and_no_other(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         names = packed.namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"dataprep_assets"}
-    assert not [name for name in names if name.endswith(".pyc") or (name.endswith(".py") and "test" in name)]
+    assert not [name for name in names if name.endswith(".pyc") or Path(name).name.startswith("test_")]
     for wanted in ("py.typed", "resources/io_manager.py", "resources/r2.py", "project_template/dagster.yaml"):
         assert f"dataprep_assets/{wanted}" in names
 
