@@ -10,8 +10,8 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dataprep_keys.orchestration.keys import asset_key
 
+from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration

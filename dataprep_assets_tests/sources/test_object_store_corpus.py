@@ -74,10 +74,10 @@ def test_a_shard_whose_object_changed_fails_alone(bucket: Bucket, tmp_path: Path
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"url": "gcs://bucket/corpus"}, "pattern"),
-        ({"url": "s3:/bucket"}, "pattern"),
+        ({"url": "gcs://bucket/corpus"}, "is not allowed: `s3://bucket/prefix`"),
+        ({"url": "s3:/bucket"}, "is not allowed: `s3://bucket/prefix`"),
         ({"cache_dir": None}, "cache_dir"),
-        ({"secret": "x"}, "Extra inputs"),
+        ({"secret": "x"}, "unknown key; "),
     ],
 )
 def test_a_wrong_declaration_says_what_is_allowed(gcs: Gcs, tmp_path: Path, change: dict[str, Any], told: str) -> None:
