@@ -64,8 +64,10 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """All services over a copy of the project that has one dataset, and a second code location beside it."""
     folder = tmp_path_factory.mktemp("services")
     project = cloned_project(folder / "project")
-    for other in (project / "dataprep_assets" / "defs").iterdir():
-        if other.is_dir() and other.name != SAMPLE.name:
+    defs = project / "dataprep_assets" / "defs"
+    shutil.rmtree(defs / "examples")
+    for other in (defs / "samples").iterdir():
+        if other.name != SAMPLE.name:
             shutil.rmtree(other)
     (project / "downstream.py").write_text(DOWNSTREAM)
     with deployment(folder / "cluster", project, PYTHONPATH=str(project)) as running:
@@ -137,7 +139,7 @@ def test_the_health_checks_of_compose_tell_who_serves(services: Cluster) -> None
 def test_a_new_folder_in_defs_is_there_after_a_reload(services: Cluster) -> None:
     def datasets() -> set[str]:
         nodes = services.graphql(_ASSETS)["assetsOrError"]["nodes"]
-        return {node["key"]["path"][0] for node in nodes} - {"trained"}
+        return {node["key"]["path"][0] for node in nodes} - {"trained", "datasets"}
 
     assert datasets() == {"sample_corpus"}
     defs = services.project / "dataprep_assets" / "defs"

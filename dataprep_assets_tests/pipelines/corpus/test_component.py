@@ -183,9 +183,9 @@ def test_real_text_declared_in_yaml_alone_goes_through_dg_launch_and_passes_ever
     (folder / "defs.yaml").write_text(text)
     launches: list[tuple[list[str], str | None]] = [
         (["manifest", "engine_certificate"], None),
-        *(([f"{split}/snapshot", f"{split}/token_bins"], f"{split}-00000") for split in ("train", "val", "test")),
+        *(([f"snapshot_{split}", f"token_bins_{split}"], f"{split}-00000") for split in ("train", "val", "test")),
         (
-            [f"{split}/combined_bins" for split in ("train", "val", "test")]
+            [f"combined_bins_{split}" for split in ("train", "val", "test")]
             + ["nanogpt_bins", "megatron_bins", "datatrove_bins", "olmo_bins"],
             None,
         ),
