@@ -19,8 +19,9 @@ from dataprep_assets.resources import build_resources
 
 __all__ = ["bound", "declarations_of", "definitions_of"]
 
-# said by Dagster of its own code, for every location with checks, each time that one is loaded
-warnings.filterwarnings("ignore", "Parameter `execution_type` of function", dg.BetaWarning)
+# said by Dagster of its own code, for every location with checks or sensors, each time that one is loaded
+for _parameter in ("execution_type", "owners"):
+    warnings.filterwarnings("ignore", f"Parameter `{_parameter}` of ", dg.BetaWarning)
 
 
 def definitions_of(root: Path) -> dg.Definitions:
