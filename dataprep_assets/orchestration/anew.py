@@ -18,6 +18,7 @@ from dataprep_assets.orchestration.checks import check_evaluation
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.metadata import metadata_of
 from dataprep_assets.orchestration.plans import made_of
+from dataprep_assets.orchestration.versions import version_of
 
 __all__ = ["built"]
 
@@ -78,7 +79,7 @@ def _report(context: dg.AssetExecutionContext, record: ArtifactSpec, request: Bu
             asset_key=key,
             partition=receipt.partition if record.partitions is not None else None,
             metadata={**metadata_of(record, request.store, receipt, outcome.reused), **made_of(record)},
-            tags={"dagster/data_version": receipt.content[:32]},
+            tags={"dagster/data_version": version_of(receipt.content).value},
         )
     )
     if record.proofs is None:

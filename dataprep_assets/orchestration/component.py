@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar
 
 import dagster as dg
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.declaration_mistakes import Document, read, validated
+from dataprep_assets.graph.declaration_mistakes import Document, mistakes, read, together
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.products import products
 from dataprep_assets.graph.remark import Remark
@@ -37,11 +37,14 @@ D = TypeVar("D", bound=DatasetDeclaration)
 
 def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> D:
     """The validated declaration; ConfigError names the file, the key, the value and what is allowed."""
-    document = Document(path=yaml_path, type="", attributes=attributes, node=None, line=0)
-    with suppress(ConfigError, OSError):
-        # the lines: attributes come with their templates resolved, and tests have some without a file
-        document = next((replace(d, attributes=attributes) for d in read(yaml_path) if d.attributes), document)
-    return validated(model, document).located(yaml_path.parent)
+    try:
+        return model.model_validate(attributes).located(yaml_path.parent)
+    except ValidationError as error:
+        document = Document(path=yaml_path, type="", attributes=attributes, node=None, line=0)
+        with suppress(ConfigError, OSError):
+            # the lines: attributes come with their templates resolved, and tests have some without a file
+            document = next((replace(d, attributes=attributes) for d in read(yaml_path) if d.attributes), document)
+        raise ConfigError(together(mistakes(error, model, document))) from error
 
 
 def _check_accepted(component: "DatasetComponent", yaml_path: Path) -> None:
