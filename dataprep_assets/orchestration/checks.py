@@ -55,8 +55,7 @@ def check_result(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetChe
         name: The check's name.
         finding: What its proof found; a failure that the declaration accepts is shown as a warning with the reason.
     """
-    warns = any(proof.name == name and not proof.blocking for proof in (spec.proofs.proofs if spec.proofs else ()))
-    if warns and (why := spec.declaration.accept.get(name)) is not None:
+    if _blocks(spec, name) is False and (why := spec.declaration.accept.get(name)) is not None:
         finding = accepted(finding, why)
     metadata: dict[str, dg.MetadataValue] = {fact: rendered(value) for fact, value in finding.facts.items()}
     if finding.table:
@@ -74,7 +73,6 @@ def check_result(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetChe
 def check_evaluation(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetCheckEvaluation:
     """The same as an event, for what is not evaluated by a step of its own."""
     result = check_result(spec, name, finding)
-    blocking = any(proof.name == name and proof.blocking for proof in (spec.proofs.proofs if spec.proofs else ()))
     return dg.AssetCheckEvaluation(
         asset_key=asset_key(spec),
         check_name=name,
@@ -82,5 +80,11 @@ def check_evaluation(spec: ArtifactSpec, name: str, finding: Finding) -> dg.Asse
         severity=result.severity,
         description=result.description,
         metadata=result.metadata,
-        blocking=blocking,
+        blocking=_blocks(spec, name) is True,
     )
+
+
+def _blocks(spec: ArtifactSpec, name: str) -> bool | None:
+    """Whether the proof of this name holds up what is downstream; None where it is no proof of the artifact."""
+    proofs = spec.proofs.proofs if spec.proofs is not None else ()
+    return next((proof.blocking for proof in proofs if proof.name == name), None)
