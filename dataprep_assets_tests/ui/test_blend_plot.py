@@ -47,13 +47,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             end(server)
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    made = Browser(tmp_path_factory.mktemp("profile"))
-    yield made
-    made.close()
-
-
 @pytest.mark.parametrize(
     ("asset", "entry"), [("blend_preview", "requested_and_realisable"), ("blend", "requested_and_realised")]
 )

@@ -29,13 +29,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProject]:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    made = Browser(tmp_path_factory.mktemp("profile"))
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Source files that a test may break."""
     return Path(shutil.copytree(SAMPLE / "data" / "train" / "chunk1", tmp_path_factory.mktemp("source") / "train"))

@@ -19,13 +19,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    made = Browser(tmp_path_factory.mktemp("profile"))
-    yield made
-    made.close()
-
-
 def test_the_graph_shows_every_artifact_materialized_and_checked(site: Site, browser: Browser) -> None:
     names = ("manifest", "engine_certificate", "snapshot", "token_bins", "combined_bins", "nanogpt_bins")
     url = f"{site.url}/locations/dataprep_assets/asset-groups/sample_corpus/lineage"
