@@ -25,7 +25,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
 from dataprep_assets.planning.shard_plan import ShardSizing, plan_shards
-from dataprep_assets_tests.deploy.cluster import SCRIPTS, serves
+from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS, serves
 from dataprep_assets_tests.deploy.location import DECLARATION
 from dataprep_assets_tests.deploy.postgres import binaries, postgres
 from dataprep_assets_tests.deploy.tiny_corpus import FILES_A_CHUNK, attributes
@@ -216,7 +216,13 @@ def bookkeeping(found: Any, home: Path, corpus: CorpusDeclaration, shards: int) 
 
 def partition_view(home: Path, declaration: Path, key: Sequence[str], shards: int) -> float:
     """Seconds of the second answer to what the UI's partition tab asks, from a webserver over this instance."""
-    environment = {**os.environ, "DAGSTER_HOME": str(home), DECLARATION: str(declaration)}
+    environment = {
+        **os.environ,
+        "DAGSTER_HOME": str(home),
+        DECLARATION: str(declaration),
+        # the tests are not installed, and the server stands in another folder
+        "PYTHONPATH": str(DEPLOY.parent),
+    }
     port = free_port()
     command = ["dagster-webserver", "-h", "127.0.0.1", "-p", str(port), "-m", "dataprep_assets_tests.deploy.location"]
     with open(home / "webserver.log", "wb") as log:

@@ -30,6 +30,8 @@ def daemon(folder: Path, declarations: Path, root: Path) -> Iterator[Path]:
         "DAGSTER_HOME": str(home),
         "DATAPREP_ROOT": str(root),
         "DAGSTER_DISABLE_TELEMETRY": "yes",
+        # the tests are not installed, and the daemon stands in another folder
+        "PYTHONPATH": str(DEPLOY.parent),
     }
     command = [SCRIPTS / "dagster-daemon", "run", "-m", "dataprep_assets_tests.deploy.location"]
     with open(log, "wb") as output:

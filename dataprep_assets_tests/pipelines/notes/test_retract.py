@@ -434,7 +434,7 @@ def test_of_a_sensitive_dataset_nothing_that_is_printed_or_left_names_a_patient(
     said("run", "ward")
     assert '"retracted":1' in (work / "artifacts/ward/packed_cohorts/2010-01/receipt.json").read_text().replace(" ", "")
     ids.write_text(f'{{"patient": ["{CANARY}"]}}\n')
-    assert "line 1: give the id of a patient" in said("retract", "ward", "--ids", str(ids), code=1)
+    assert "line 1: give the id of a patient" in said("retract", "ward", "--ids", str(ids), code=2)
     shutil.rmtree(folder / "data")
     ids.unlink()
     digests = [patient_digest(key.encode(), f"{CANARY}-id-3").hex().encode()]
