@@ -27,7 +27,9 @@ __all__ = ["BUNDLED", "ChatTemplate", "Renderer", "TemplateRenderError", "compil
 _FOLDER = Path(__file__).parent / "templates"
 BUNDLED = ("nano3",)
 """Templates that can be named."""
-_TOKENIZER_VARIABLES = ("bos_token", "eos_token", "pad_token", "unk_token")
+_TOKENIZER_VARIABLES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
+
+_NEWLY_GIVEN = ("chat_template_kwargs", "sep_token", "cls_token", "mask_token")
 
 
 class TemplateRenderError(Exception):
@@ -65,6 +67,11 @@ class ChatTemplate:
         """SHA-256 (hex) of the text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    @property
+    def newly_given(self) -> list[str]:
+        """Variables that the text names and that templates were not always given: rows made before lack them."""
+        return [name for name in _NEWLY_GIVEN if name in self.text]
+
 
 def template_variables(bundle: TokenizerBundle) -> dict[str, str]:
     """`bos_token` and its like as the tokenizer configures them: what transformers passes to every template."""
@@ -78,8 +85,10 @@ def template_variables(bundle: TokenizerBundle) -> dict[str, str]:
 class Renderer:
     """A compiled template; `render` is a pure function of its arguments. Not picklable: compile it where it is used."""
 
-    def __init__(self, render: Callable[..., str], failures: tuple[type[Exception], ...]) -> None:
-        self._render, self._failures = render, failures
+    def __init__(
+        self, render: Callable[..., str], failures: tuple[type[Exception], ...], kwargs: Mapping[str, Any] | None = None
+    ) -> None:
+        self._render, self._failures, self._kwargs = render, failures, dict(kwargs or {})
 
     def render(
         self,
@@ -92,26 +101,39 @@ class Renderer:
         """The text of `messages` (role, content, …) and the `tools` they may call, JSON schemas or None.
 
         With `prompt`, the text ends where the assistant's next answer begins. `thinking` is passed as
-        `enable_thinking`. Raises TemplateRenderError when the template refuses or fails.
+        `enable_thinking`, and in `chat_template_kwargs`, which is where Nemotron's templates look for it. Raises
+        TemplateRenderError when the template refuses or fails.
         """
+        given = {**self._kwargs, "enable_thinking": thinking}
         try:
             return self._render(
+                **given,
                 messages=messages,
                 tools=tools,
                 documents=None,
                 add_generation_prompt=prompt,
-                enable_thinking=thinking,
+                chat_template_kwargs=given,
             )
         except self._failures as error:
             raise TemplateRenderError(f"{type(error).__name__}: {error}") from error
 
 
 def compile_template(
-    template: ChatTemplate, variables: Mapping[str, Any] | None = None, today: date | None = None
+    template: ChatTemplate,
+    variables: Mapping[str, Any] | None = None,
+    today: date | None = None,
+    kwargs: Mapping[str, Any] | None = None,
 ) -> Renderer:
-    """Compile `template`; `variables` are passed to every rendering, `today` is what `strftime_now` says.
+    """A template ready to render.
 
-    ConfigError names the line of a syntax error, and a template that wants a date where none is declared.
+    Args:
+        template: what to compile.
+        variables: the special tokens, passed to every rendering.
+        today: what `strftime_now` says.
+        kwargs: further variables, passed each on its own and all together as `chat_template_kwargs`.
+
+    ConfigError names the line of a syntax error, a template that wants a date where none is declared, and a further
+    variable whose value each rendering decides.
     """
     import jinja2
     import jinja2.ext
@@ -136,12 +158,22 @@ def compile_template(
                 "other bytes tomorrow. Declare `template_date`"
             )
         environment.globals["strftime_now"] = today.strftime
+    if taken := sorted(_OF_A_RENDERING & {*(kwargs or {})}):
+        raise ConfigError(f"template_kwargs: {', '.join(taken)}: what each rendering decides; leave it out")
     fixed = dict(variables or {})
     # the errors that Python itself raises inside a template for data it did not expect
     failures = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
-    return Renderer(lambda **given: compiled.render({**fixed, **given}), failures)
+    return Renderer(lambda **given: compiled.render({**fixed, **given}), failures, kwargs)
 
 
+_OF_A_RENDERING = {
+    "messages",
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "enable_thinking",
+    "chat_template_kwargs",
+}
 _ATTRIBUTES_OF_DICT = frozenset(dir(dict))
 _OF_LOOP = frozenset({"index", "index0", "first", "last", "length"})
 

@@ -4,7 +4,7 @@ The mask itself is made by `tokenization/chat`: `rendering.py` says which text i
 Entry points: `chat_plan`, `conversation_renderer`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
@@ -15,12 +15,13 @@ from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.sources.rows import RowRange
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
+from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
 from dataprep_assets.tokenization.chat.mask import check_cutting
 from dataprep_assets.tokenization.chat.messages import Conversation, ConversationFields, Refusal
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Turns, stop_token
 from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, template_variables
 
-__all__ = ["VERSION", "ChatPlan", "ChatSource", "chat_plan", "conversation_renderer"]
+__all__ = ["VERSION", "ChatPlan", "ChatSource", "chat_plan", "chosen_parts", "conversation_renderer"]
 
 VERSION = 1
 """Raise when a change in `spool.py` or in `tokenization/chat` can change a byte: it is part of every key downstream."""
@@ -51,6 +52,8 @@ class ChatPlan:
     certificate: dict[str, Any]
     template: ChatTemplate
     template_date: date | None
+    template_kwargs: dict[str, Any]
+    choices: ChatChoices
     stop: SpecialToken
     fields: ConversationFields
     turns: Turns
@@ -77,7 +80,17 @@ class ChatPlan:
             "max_doc_tokens": self.max_doc_tokens,
             "pack_size": self.pack_size,
             "too_long": self.too_long,
+            **chosen_parts(self.template, self.template_kwargs, self.choices),
         }
+
+
+def chosen_parts(template: ChatTemplate, kwargs: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any]:
+    """The parts of a key that a declaration without any of these choices does not have.
+
+    `template` is one that reads variables which it was once not given: then what it was given is a part.
+    """
+    given = {"choices": choices.key_parts(), "template_kwargs": dict(kwargs), "template_reads": template.newly_given}
+    return {name: value for name, value in given.items() if value}
 
 
 def chat_plan(
@@ -88,6 +101,8 @@ def chat_plan(
     pack_size: int,
     fields: ConversationFields | None = None,
     template_date: date | None = None,
+    template_kwargs: Mapping[str, Any] | None = None,
+    choices: ChatChoices = OURS,
     stop: str = "auto",
     turns: Turns = "reasoning",
     allowed_literals: Sequence[str] = ALLOWED_LITERALS,
@@ -105,6 +120,8 @@ def chat_plan(
         pack_size: the longest sequence, in tokens.
         fields: where the messages and tools of a row are.
         template_date: the date that `strftime_now` of a template says; None makes such a template fail.
+        template_kwargs: further variables of the template.
+        choices: what is a conversation and which of its tokens are trained, where tools differ.
         stop: the token that ends an answer, or `auto`: as the template ends it.
         turns: when each user turn is a sequence of its own.
         allowed_literals: special tokens that text may contain.
@@ -119,13 +136,15 @@ def chat_plan(
     for name, value in (("pack_size", pack_size), ("max_doc_tokens", max_doc_tokens)):
         if value is not None and value < 2:
             raise ConfigError(f"{name}: {value}: a sequence that trains anything has at least 2 tokens")
-    renderer = compile_template(template, template_variables(bundle), template_date)
+    renderer = compile_template(template, template_variables(bundle), template_date, template_kwargs)
     plan = ChatPlan(
         tokenizer=bundle.directory,
         tokenizer_digest=bundle.digest,
         certificate=certificate.to_json(),
         template=template,
         template_date=template_date,
+        template_kwargs=dict(template_kwargs or {}),
+        choices=choices,
         stop=stop_token(renderer, bundle.special_tokens, stop),
         fields=fields or ConversationFields(),
         turns=turns,
@@ -155,7 +174,12 @@ def _try(plan: ChatPlan, bundle: TokenizerBundle) -> None:
 
 def conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle) -> ConversationRenderer:
     """The renderer of a plan."""
-    renderer = compile_template(plan.template, template_variables(bundle), plan.template_date)
+    variables = template_variables(bundle)
     return ConversationRenderer(
-        renderer, bundle.special_tokens, stop=plan.stop.content, turns=plan.turns, allowed=plan.allowed_literals
+        compile_template(plan.template, variables, plan.template_date, plan.template_kwargs),
+        bundle.special_tokens,
+        stop=plan.stop.content,
+        turns=plan.turns,
+        allowed=plan.allowed_literals,
+        choices=plan.choices,
     )

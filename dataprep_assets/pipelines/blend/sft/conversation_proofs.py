@@ -165,7 +165,7 @@ def _differences(
         left = wanted.pop(source.ordinal, {})
         for row, values in _rows_of(source, set(left), plan):
             where = f"{source.label}: row {row}"
-            conversation = read_conversation(values, plan.fields)
+            conversation = read_conversation(values, plan.fields, plan.choices)
             rendered = conversation if isinstance(conversation, Refusal) else renderer.render(conversation)
             if isinstance(rendered, Refusal):
                 yield f"{where} is packed, but is not a conversation: {rendered}"
