@@ -8,6 +8,7 @@ import importlib
 import json
 import sys
 import tempfile
+import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -65,16 +66,21 @@ def compare(folder: Path, tokenizer: Path = TOKENIZER) -> list[Row]:
             with tempfile.TemporaryDirectory() as scratch:
                 ours = list(_ours(plan, given, Path(scratch) / "ours"))
                 theirs = list(_theirs(folder, template, tokenizer, given, Path(scratch) / "theirs"))
-            found.append(_row(template, shape, ours, theirs, decode))
+            found.append(_row(template, shape, given, ours, theirs, decode))
     return found
 
 
 def _row(
-    template: str, shape: str, ours: list[list[Sequence]], theirs: list[list[Sequence]], decode: Callable[[Any], str]
+    template: str,
+    shape: str,
+    given: list[dict[str, Any]],
+    ours: list[list[Sequence]],
+    theirs: list[list[Sequence]],
+    decode: Callable[[Any], str],
 ) -> Row:
     notes: dict[str, int] = {}
-    for mine, other in zip(ours, theirs, strict=True):
-        if mine != other and (why := _explained(mine, other, decode)):
+    for row, mine, other in zip(given, ours, theirs, strict=True):
+        if mine != other and (why := _explained(row, mine, other, decode)):
             notes[why] = notes.get(why, 0) + 1
     equal = sum(mine == other for mine, other in zip(ours, theirs, strict=True))
     packed = f"{sum(map(bool, ours))} rows packed here, {sum(map(bool, theirs))} there"
@@ -82,14 +88,18 @@ def _row(
     return Row(f"sft, {template}", shape, len(ours), equal, sum(notes.values()), note)
 
 
-def _explained(ours: list[Sequence], theirs: list[Sequence], decode: Callable[[Any], str]) -> str | None:
+def _explained(
+    row: dict[str, Any], ours: list[Sequence], theirs: list[Sequence], decode: Callable[[Any], str]
+) -> str | None:
     """The reason for which a row differs, of those that docs/formats/packed-sft.md tells, or None."""
     if ours == [sequence for sequence in theirs if any(sequence[1][1:])]:
         return "a sequence that trains nothing is left out"
-    if not ours and theirs:
+    thought = row["messages"][-1]["content"]
+    if not ours and theirs and thought.startswith("<think>"):
         ids, mask = theirs[-1]
-        untrained = decode(ids[: len(mask) - mask[::-1].index(0)] if 0 in mask else []).rpartition("assistant\n")[2]
-        if untrained.startswith("<think>\n") and len(untrained) == len("<think></think>"):
+        untrained = decode(ids[: len(mask) - mask[::-1].index(0)])
+        beginning = unicodedata.normalize("NFC", thought[: len("<think></think>")])
+        if untrained.endswith(f"<|im_start|>assistant\n{beginning}"):
             return "their mask begins within a thought in the text; such a row is refused"
     return None
 

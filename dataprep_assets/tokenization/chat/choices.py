@@ -18,7 +18,7 @@ class ChatChoices:
     """One side of each difference.
 
     Attributes:
-        turn_end: train what the template writes behind an answer's stop token, such as a newline.
+        turn_end_newline: train what the template writes behind an answer's stop token, such as a newline.
         unprompted_header: train the header of an answer that no prompt precedes: the first message, or one that follows
             another answer or a system text.
         answers: which answers of a sequence are trained: `every` one, or those of the `last_turn`.
@@ -34,7 +34,7 @@ class ChatChoices:
         blank_reasoning: whether a reasoning of white space is `none`, or `reasoning` that cuts a row into turns.
     """
 
-    turn_end: bool = False
+    turn_end_newline: bool = False
     unprompted_header: bool = False
     answers: Answers = "every"
     roles: tuple[str, ...] | Literal["any"] = ("system", "user", "assistant", "tool")
@@ -56,7 +56,7 @@ class ChatChoices:
 
 OURS = ChatChoices()
 NEMOTRON = ChatChoices(
-    turn_end=True,
+    turn_end_newline=True,
     unprompted_header=True,
     roles="any",
     content="as_given",

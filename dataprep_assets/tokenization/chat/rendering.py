@@ -33,6 +33,8 @@ beginning of the whole; an answer does not end with the stop token."""
 Turns = Literal["reasoning", "always"]
 """When a conversation becomes one sequence a user turn: where it holds `reasoning`, or `always`."""
 
+_COMPARED = 40
+"""Characters of an answer that tell it from what a template writes."""
 _MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 """Noncharacters: code points that Unicode keeps free for uses such as this one."""
 
@@ -137,7 +139,7 @@ class ConversationRenderer:
                 raise _RefusedError("template_mismatch", index)
             if not answer.endswith(self._stop):
                 raise _RefusedError("no_stop_token", index)
-            if self._choices.turn_end:
+            if self._choices.turn_end_newline:
                 answer = whole[start:end]
             chunks += (Chunk(whole[at:start], False), Chunk(answer, True))
             at = start + len(answer)
@@ -150,7 +152,8 @@ class ConversationRenderer:
         """Where the answer that ends `upto` begins: behind the generation prompt that the whole has there.
 
         An answer without reasoning among others that have it is prompted with thinking off. Some templates write
-        white space behind the prompt that an answer does not repeat; there the prompt ends before it.
+        white space behind the prompt that an answer does not repeat; there the prompt ends before it, and the answer
+        itself must follow: else it is not the prompt's white space alone that is missing (`answer_proof.py`).
         """
         before, reasoned = upto[:-1], reasons(upto[-1])
         if self._choices.unprompted_header and _is_unprompted(before, thinking, reasoned):
@@ -166,7 +169,7 @@ class ConversationRenderer:
                 return len(prompt)
             prompts.append(prompt.rstrip())
         for prompt in prompts:
-            if prompt and whole.startswith(prompt) and not strict:
+            if prompt and whole.startswith(prompt) and not strict and _follows(whole[len(prompt) :], upto[-1]):
                 return len(prompt)
         raise _RefusedError("template_mismatch", index)
 
@@ -204,6 +207,12 @@ def _is_unprompted(before: list[dict[str, Any]], thinking: bool, reasoned: bool)
     """
     role = before[-1]["role"] if before else "assistant"
     return role not in ("user", "tool") and (role == "assistant" or reasoned or not thinking)
+
+
+def _follows(rest: str, message: dict[str, Any]) -> bool:
+    """Whether a text begins with what a message says, if it says anything."""
+    said = [t for key in ("reasoning_content", "content") if isinstance(t := message.get(key), str) and t.strip()]
+    return not said or any(rest.lstrip().startswith(text.strip()[:_COMPARED]) for text in said)
 
 
 def _restorable(text: str, mark: str) -> bool:

@@ -10,6 +10,7 @@ Entry points: `ChatTemplate.load`, `compile_template`, `template_variables`.
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -68,6 +69,11 @@ class ChatTemplate:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
+    def marks_answers(self) -> bool:
+        """Whether it says itself, with `{% generation %}`, what an assistant says."""
+        return re.search(r"{%[-+]?\s*generation\s*[-+]?%}", self.text) is not None
+
+    @property
     def newly_given(self) -> list[str]:
         """Variables that the text names and that templates were not always given: rows made before lack them."""
         return [name for name in _NEWLY_GIVEN if name in self.text]
@@ -123,6 +129,7 @@ def compile_template(
     variables: Mapping[str, Any] | None = None,
     today: date | None = None,
     kwargs: Mapping[str, Any] | None = None,
+    marks: tuple[str, str] = ("", ""),
 ) -> Renderer:
     """A template ready to render.
 
@@ -131,6 +138,7 @@ def compile_template(
         variables: the special tokens, passed to every rendering.
         today: what `strftime_now` says.
         kwargs: further variables, passed each on its own and all together as `chat_template_kwargs`.
+        marks: what is written where a `{% generation %}` begins and ends.
 
     ConfigError names the line of a syntax error, a template that wants a date where none is declared, and a further
     variable whose value each rendering decides.
@@ -140,7 +148,7 @@ def compile_template(
     import jinja2.meta
 
     environment = _environment_class()(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, _generation_tag()]
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, _generation_tag(marks)]
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
@@ -210,8 +218,8 @@ def _raise_exception(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-def _generation_tag() -> Any:
-    """The `{% generation %}` block of transformers, which marks what an assistant says: here it is only its body."""
+def _generation_tag(marks: tuple[str, str]) -> Any:
+    """The `{% generation %}` block of transformers, which marks what an assistant says: its body between `marks`."""
     from jinja2 import nodes
     from jinja2.ext import Extension
     from jinja2.parser import Parser
@@ -221,6 +229,8 @@ def _generation_tag() -> Any:
 
         def parse(self, parser: Parser) -> list[nodes.Node]:
             next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            begin, end = (nodes.Output([nodes.TemplateData(mark)]) for mark in marks)
+            return [begin, *body, end] if any(marks) else body
 
     return GenerationTag

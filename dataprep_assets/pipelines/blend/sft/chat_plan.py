@@ -5,7 +5,7 @@ Entry points: `chat_plan`, `conversation_renderer`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
@@ -15,11 +15,18 @@ from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.sources.rows import RowRange
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
+from dataprep_assets.tokenization.chat.answer_proof import GENERATION_MARKS, prove_answers
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
 from dataprep_assets.tokenization.chat.mask import check_cutting
 from dataprep_assets.tokenization.chat.messages import Conversation, ConversationFields, Refusal
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Turns, stop_token
-from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, template_variables
+from dataprep_assets.tokenization.chat.template import (
+    ChatTemplate,
+    Renderer,
+    compile_template,
+    template_variables,
+)
+from dataprep_assets.tokenization.engines import ReferenceEngine
 
 __all__ = ["VERSION", "ChatPlan", "ChatSource", "chat_plan", "chosen_parts", "conversation_renderer"]
 
@@ -45,6 +52,9 @@ class ChatSource(SourcePart):
 class ChatPlan:
     """Everything that decides the sequences of a source file, and how they are proven. Picklable. Made by `chat_plan`,
     which explains the fields.
+
+    Three follow from others: `stop`, the token that ends an answer; `turn_end`, the ids of what is trained behind it;
+    `openings`, what the template may write between the beginning of a trained answer and the answer's own text.
     """
 
     tokenizer: Path
@@ -63,6 +73,8 @@ class ChatPlan:
     pack_size: int
     too_long: Literal["truncate", "drop"]
     sample_rate: float
+    turn_end: tuple[int, ...] = ()
+    openings: tuple[str, ...] = ()
 
     def key_parts(self) -> dict[str, Any]:
         """The parts of the plan that enter a key: not the paths of tokenizer and template, nor the template's name."""
@@ -111,7 +123,7 @@ def chat_plan(
     too_long: Literal["truncate", "drop"] = "truncate",
     sample_rate: float = 0.0005,
 ) -> ChatPlan:
-    """A plan that was tried: template and tokenizer are put together once, on one conversation.
+    """A plan that was tried: template and tokenizer are put together once, on invented conversations.
 
     Args:
         bundle: the tokenizer.
@@ -130,8 +142,8 @@ def chat_plan(
         too_long: whether sequences longer than `pack_size` are cut or dropped.
         sample_rate: the share of texts that the reference engine encodes again.
 
-    Raises ConfigError for a template that does not compile or whose answers end with no special token, and for sizes
-    below 2; TokenizerError for a tokenizer that cannot be cut at its special tokens.
+    Raises ConfigError for a template that does not compile, whose answers end with no special token or can be read in
+    two ways, and for sizes below 2; TokenizerError for a tokenizer that cannot be cut at its special tokens.
     """
     for name, value in (("pack_size", pack_size), ("max_doc_tokens", max_doc_tokens)):
         if value is not None and value < 2:
@@ -155,6 +167,7 @@ def chat_plan(
         too_long=too_long,
         sample_rate=sample_rate,
     )
+    plan = replace(plan, turn_end=_turn_end(plan, bundle, renderer), openings=_proved_openings(plan, bundle, renderer))
     _try(plan, bundle)
     return plan
 
@@ -170,6 +183,24 @@ def _try(plan: ChatPlan, bundle: TokenizerBundle) -> None:
             "`turns: always`, which makes one sequence of each user turn"
         )
     check_cutting(bundle, rendered)
+
+
+def _proved_openings(plan: ChatPlan, bundle: TokenizerBundle, renderer: Renderer) -> tuple[str, ...]:
+    marked = None
+    if plan.template.marks_answers:
+        marked = compile_template(
+            plan.template, template_variables(bundle), plan.template_date, plan.template_kwargs, GENERATION_MARKS
+        )
+    return prove_answers(conversation_renderer(plan, bundle), renderer, marked, plan.choices)
+
+
+def _turn_end(plan: ChatPlan, bundle: TokenizerBundle, renderer: Renderer) -> tuple[int, ...]:
+    """Ids of what the template writes behind an answer's stop token, where it is trained."""
+    if not plan.choices.turn_end_newline:
+        return ()
+    messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}]
+    text = renderer.render(messages, None, prompt=False, thinking=False).rpartition(plan.stop.content)[2]
+    return tuple(ReferenceEngine(bundle, "match").encode([text])[0].tolist()) if text else ()
 
 
 def conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle) -> ConversationRenderer:
