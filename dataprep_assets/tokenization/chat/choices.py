@@ -4,7 +4,8 @@
 (`core/chat_template.py`, `core/chat_sft_shard_core.py`). docs/formats/packed-sft.md#choices gives the reasons.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 __all__ = ["NEMOTRON", "OURS", "PRESETS", "Answers", "ChatChoices", "Like"]
@@ -47,6 +48,10 @@ class ChatChoices:
     special_literals: Literal["text", "special"] = "text"
     inline_reasoning: Literal["train", "refuse"] = "train"
     blank_reasoning: Literal["none", "reasoning"] = "none"
+
+    def with_changes(self, changes: Mapping[str, Any]) -> "ChatChoices":
+        """The same but for these, by name."""
+        return replace(self, **changes)
 
     def key_parts(self) -> dict[str, Any]:
         """What differs from `OURS`, by name: the keys of rows made before there was a choice stay."""

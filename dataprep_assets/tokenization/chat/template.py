@@ -1,7 +1,7 @@
 """Chat templates: found, digested, compiled and rendered as transformers renders them.
 
-A template is named (`nano3`, shipped here), a path, or Jinja itself. What enters keys is the digest of its text: the
-same name with another text is another template. The environment is that of transformers (`utils/chat_template_utils`):
+A template is the tokenizer's own, named (`chatml_reasoning` ships here), a path, or Jinja itself. What enters keys is
+the digest of its text: the same name with another text is another template. The environment is that of transformers (`utils/chat_template_utils`):
 sandboxed, `trim_blocks`, `lstrip_blocks`, loop controls, `{% generation %}`, `tojson` without HTML escapes,
 `raise_exception`. Its `strftime_now` would make every day's bytes different, so it needs a declared date.
 
@@ -9,6 +9,7 @@ Entry points: `ChatTemplate.load`, `compile_template`, `template_variables`.
 """
 
 import hashlib
+import importlib.util
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -23,11 +24,31 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 if TYPE_CHECKING:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-__all__ = ["BUNDLED", "ChatTemplate", "Renderer", "TemplateRenderError", "compile_template", "template_variables"]
+__all__ = [
+    "OF_TOKENIZER",
+    "PUBLISHED",
+    "SHIPPED",
+    "ChatTemplate",
+    "Renderer",
+    "TemplateRenderError",
+    "compile_template",
+    "is_template_path",
+    "template_variables",
+]
 
 _FOLDER = Path(__file__).parent / "templates"
-BUNDLED = ("nano3",)
-"""Templates that can be named."""
+OF_TOKENIZER = "tokenizer"
+"""Stands for the template that the tokenizer has."""
+SHIPPED = ("chatml_reasoning",)
+"""Templates of this project."""
+_NEMOTRON = "nemotron/data_prep/templates"
+PUBLISHED = {
+    "nano3": f"{_NEMOTRON}/nano3.jinja",
+    "super3": f"{_NEMOTRON}/nano3.jinja",
+    "ultra3": f"{_NEMOTRON}/nano3.jinja",
+    "lightning35": f"{_NEMOTRON}/lightning35.jinja",
+}
+"""Templates that others publish, and where in the installed package (2026-08-21, commit e27b371: super3, ultra3 too)."""
 _TOKENIZER_VARIABLES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 
 _NEWLY_GIVEN = ("chat_template_kwargs", "sep_token", "cls_token", "mask_token")
@@ -46,22 +67,45 @@ class ChatTemplate:
 
     @classmethod
     def load(cls, declared: str, folder: Path | None = None) -> "ChatTemplate":
-        """A bundled name, Jinja text, or a path (relative to `folder`).
+        """A shipped template by name, Jinja text, or a file by its path (relative to `folder`).
 
-        ConfigError for what is none of them: taken for Jinja, a mistyped path would render every conversation alike.
+        A name of an original's template is that of its installed package. ConfigError for what is none of them: taken
+        for Jinja, a mistyped path would render every conversation alike.
         """
-        if declared in BUNDLED:
+        if declared in SHIPPED:
             return cls(declared, (_FOLDER / f"{declared}.jinja").read_text(encoding="utf-8"))
-        if "{{" in declared or "{%" in declared:
+        if declared in PUBLISHED:
+            return cls(declared, _published(declared).read_text(encoding="utf-8"))
+        if not is_template_path(declared):
             return cls("inline", declared)
         path = (folder or Path()) / Path(declared).expanduser()
         try:
             return cls(path.name, path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, ValueError) as error:
             raise ConfigError(
-                f"chat_template: {declared!r} is not a bundled template ({', '.join(BUNDLED)}), Jinja text, or a "
-                f"readable file: {error}"
+                f"chat_template: {declared!r} is not `{OF_TOKENIZER}`, a name ({', '.join((*SHIPPED, *PUBLISHED))}), "
+                f"Jinja text, or a readable file: {error}"
             ) from error
+
+    @classmethod
+    def of_tokenizer(cls, bundle: TokenizerBundle) -> "ChatTemplate":
+        """The template of a tokenizer: `chat_template.jinja` beside it, else that of `tokenizer_config.json`.
+
+        Of several in its configuration the one that is called `default`. ConfigError where there is none.
+        """
+        beside = bundle.directory / "chat_template.jinja"
+        if beside.is_file():
+            return cls(beside.name, beside.read_text(encoding="utf-8"))
+        found = _tokenizer_config(bundle).get("chat_template")
+        if isinstance(found, list):
+            named = {given.get("name"): given.get("template") for given in found if isinstance(given, dict)}
+            found = named.get("default")
+        if not isinstance(found, str):
+            raise ConfigError(
+                f"chat_template: the tokenizer {bundle.name} has none (no chat_template.jinja, no `chat_template` in "
+                f"tokenizer_config.json). Name one: a path, {{repo, revision, file}}, or {SHIPPED[0]}, which ships"
+            )
+        return cls(OF_TOKENIZER, found)
 
     @property
     def digest(self) -> str:
@@ -79,10 +123,34 @@ class ChatTemplate:
         return [name for name in _NEWLY_GIVEN if name in self.text]
 
 
+def is_template_path(declared: str) -> bool:
+    """Whether a declared template is neither a name nor Jinja itself."""
+    return declared not in (OF_TOKENIZER, *SHIPPED, *PUBLISHED) and "{{" not in declared and "{%" not in declared
+
+
+def _published(name: str) -> Path:
+    """A template of an original that is installed; ConfigError says where it is published."""
+    inside = Path(PUBLISHED[name])
+    package = importlib.util.find_spec(inside.parts[0])
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        if (path := Path(folder, *inside.parts[1:])).is_file():
+            return path
+    other = "" if inside.stem == name else f" (the recipes of {name} use {inside.stem})"
+    raise ConfigError(
+        f"chat_template: {name} is not part of this project{other}: it is src/{inside} in the repository "
+        f"NVIDIA-NeMo/Nemotron on GitHub. Clone it and give the path of that file; `{SHIPPED[0]}` is this project's own"
+    )
+
+
+def _tokenizer_config(bundle: TokenizerBundle) -> dict[str, Any]:
+    path = bundle.directory / "tokenizer_config.json"
+    config: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
+    return config
+
+
 def template_variables(bundle: TokenizerBundle) -> dict[str, str]:
     """`bos_token` and its like as the tokenizer configures them: what transformers passes to every template."""
-    path = bundle.directory / "tokenizer_config.json"
-    config = json.loads(path.read_bytes()) if path.is_file() else {}
+    config = _tokenizer_config(bundle)
     found = {name: config.get(name) for name in _TOKENIZER_VARIABLES}
     contents = {name: v.get("content") if isinstance(v, dict) else v for name, v in found.items()}
     return {name: value for name, value in contents.items() if isinstance(value, str)}

@@ -37,8 +37,8 @@ CONVERSATIONS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("prompt", [False, True])
 @pytest.mark.parametrize("thinking", [False, True])
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
-def test_nano3_renders_as_transformers_renders_it(conversation: dict[str, Any], thinking: bool, prompt: bool) -> None:
-    template = ChatTemplate.load("nano3")
+def test_the_shipped_template_renders_as_transformers_renders_it(conversation: dict[str, Any], thinking: bool, prompt: bool) -> None:
+    template = ChatTemplate.load("chatml_reasoning")
     ours = compile_template(template).render(
         conversation["messages"], conversation.get("tools"), prompt=prompt, thinking=thinking
     )
@@ -78,8 +78,8 @@ def test_loop_controls_the_generation_tag_and_variables_are_those_of_transformer
     assert "left out" not in ours
 
 
-def test_nano3_forgets_the_reasoning_of_earlier_turns_and_keeps_that_of_the_last() -> None:
-    renderer = compile_template(ChatTemplate.load("nano3"))
+def test_the_shipped_template_forgets_the_reasoning_of_earlier_turns_and_keeps_that_of_the_last() -> None:
+    renderer = compile_template(ChatTemplate.load("chatml_reasoning"))
     answer = {"role": "assistant", "content": "So.", "reasoning_content": "FIRST"}
     messages = [USER, answer, USER, {**answer, "reasoning_content": "SECOND"}]
     text = renderer.render(messages, None, prompt=False, thinking=True)
@@ -90,7 +90,7 @@ def test_nano3_forgets_the_reasoning_of_earlier_turns_and_keeps_that_of_the_last
 
 def test_a_template_is_a_name_a_path_or_jinja(tmp_path: Path) -> None:
     (tmp_path / "mine.jinja").write_text("{{ messages }}")
-    assert ChatTemplate.load("nano3").name == "nano3"
+    assert ChatTemplate.load("chatml_reasoning").name == "chatml_reasoning"
     assert ChatTemplate.load("mine.jinja", tmp_path).text == "{{ messages }}"
     assert ChatTemplate.load(str(tmp_path / "mine.jinja")).name == "mine.jinja"
     assert ChatTemplate.load("{{ messages }}") == ChatTemplate("inline", "{{ messages }}")

@@ -1,0 +1,37 @@
+"""The chat template of a declaration: its tokenizer's, a shipped one, a file, a file on the hub, or Jinja itself."""
+
+from functools import lru_cache
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.pipelines.blend.sft.options import HubTemplate, SftOptions
+from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
+from dataprep_assets.pipelines.corpus.tokenizer import hub_file, load_bundle
+from dataprep_assets.tokenization.chat.template import OF_TOKENIZER, ChatTemplate
+
+__all__ = ["declared_template"]
+
+_FILE, _KEY = "chat_template.jinja", "chat_template"
+
+
+def declared_template(options: SftOptions, tokenizer: TokenizerDeclaration) -> ChatTemplate:
+    """The template that `options` name, beside `tokenizer` where it is the tokenizer's own.
+
+    ConfigError when there is none, or it cannot be read; TokenizerError when the hub does not give it.
+    """
+    declared = options.chat_template
+    if isinstance(declared, HubTemplate):
+        return _from_hub(declared.repo, declared.revision, declared.file)
+    if declared != OF_TOKENIZER:
+        return ChatTemplate.load(declared)
+    bundle = load_bundle(tokenizer)
+    if tokenizer.repo is not None and tokenizer.revision is not None:
+        hub_file(tokenizer.repo, tokenizer.revision, _FILE, key=_KEY)  # beside the tokenizer's other files, if it is there
+    return ChatTemplate.of_tokenizer(bundle)
+
+
+@lru_cache(maxsize=8)
+def _from_hub(repo: str, revision: str, file: str) -> ChatTemplate:
+    path = hub_file(repo, revision, file, key=_KEY)
+    if path is None:
+        raise ConfigError(f"chat_template: {repo}@{revision} has no file {file}. Name the one that it has as `file`")
+    return ChatTemplate.load(str(path))
