@@ -99,7 +99,10 @@ def _tools_and_reasoning(draw: random.Random) -> Row:
 
 
 def _call_at_the_end(draw: random.Random) -> Row:
-    return {"messages": [_user(draw), {"role": "assistant", "content": "", "tool_calls": [_call(draw)]}], "tools": TOOLS}
+    return {
+        "messages": [_user(draw), {"role": "assistant", "content": "", "tool_calls": [_call(draw)]}],
+        "tools": TOOLS,
+    }
 
 
 def _tools_as_text(draw: random.Random) -> Row:
@@ -117,7 +120,11 @@ def _undeclared_calls(draw: random.Random) -> Row:
 def _call_in_text(draw: random.Random) -> Row:
     said = "<tool_call>\n<function=tide>\n</function>\n</tool_call>"
     heading = draw.choice(("", "# Tools\n"))
-    messages = [{"role": "system", "content": heading + _text(draw)}, _user(draw), {"role": "assistant", "content": said}]
+    messages = [
+        {"role": "system", "content": heading + _text(draw)},
+        _user(draw),
+        {"role": "assistant", "content": said},
+    ]
     return {"messages": messages, **draw.choice(({}, {"tools": TOOLS}))}
 
 
@@ -149,7 +156,9 @@ def _developer_and_reasoning(draw: random.Random) -> Row:
 
 def _parts(draw: random.Random) -> Row:
     messages = _turns(draw)
-    messages[0]["content"] = [{"type": "text", "text": _text(draw)}, {"type": "text", "text": "b"}][: draw.randint(1, 2)]
+    messages[0]["content"] = [{"type": "text", "text": _text(draw)}, {"type": "text", "text": "b"}][
+        : draw.randint(1, 2)
+    ]
     if draw.random() < 0.5:
         messages[-1]["content"] = [{"type": "text", "text": _text(draw)}]
     return {"messages": messages}

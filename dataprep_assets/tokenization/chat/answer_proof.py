@@ -102,9 +102,7 @@ def _own_texts(message: dict[str, Any]) -> list[str]:
 
 def _opening(chunk: Chunk, probe: _Probe) -> str:
     """What is trained before the answer's own text."""
-    places = [
-        chunk.text.find(text) for m in probe.messages if m["role"] == "assistant" for text in _own_texts(m)
-    ]
+    places = [chunk.text.find(text) for m in probe.messages if m["role"] == "assistant" for text in _own_texts(m)]
     return chunk.text[: min((place for place in places if place >= 0), default=0)]
 
 
@@ -147,7 +145,9 @@ def _compare_marks(chunks: tuple[Chunk, ...], at: int, probe: _Probe, marked: Re
                 if start not in begins:
                     nearest = min(begins, key=lambda place: abs(place - start), default=len(whole))
                     raise _two_readings(
-                        probe, "by its prompt an answer begins elsewhere than `{% generation %}`", whole[start:],
+                        probe,
+                        "by its prompt an answer begins elsewhere than `{% generation %}`",
+                        whole[start:],
                         whole[nearest:],
                     )
                 return

@@ -204,7 +204,9 @@ def _tool_calls(calls: Any, choices: ChatChoices) -> list[dict[str, Any]] | None
 
 def _needs_tools(messages: list[dict[str, Any]], declared: bool, choices: ChatChoices) -> Refusal | None:
     """Calls of tools that nothing declares; a system text that holds `# Tools` declares them itself."""
-    texts = ["\n".join(t for t in (m.get("content"), m.get("reasoning_content")) if isinstance(t, str)) for m in messages]
+    texts = [
+        "\n".join(t for t in (m.get("content"), m.get("reasoning_content")) if isinstance(t, str)) for m in messages
+    ]
     if any(_TOOLS_HEADING in text for text in texts):
         return None
     for index, (message, text) in enumerate(zip(messages, texts, strict=True)):

@@ -86,7 +86,9 @@ class ConversationRenderer:
     def render(self, conversation: Conversation) -> Rendered | Refusal:
         """The sequences of a conversation, or why it has none. A sequence without an answer is left out."""
         mark = None
-        if self._choices.special_literals == "text" and any(map(self._finder.found_in, _strings([conversation.messages, conversation.tools]))):
+        if self._choices.special_literals == "text" and any(
+            map(self._finder.found_in, _strings([conversation.messages, conversation.tools]))
+        ):
             mark, conversation = self._protected(conversation)
         try:
             return Rendered(tuple(self._sequences(conversation, mark)), mark)
@@ -169,7 +171,7 @@ class ConversationRenderer:
                 return len(prompt)
             prompts.append(prompt.rstrip())
         for prompt in prompts:
-            if prompt and whole.startswith(prompt) and not strict and _follows(whole[len(prompt) :], upto[-1]):
+            if prompt and whole.startswith(prompt) and not strict and _begins_at(whole, len(prompt), upto[-1]):
                 return len(prompt)
         raise _RefusedError("template_mismatch", index)
 
@@ -209,10 +211,17 @@ def _is_unprompted(before: list[dict[str, Any]], thinking: bool, reasoned: bool)
     return role not in ("user", "tool") and (role == "assistant" or reasoned or not thinking)
 
 
-def _follows(rest: str, message: dict[str, Any]) -> bool:
-    """Whether a text begins with what a message says, if it says anything."""
+def _begins_at(text: str, cut: int, message: dict[str, Any]) -> bool:
+    """Whether nothing but white space is between a cut and what a message says, if it says anything.
+
+    What it says may begin before the cut: a thought in an answer's text, with the tag that a prompt ends in.
+    """
     said = [t for key in ("reasoning_content", "content") if isinstance(t := message.get(key), str) and t.strip()]
-    return not said or any(rest.lstrip().startswith(text.strip()[:_COMPARED]) for text in said)
+    for beginning in (t.strip()[:_COMPARED] for t in said):
+        start = text.find(beginning, max(0, cut - len(beginning) + 1))
+        if start >= 0 and not text[cut:start].strip():
+            return True
+    return not said
 
 
 def _restorable(text: str, mark: str) -> bool:

@@ -136,7 +136,11 @@ def test_placeholder_sources_are_relative_to_the_folder_of_the_yaml(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("template", "found"),
-    [("chat.jinja", "{folder}/chat.jinja"), ("chatml_reasoning", "chatml_reasoning"), ("{{ messages }}", "{{ messages }}")],
+    [
+        ("chat.jinja", "{folder}/chat.jinja"),
+        ("chatml_reasoning", "chatml_reasoning"),
+        ("{{ messages }}", "{{ messages }}"),
+    ],
 )
 def test_a_template_file_is_beside_the_yaml_even_before_it_is_there(template: str, found: str, tmp_path: Path) -> None:
     sft = attributes(stage="sft", sft={"chat_template": template})

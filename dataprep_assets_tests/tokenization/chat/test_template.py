@@ -37,7 +37,9 @@ CONVERSATIONS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("prompt", [False, True])
 @pytest.mark.parametrize("thinking", [False, True])
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
-def test_the_shipped_template_renders_as_transformers_renders_it(conversation: dict[str, Any], thinking: bool, prompt: bool) -> None:
+def test_the_shipped_template_renders_as_transformers_renders_it(
+    conversation: dict[str, Any], thinking: bool, prompt: bool
+) -> None:
     template = ChatTemplate.load("chatml_reasoning")
     ours = compile_template(template).render(
         conversation["messages"], conversation.get("tools"), prompt=prompt, thinking=thinking
@@ -98,7 +100,10 @@ def test_a_template_is_a_name_a_path_or_jinja(tmp_path: Path) -> None:
 
 def test_a_mistyped_name_is_no_template(tmp_path: Path) -> None:
     """The original takes any text that is no file for a template, which renders every conversation alike."""
-    with pytest.raises(ConfigError, match=r"'nano33' is not a bundled template \(nano3\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"'nano33' is not `tokenizer`, a name \(chatml_reasoning, nano3, super3, ultra3, lightning35\)",
+    ):
         ChatTemplate.load("nano33", tmp_path)
 
 

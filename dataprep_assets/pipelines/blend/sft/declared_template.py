@@ -25,7 +25,9 @@ def declared_template(options: SftOptions, tokenizer: TokenizerDeclaration) -> C
         return ChatTemplate.load(declared)
     bundle = load_bundle(tokenizer)
     if tokenizer.repo is not None and tokenizer.revision is not None:
-        hub_file(tokenizer.repo, tokenizer.revision, _FILE, key=_KEY)  # beside the tokenizer's other files, if it is there
+        hub_file(
+            tokenizer.repo, tokenizer.revision, _FILE, key=_KEY
+        )  # beside the tokenizer's other files, if it is there
     return ChatTemplate.of_tokenizer(bundle)
 
 

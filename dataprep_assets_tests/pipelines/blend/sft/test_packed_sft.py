@@ -233,7 +233,10 @@ def test_choices_are_no_defects(tmp_path: Path) -> None:
 
 
 def test_a_prefix_that_does_not_hold_names_row_and_message(tmp_path: Path) -> None:
-    template = ChatTemplate.load("chatml_reasoning").text + "{% if messages | length > 4 %}{{ raise_exception('no') }}{% endif %}"
+    template = (
+        ChatTemplate.load("chatml_reasoning").text
+        + "{% if messages | length > 4 %}{{ raise_exception('no') }}{% endif %}"
+    )
     with pytest.raises(BadRecordError, match=r"row 2, byte \d+, message 4: template_refused"):
         build_rows(tmp_path, [said("a", "b"), said("a", "b", "c", "d", "e")], template=template, bad_rows="fail")
 
