@@ -39,9 +39,9 @@ class _Probe:
     tools: list[dict[str, Any]] | None = field(default=None)
 
 
-def _answer(text: str, reasoning: str | None = None, **others: Any) -> dict[str, Any]:
-    message = {"role": "assistant", "content": text, **others}
-    return message if reasoning is None else {**message, "reasoning_content": reasoning}
+def _answer(text: str, reasoning: str | None = None, calls: list[Any] | None = None) -> dict[str, Any]:
+    given = {"reasoning_content": reasoning, "tool_calls": calls}
+    return {"role": "assistant", "content": text, **{name: value for name, value in given.items() if value}}
 
 
 def _probes(choices: ChatChoices) -> Iterator[_Probe]:
@@ -52,11 +52,11 @@ def _probes(choices: ChatChoices) -> Iterator[_Probe]:
         "an answer without reasoning, after one that has it",
         [_USER, _answer("Yes, one.", "Thought one."), _USER, _answer("Yes, two.")],
     )
-    calls = {"tool_calls": [_CALL]}
-    yield _Probe("a call of a tool", [_USER, _answer("Yes, one.", **calls), _RESULT, _answer("Yes, two.")], [_TOOL])
+    calls = [_CALL]
+    yield _Probe("a call of a tool", [_USER, _answer("Yes, one.", calls=calls), _RESULT, _answer("Yes, two.")], [_TOOL])
     yield _Probe(
         "a call of a tool with reasoning",
-        [_USER, _answer("Yes, one.", "Thought one.", **calls), _RESULT, _answer("Yes, two.")],
+        [_USER, _answer("Yes, one.", "Thought one.", calls=calls), _RESULT, _answer("Yes, two.")],
         [_TOOL],
     )
     if choices.unprompted_header:

@@ -161,9 +161,9 @@ def _content(content: Any, choices: ChatChoices) -> Any:
     """Content with its text parts joined, where that is the choice; other content as it is."""
     if choices.content != "join_parts" or not isinstance(content, list):
         return content
-    texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
-    whole = len(texts) == len(content) and all(isinstance(text, str) for text in texts)
-    return "\n".join(texts) if whole else content
+    parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    texts = [text for text in parts if isinstance(text, str)]
+    return "\n".join(texts) if len(texts) == len(content) else content
 
 
 def _says_nothing(message: Mapping[str, Any]) -> bool:
@@ -204,9 +204,7 @@ def _tool_calls(calls: Any, choices: ChatChoices) -> list[dict[str, Any]] | None
 
 def _needs_tools(messages: list[dict[str, Any]], declared: bool, choices: ChatChoices) -> Refusal | None:
     """Calls of tools that nothing declares; a system text that holds `# Tools` declares them itself."""
-    texts = [
-        "\n".join(t for t in (m.get("content"), m.get("reasoning_content")) if isinstance(t, str)) for m in messages
-    ]
+    texts = [_text_of(message) for message in messages]
     if any(_TOOLS_HEADING in text for text in texts):
         return None
     for index, (message, text) in enumerate(zip(messages, texts, strict=True)):
@@ -215,3 +213,8 @@ def _needs_tools(messages: list[dict[str, Any]], declared: bool, choices: ChatCh
         if "<tool_call>" in text and not (declared and choices.call_text == "declared"):
             return Refusal("tool_call_text_without_tools", index)
     return None
+
+
+def _text_of(message: Mapping[str, Any]) -> str:
+    given = (message.get("content"), message.get("reasoning_content"))
+    return "\n".join(text for text in given if isinstance(text, str))

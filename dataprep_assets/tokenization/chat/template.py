@@ -1,9 +1,10 @@
 """Chat templates: found, digested, compiled and rendered as transformers renders them.
 
 A template is the tokenizer's own, named (`chatml_reasoning` ships here), a path, or Jinja itself. What enters keys is
-the digest of its text: the same name with another text is another template. The environment is that of transformers (`utils/chat_template_utils`):
-sandboxed, `trim_blocks`, `lstrip_blocks`, loop controls, `{% generation %}`, `tojson` without HTML escapes,
-`raise_exception`. Its `strftime_now` would make every day's bytes different, so it needs a declared date.
+the digest of its text: the same name with another text is another template. The environment is that of transformers
+(`utils/chat_template_utils`): sandboxed, `trim_blocks`, `lstrip_blocks`, loop controls, `{% generation %}`, `tojson`
+without HTML escapes, `raise_exception`. Its `strftime_now` would make every day's bytes different, so it needs a
+declared date.
 
 Entry points: `ChatTemplate.load`, `compile_template`, `template_variables`.
 """
@@ -48,7 +49,7 @@ PUBLISHED = {
     "ultra3": f"{_NEMOTRON}/nano3.jinja",
     "lightning35": f"{_NEMOTRON}/lightning35.jinja",
 }
-"""Templates that others publish, and where in the installed package (2026-08-21, commit e27b371: super3, ultra3 too)."""
+"""Templates that others publish, and where in the installed package (at commit e27b371 of 2026-08-21)."""
 _TOKENIZER_VARIABLES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 
 _NEWLY_GIVEN = ("chat_template_kwargs", "sep_token", "cls_token", "mask_token")

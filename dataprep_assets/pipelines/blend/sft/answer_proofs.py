@@ -2,8 +2,8 @@
 
 `round_trip` makes a mask again as it was made, so what is wrong in that way is wrong in both. Here the trained labels
 of sampled sequences are decoded, and each run of them must begin with the text of an answer of its row, behind nothing
-but an opening that `chat_plan` proved (`plan.openings`), hold that answer to its end, and hold one stop token. An answer
-whose text a template may take apart (a thought in it, no text at all) is not compared; how many are is said.
+but an opening that `chat_plan` proved (`plan.openings`), hold that answer to its end, and hold one stop token. An
+answer whose text a template may take apart (a thought in it, no text at all) is not compared; how many are is said.
 
 Entry point: `answers_trained`.
 """

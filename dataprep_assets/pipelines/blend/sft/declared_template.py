@@ -25,9 +25,8 @@ def declared_template(options: SftOptions, tokenizer: TokenizerDeclaration) -> C
         return ChatTemplate.load(declared)
     bundle = load_bundle(tokenizer)
     if tokenizer.repo is not None and tokenizer.revision is not None:
-        hub_file(
-            tokenizer.repo, tokenizer.revision, _FILE, key=_KEY
-        )  # beside the tokenizer's other files, if it is there
+        # the cache puts it beside the tokenizer's other files, if there is one
+        hub_file(tokenizer.repo, tokenizer.revision, _FILE, key=_KEY)
     return ChatTemplate.of_tokenizer(bundle)
 
 

@@ -1,7 +1,7 @@
 """The settings of `stage: sft`, as a blend's YAML has them.
 
-`like` chooses a preset (`tokenization/chat/choices.py`); a key of `train_on` or `accept` that is given wins over it. What
-enters keys is what follows from them, so a declaration that names a default is the same as one that does not.
+`like` chooses a preset (`tokenization/chat/choices.py`); a key of `train_on` or `accept` that is given wins over it.
+What enters keys is what follows from them, so a declaration that names a default is the same as one that does not.
 """
 
 from datetime import date
@@ -55,16 +55,16 @@ class AcceptOptions(Declared):
     )
     content: Literal["text", "join_parts", "as_given"] | None = Field(
         None,
-        description="`text` alone; text parts too, joined by newlines (`join_parts`); or whatever the template makes of "
-        "it. `ours`: `text`; `nemotron`: `as_given`, which may print a list as Python does.",
+        description="`text` alone; text parts too, joined by newlines (`join_parts`); or what the template makes of it "
+        "(`as_given`). `ours`: `text`; `nemotron`: `as_given`, which may print a list as Python does.",
     )
     empty_answers: Literal["refuse", "train"] | None = Field(
         None, description="An answer that says nothing. `ours`: `refuse`; `nemotron`: `train`, its stop token."
     )
     tools: Literal["parse", "as_given"] | None = Field(
         None,
-        description="`parse`: a list or its JSON text, an empty one is none (`ours`); `as_given`: a text is refused, an "
-        "empty list reaches the template (`nemotron`).",
+        description="`parse`: a list or its JSON text, an empty one is none (`ours`); `as_given`: a text is refused, "
+        "an empty list reaches the template (`nemotron`).",
     )
     undeclared_calls: Literal["refuse", "keep"] | None = Field(
         None, description="Rows that call tools and declare none. `ours`: `refuse`; `nemotron`: `keep`."
