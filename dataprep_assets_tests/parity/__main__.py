@@ -8,6 +8,7 @@ import importlib
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("give the folder of at least one original")
     os.environ["HF_HUB_OFFLINE"] = "1"
     logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
     found: list[Row] = []
     for option, folder in folders.items():
         for name in MODULES[option]:

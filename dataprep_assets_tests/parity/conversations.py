@@ -3,9 +3,10 @@
 import json
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-__all__ = ["SHAPES", "TOOLS", "rows"]
+__all__ = ["SHAPES", "TOOLS", "rows", "write_rows"]
 
 WORDS = ("the", "lamp", "of", "a", "harbour", "and", "is", "x = 3", "12 °C", "Köln", "日本語", "🌊", "don't", "e\u0301")
 END, START = "<|im_end|>", "<|im_start|>"
@@ -268,3 +269,9 @@ SHAPES: dict[str, Callable[[random.Random], Row]] = {
 def rows(shape: str, count: int) -> list[Row]:
     """Rows of a shape, the same ones each time."""
     return [SHAPES[shape](random.Random(f"{shape} {index}")) for index in range(count)]
+
+
+def write_rows(path: Path, given: list[Row]) -> Path:
+    """Rows as JSON lines."""
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in given), encoding="utf-8")
+    return path

@@ -5,7 +5,6 @@ Theirs come from `core/chat_sft_shard_core.py`, a row at a time; ours from the s
 """
 
 import importlib
-import json
 import sys
 import tempfile
 import unicodedata
@@ -25,7 +24,7 @@ from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.parity.absent import stand_in
-from dataprep_assets_tests.parity.conversations import SHAPES, rows
+from dataprep_assets_tests.parity.conversations import SHAPES, rows, write_rows
 from dataprep_assets_tests.parity.table import Row
 
 __all__ = ["TOKENIZER", "compare", "plan_like_theirs"]
@@ -107,8 +106,7 @@ def _explained(
 def _ours(plan: ChatPlan, given: list[dict[str, Any]], folder: Path) -> Iterator[list[Sequence]]:
     """The sequences of each row, in order."""
     folder.mkdir()
-    path = folder / "rows.jsonl"
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in given), encoding="utf-8")
+    path = write_rows(folder / "rows.jsonl", given)
     source = ChatSource(
         label=path.name,
         path=path,
@@ -144,7 +142,7 @@ def _theirs(
     for number, row in enumerate(given):
         at = scratch / str(number)
         at.mkdir(parents=True)
-        (at / "row.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_rows(at / "row.jsonl", [row])
         core.process_chat_sft_spool_core(
             shard_index=0,
             files=[{"path": str(at / "row.jsonl"), "local_path": str(at / "row.jsonl"), "size": 1}],
