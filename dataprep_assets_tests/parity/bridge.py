@@ -1,7 +1,7 @@
 """Our packed rows, read by Megatron-Bridge's own dataset and collated by it into what a model is trained on.
 
-Its packed Parquet dataset is `data/packing/parquet.py`; what it imports for other kinds of data is left empty. A row is
-equal when `validate_row` takes it and the collated tokens, labels and loss mask are those of docs/formats/packed-sft.md.
+Its packed Parquet dataset is `data/packing/parquet.py`; what it imports for other kinds of data is left empty. A row
+is equal when `validate_row` takes it and its tokens, labels and loss mask are those of docs/formats/packed-sft.md.
 Entry point: `compare`.
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SHAPES", "TOOLS", "rows", "write_rows"]
+__all__ = ["END", "SHAPES", "START", "TOOLS", "rows", "write_rows"]
 
 WORDS = ("the", "lamp", "of", "a", "harbour", "and", "is", "x = 3", "12 °C", "Köln", "日本語", "🌊", "don't", "e\u0301")
 END, START = "<|im_end|>", "<|im_start|>"

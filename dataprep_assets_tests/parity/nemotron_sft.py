@@ -5,6 +5,7 @@ Theirs come from `core/chat_sft_shard_core.py`, a row at a time; ours from the s
 """
 
 import importlib
+import shutil
 import sys
 import tempfile
 import unicodedata
@@ -24,8 +25,9 @@ from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.parity.absent import stand_in
-from dataprep_assets_tests.parity.conversations import SHAPES, rows, write_rows
+from dataprep_assets_tests.parity.conversations import END, SHAPES, START, rows, write_rows
 from dataprep_assets_tests.parity.table import Row
+from dataprep_assets_tests.tokenization.chat.trap import TRAP
 
 __all__ = ["TOKENIZER", "compare", "plan_like_theirs"]
 
@@ -33,20 +35,20 @@ TOKENIZER = Path(spool.__file__).parents[3] / "defs" / "samples" / "sample_blend
 PER_SHAPE = 30
 PACK_SIZE = 1 << 20
 TEMPLATES = ("nano3", "lightning35")
+"""Theirs. The template of our own tests is compared too: what they say of `like: nemotron` is what the original does."""
 Sequence = tuple[list[int], list[int]]
 """Ids, and whether each is trained."""
 
 
-def plan_like_theirs(folder: Path, template: str, tokenizer: Path = TOKENIZER, pack_size: int = PACK_SIZE) -> ChatPlan:
-    """Our plan under `like: nemotron` with a template of their clone, encoded by the reference engine."""
+def plan_like_theirs(template: Path, tokenizer: Path = TOKENIZER) -> ChatPlan:
+    """Our plan under `like: nemotron` with a template in a file, encoded by the reference engine."""
     bundle = TokenizerBundle.load(tokenizer)
     refused = refused_outright(bundle, "text", "tokenizers", "a comparison")
-    path = folder / "src" / "nemotron" / "data_prep" / "templates" / f"{template}.jinja"
     return chat_plan(
         bundle,
         refused,
-        ChatTemplate.load(str(path)),
-        pack_size=pack_size,
+        ChatTemplate.load(str(template)),
+        pack_size=PACK_SIZE,
         bad_rows="drop",
         choices=NEMOTRON,
         sample_rate=0.0,
@@ -57,15 +59,18 @@ def compare(folder: Path, tokenizer: Path = TOKENIZER) -> list[Row]:
     """A row for each template and shape. `folder` is a clone of NVIDIA-NeMo/Nemotron, `tokenizer` a tokenizer's."""
     stand_in("cosmos_xenna")
     sys.path.insert(0, str(folder / "src"))
+    published = folder / "src" / "nemotron" / "data_prep" / "templates"
     found, decode = [], TokenizerBundle.load(tokenizer).decode
-    for template in TEMPLATES:
-        plan = plan_like_theirs(folder, template, tokenizer)
-        for shape in SHAPES:
-            given = rows(shape, PER_SHAPE)
-            with tempfile.TemporaryDirectory() as scratch:
-                ours = list(_ours(plan, given, Path(scratch) / "ours"))
-                theirs = list(_theirs(folder, template, tokenizer, given, Path(scratch) / "theirs"))
-            found.append(_row(template, shape, given, ours, theirs, decode))
+    with tempfile.TemporaryDirectory() as scratch:
+        (trap := Path(scratch) / "trap.jinja").write_text(TRAP)
+        for template in (*(published / f"{name}.jinja" for name in TEMPLATES), trap):
+            plan = plan_like_theirs(template, tokenizer)
+            for number, shape in enumerate(SHAPES):
+                given, at = rows(shape, PER_SHAPE), Path(scratch) / f"{template.stem} {number}"
+                ours = list(_ours(plan, given, at / "ours"))
+                theirs = list(_theirs(template, tokenizer, given, at / "theirs"))
+                found.append(_row(template.stem, shape, given, ours, theirs, decode))
+                shutil.rmtree(at)
     return found
 
 
@@ -93,19 +98,24 @@ def _explained(
     """The reason for which a row differs, of those that docs/formats/packed-sft.md tells, or None."""
     if ours == [sequence for sequence in theirs if any(sequence[1][1:])]:
         return "a sequence that trains nothing is left out"
-    thought = row["messages"][-1]["content"]
-    if not ours and theirs and thought.startswith("<think>"):
+    first, thought = row["messages"][0], row["messages"][-1]["content"]
+    if first["role"] == "user" and f"{START}system" in str(first["content"]) and len(ours) == len(theirs) == 1:
+        whole = decode(ours[0][0])
+        twice = whole[: whole.find(f"{END}\n") + len(END) + 1] + whole[whole.find(f"{START}user") :]
+        if decode(theirs[0][0]) == twice:
+            return "they write a first question twice that holds a literal system header"
+    if not ours and theirs and str(thought).startswith("<think>"):
         ids, mask = theirs[-1]
         untrained = decode(ids[: len(mask) - mask[::-1].index(0)])
         beginning = unicodedata.normalize("NFC", thought[: len("<think></think>")])
-        if untrained.endswith(f"<|im_start|>assistant\n{beginning}"):
+        if untrained.endswith(f"{START}assistant\n{beginning}"):
             return "their mask begins within a thought in the text; such a row is refused"
     return None
 
 
 def _ours(plan: ChatPlan, given: list[dict[str, Any]], folder: Path) -> Iterator[list[Sequence]]:
     """The sequences of each row, in order."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     path = write_rows(folder / "rows.jsonl", given)
     source = ChatSource(
         label=path.name,
@@ -130,9 +140,7 @@ def _ours(plan: ChatPlan, given: list[dict[str, Any]], folder: Path) -> Iterator
     yield from (made.get(row, []) for row in range(1, len(given) + 1))
 
 
-def _theirs(
-    folder: Path, template: str, tokenizer: Path, given: list[dict[str, Any]], scratch: Path
-) -> Iterator[list[Sequence]]:
+def _theirs(template: Path, tokenizer: Path, given: list[dict[str, Any]], scratch: Path) -> Iterator[list[Sequence]]:
     from fsspec import filesystem
     from transformers import AutoTokenizer
 
@@ -156,7 +164,7 @@ def _theirs(
             pack_size=PACK_SIZE,
             algorithm="first_fit_shuffle",
             dtype=np.dtype(np.int32),
-            chat_template=template,
+            chat_template=str(template),
             max_doc_tokens=None,
             max_rows=None,
             seed=42,

@@ -8,6 +8,7 @@ index and never show its text. Where tools for chat data differ in what they tak
 Entry point: `read_conversation`.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -181,25 +182,42 @@ def _tool_calls(calls: Any, choices: ChatChoices) -> list[dict[str, Any]] | None
     """Tool calls with their arguments as objects; None when they are not tool calls."""
     if not isinstance(calls, list):
         return None
-    lenient = choices.call_form == "any"
-    normalized = []
-    for call in calls:
-        inner = call.get("function", call if lenient else None) if isinstance(call, dict) else None
-        if not isinstance(inner, dict) or not isinstance(inner.get("name"), str) or not inner["name"]:
+    normalize = _call if choices.call_form == "any" else _openai_call
+    normalized = [normalize(call) for call in calls]
+    found = [call for call in normalized if call is not None]
+    return found if len(found) == len(calls) else None
+
+
+def _call(call: Any) -> dict[str, Any] | None:
+    inner = call.get("function", call) if isinstance(call, dict) else None
+    if not isinstance(inner, dict) or not isinstance(inner.get("name"), str) or not inner["name"]:
+        return None
+    arguments = inner.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = orjson.loads(arguments) if arguments.strip() else {}
+        except orjson.JSONDecodeError:
             return None
-        arguments = inner.get("arguments")
-        if isinstance(arguments, str):
-            try:
-                arguments = {} if lenient and not arguments.strip() else orjson.loads(arguments)
-            except orjson.JSONDecodeError:
-                return None
-        if arguments is None and lenient:
-            arguments = {}
-        if not isinstance(arguments, dict):
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, dict):
+        return None
+    inner = {**inner, "arguments": arguments}
+    return {**call, "function": inner} if "function" in call else inner
+
+
+def _openai_call(call: Any) -> dict[str, Any] | None:
+    """A call as Nemotron takes it: arguments must be there, a text of them JSON; the rest is the template's."""
+    inner = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(inner, dict) or "arguments" not in inner:
+        return None
+    arguments = inner["arguments"]
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
             return None
-        inner = {**inner, "arguments": arguments}
-        normalized.append({**call, "function": inner} if "function" in call else inner)
-    return normalized
+    return {**call, "function": {**inner, "arguments": arguments}}
 
 
 def _needs_tools(messages: list[dict[str, Any]], declared: bool, choices: ChatChoices) -> Refusal | None:

@@ -76,7 +76,7 @@ class AcceptOptions(Declared):
     )
     call_form: Literal["any", "openai"] | None = Field(
         None,
-        description="`any`: also calls without `function` around them, and without arguments (`ours`); `openai`: "
+        description="`any`: also calls without `function` around them or without arguments (`ours`); `openai`: "
         "`function` with `name` and `arguments` (`nemotron`).",
     )
     special_literals: Literal["text", "special"] | None = Field(
