@@ -35,7 +35,7 @@ TOKENIZER = Path(spool.__file__).parents[3] / "defs" / "samples" / "sample_blend
 PER_SHAPE = 30
 PACK_SIZE = 1 << 20
 TEMPLATES = ("nano3", "lightning35")
-"""Theirs. The template of our own tests is compared too: what they say of `like: nemotron` is what the original does."""
+"""Theirs. The template of our own tests is compared too: what they say of `like: nemotron` is so."""
 Sequence = tuple[list[int], list[int]]
 """Ids, and whether each is trained."""
 
