@@ -45,7 +45,12 @@ def prove_packed_sft(shard: SftShard, *, sensitive: bool) -> dict[str, Finding]:
             "rows_valid": row_proofs.rows_valid(directory, receipt),
             "ids_in_vocabulary": row_proofs.ids_in_vocabulary(directory, receipt, bundle.vocab_size),
             "stop_tokens_trained": row_proofs.stop_tokens_trained(directory, receipt),
-            "specials_not_doubled": row_proofs.specials_not_doubled(directory, receipt, bundle),
+            "specials_not_doubled": row_proofs.specials_not_doubled(
+                directory,
+                receipt,
+                bundle,
+                literals_are_special=shard.plan.choices.special_literals == "special",
+            ),
             "decoded_mask": conversation_proofs.decoded_mask(directory, receipt, bundle, sensitive=sensitive),
             "round_trip": conversation_proofs.round_trip(directory, receipt, shard.sources, shard.plan, bundle),
             "answers_trained": answers_trained(directory, receipt, shard.sources, shard.plan, bundle),

@@ -225,8 +225,14 @@ def _end_with(tokens: NDArray[np.int32], places: NDArray[np.int64], ending: Sequ
 
 
 @judged
-def specials_not_doubled(directory: Path, receipt: Receipt, bundle: TokenizerBundle) -> Finding:
-    """No special token is followed by itself in a sequence: a template and a tokenizer that both add BOS or EOS."""
+def specials_not_doubled(
+    directory: Path, receipt: Receipt, bundle: TokenizerBundle, *, literals_are_special: bool = False
+) -> Finding:
+    """No special token is followed by itself in a sequence: a template and a tokenizer that both add BOS or EOS.
+
+    `directory` and `receipt` are the shard's, `bundle` is its tokenizer. With `literals_are_special`, what people wrote
+    may be special as well: then doubled tokens may be theirs, and are counted alone.
+    """
     special = np.array(sorted(token.id for token in bundle.special_tokens), np.int64)
     doubled: Counter[int] = Counter()
     first: tuple[int, int] | None = None
@@ -244,6 +250,12 @@ def specials_not_doubled(directory: Path, receipt: Receipt, bundle: TokenizerBun
         names = {token.id: token.content for token in bundle.special_tokens}
         counts = ", ".join(f"{names[token]!r} {count} times" for token, count in doubled.most_common())
         defects.append(f"{name_of(receipt)}: doubled special tokens: {counts}; the first in row {first[0]}, {first[1]}")
+    if literals_are_special and defects:
+        return Finding(
+            passed=True,
+            summary=f"{doubled.total()} special tokens are followed by themselves: literals are special here.",
+            facts={"doubled": doubled.total()},
+        )
     return verdict(
         defects,
         "No special token is followed by itself.",

@@ -30,7 +30,12 @@ def prove_all(shard: Shard) -> dict[str, Finding]:
         "rows_valid": row_proofs.rows_valid(directory, receipt),
         "ids_in_vocabulary": row_proofs.ids_in_vocabulary(directory, receipt, bundle.vocab_size),
         "stop_tokens_trained": row_proofs.stop_tokens_trained(directory, receipt),
-        "specials_not_doubled": row_proofs.specials_not_doubled(directory, receipt, bundle),
+        "specials_not_doubled": row_proofs.specials_not_doubled(
+            directory,
+            receipt,
+            bundle,
+            literals_are_special=shard.work.plan.choices.special_literals == "special",
+        ),
         "decoded_mask": conversation_proofs.decoded_mask(directory, receipt, bundle),
         "round_trip": conversation_proofs.round_trip(
             directory, receipt, shard.work.sources, shard.work.plan, bundle, count=1000
