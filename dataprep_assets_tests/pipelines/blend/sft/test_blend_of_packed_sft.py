@@ -51,9 +51,8 @@ def _blend(folder: Path, **changes: Any) -> BlendDeclaration:
         folder,
         stage="sft",
         pretrain=None,
-        sft={"pack_size": 64, "chat_template": TEMPLATE, "too_long": "truncate"},
         blend={"datasets": entries},
-        **{"tolerance": 0.05, "num_shards": 8} | changes,
+        **{"tolerance": 0.05, "num_shards": 8, "sft": {"pack_size": 64, "chat_template": TEMPLATE}} | changes,
     )
 
 
