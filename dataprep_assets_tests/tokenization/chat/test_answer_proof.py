@@ -7,9 +7,8 @@ from dataprep_assets.tokenization.chat.answer_proof import GENERATION_MARKS, pro
 from dataprep_assets.tokenization.chat.choices import NEMOTRON, OURS, ChatChoices
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal
 from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template
-from dataprep_assets_tests.tokenization.chat.test_rendering import CHATML
 from dataprep_assets_tests.tokenization.chat.tokenizers import conversation_renderer
-from dataprep_assets_tests.tokenization.chat.trap import NO_KWARGS, TRAP
+from dataprep_assets_tests.tokenization.chat.trap import CHATML, NO_KWARGS, TRAP
 
 MARKED = CHATML.replace("{{ m.content }}<|im_end|>", "{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}")
 

@@ -9,13 +9,10 @@ from dataprep_assets.tokenization.chat.messages import Conversation, Refusal
 from dataprep_assets.tokenization.chat.rendering import Rendered, stop_token
 from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle, conversation_renderer
+from dataprep_assets_tests.tokenization.chat.trap import CHATML
 
 USER = {"role": "user", "content": "Why?"}
 END = "<|im_end|>"
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 
 
 def answer(content: str, reasoning: str | None = None, **others: Any) -> dict[str, Any]:

@@ -1,7 +1,12 @@
-"""A chat template with the traps of published ones, made for these tests."""
+"""Chat templates made for these tests: a plain one, and one with the traps of published ones."""
 
-__all__ = ["NO_KWARGS", "TRAP"]
+__all__ = ["CHATML", "NO_KWARGS", "TRAP"]
 
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""Turns between two tokens, with a newline behind the second one."""
 TRAP = """\
 {%- set given = chat_template_kwargs if chat_template_kwargs is defined else {} %}
 {%- set thinking = given.enable_thinking if given.enable_thinking is defined else true %}
