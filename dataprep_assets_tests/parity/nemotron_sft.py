@@ -98,6 +98,8 @@ def _explained(
     """The reason for which a row differs, of those that docs/formats/packed-sft.md tells, or None."""
     if ours == [sequence for sequence in theirs if any(sequence[1][1:])]:
         return "a sequence that trains nothing is left out"
+    if ours and not theirs and any("reasoning" in message for message in row["messages"]):
+        return "transformers makes `reasoning` a `reasoning_content`, which their prompt does not expect: dropped"
     first, thought = row["messages"][0], row["messages"][-1]["content"]
     if first["role"] == "user" and f"{START}system" in str(first["content"]) and len(ours) == len(theirs) == 1:
         whole = decode(ours[0][0])
