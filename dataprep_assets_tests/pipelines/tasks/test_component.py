@@ -22,6 +22,7 @@ from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line
 from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.pipelines.tasks.migrations import evaluations, failed, migration
 from dataprep_assets_tests.pipelines.tasks.trees import COUNTS, edit, project, put
 from dataprep_assets_tests.sample.make_sample_tasks import LAYOUT, jsonl
@@ -199,8 +200,6 @@ def test_a_task_added_by_yaml_alone_gets_its_migration_and_its_checks(tmp_path: 
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A program of the environment on a project folder, importing that folder's code."""
-    program = [str(Path(sys.executable).parent / "dg")] if arguments[0] == "dg" else [sys.executable, "-m"]
-    module = [] if arguments[0] == "dg" else ["dataprep_assets.cli"]
     environment = {
         **os.environ,
         "PYTHONPATH": str(folder),
@@ -210,14 +209,11 @@ def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         "VIRTUAL_ENV": str(Path(sys.executable).parent.parent),
         "COLUMNS": "200",
     }
+    if arguments[0] != "dg":
+        return forked.run(["-m", "dataprep_assets.cli", *arguments[1:]], cwd=folder, env=environment)
+    program = str(Path(sys.executable).parent / "dg")
     return subprocess.run(
-        [*program, *module, *arguments[1:]],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+        [program, *arguments[1:]], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
 
 
