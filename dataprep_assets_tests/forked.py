@@ -31,6 +31,7 @@ CHECKOUT = Path(__file__).parents[1]
 _PRELOADED = (
     "dagster",
     "dagster.components",
+    "dagster_dg_cli.cli",
     "dagster._core.storage.event_log.sqlite",
     "numpy",
     "pyarrow.parquet",
