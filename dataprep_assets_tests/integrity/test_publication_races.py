@@ -242,7 +242,7 @@ def test_a_machine_that_is_killed_anywhere_is_in_nobodys_way(
     kind: str, replacing: bool, other: dict[str, bytes], servers: Places, tmp_path: Path
 ) -> None:
     place, key = servers.new(kind), "one" if other is ONE else "two"
-    # the even writes: before each, the machine of the test above has stopped, and what the bucket then holds is the same
+    # the even writes: the machine of the test above has stopped before each, and the bucket then holds the same
     for at, look in looks(place, tmp_path, replacing, range(2, 200, 2)):
         with stepping(place, look.folder / "one", look.artifact, Step(WRITES, at)) as (process, talk):
             if talk.recv() != "stopped":
