@@ -184,7 +184,7 @@ class TaskContract(Declared):
     keys: dict[str, KeySpec] = Field(min_length=1, description="The keys of a row.")
     extra_keys: Literal["allowed", "warned", "refused"] = Field(
         "warned",
-        description="Keys that rows have besides: `allowed` says nothing of them, `warned` names them, `refused` blocks.",
+        description="Other keys of rows: `allowed` says nothing of them, `warned` names them, `refused` blocks.",
     )
     id: str | None = Field(None, description="Key that identifies a row in a file; none: its place does.")
     label: str = Field(description="Key of the label or answer.")

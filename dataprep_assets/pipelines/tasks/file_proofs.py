@@ -114,20 +114,13 @@ def readable_0644(task: TaskFolder) -> Finding:
     """Blocks where nobody, or not this user, may read a file; the trainer may run as another. Of a link, its target's
     permissions count."""
     files = [f for f in task.files.values() if f.present and f.problem is None]
+    told = {f.split: f"{f.name}: its permissions are {f.permissions:04o}" for f in files}
+    closed = [f for f in files if f.permissions & 0o444 != 0o444]
+    other = [f for f in files if f not in closed and not f.link and f.permissions != MODE]
     return found(
         [
-            *(
-                Fault(
-                    f"{f.name}: its permissions are {f.permissions:04o}: not everyone may read it", f.readable, f.split
-                )
-                for f in files
-                if f.permissions & 0o444 != 0o444
-            ),
-            *(
-                Fault(f"{f.name}: its permissions are {f.permissions:04o}, not {MODE:04o}", taken=True, split=f.split)
-                for f in files
-                if not f.link and f.permissions != MODE and f.permissions & 0o444 == 0o444
-            ),
+            *(Fault(f"{told[f.split]}: not everyone may read it", f.readable, f.split) for f in closed),
+            *(Fault(f"{told[f.split]}, not {MODE:04o}", taken=True, split=f.split) for f in other),
             *_absent(task, "unreadable"),
         ],
         f"Everyone may read the {len(files)} files.",

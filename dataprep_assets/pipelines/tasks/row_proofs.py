@@ -31,7 +31,7 @@ def schema(task: TaskFolder) -> Finding:
         lambda split, rows: (
             Fault(f"{_place(row)} {told}", taken)
             for row in rows.rows
-            for told, taken in _misfits(row.value, row.value, task.contract, task.contract.keys)
+            for told, taken in _misfits(row.value, task.contract, row.value, task.contract.keys)
         ),
         "has rows with exactly the contract's keys and types",
         f"The contract's keys are {', '.join(f'{k} ({s.type})' for k, s in task.contract.keys.items())}. {MEND}",
@@ -44,8 +44,8 @@ def _place(row: TaskRow) -> str:
 
 def _misfits(
     row: Mapping[str, Any],
-    value: Mapping[str, Any],
     contract: TaskContract,
+    value: Mapping[str, Any],
     keys: Mapping[str, KeySpec],
     above: str = "",
 ) -> Iterator[tuple[str, bool]]:
@@ -55,24 +55,25 @@ def _misfits(
         if name not in value:
             yield f"has no key {path!r}", path not in contract.prompted and _takes(row, contract, path)
         elif not fits(value[name], spec):
-            taken = _as_formatted(value[name], contract, path) and _takes(row, contract, path)
+            taken = _as_formatted(value[name], spec, contract, path) and _takes(row, contract, path)
             yield f"{path!r} is {_type_name(value[name])}, not {spec.type}", taken
         elif spec.type == "object":
-            yield from _misfits(row, value[name], contract, spec.keys, f"{path}.")
+            yield from _misfits(row, contract, value[name], spec.keys, f"{path}.")
     for name in value:
         if name not in keys and contract.extra_keys != "allowed":
             told = f"has a key {(above + name)[:40]!r}, which the contract does not have"
             yield told, contract.extra_keys == "warned"
 
 
-def _as_formatted(value: Any, contract: TaskContract, path: str) -> bool:
+def _as_formatted(value: Any, spec: KeySpec, contract: TaskContract, path: str) -> bool:
     """Whether a value of another type makes the prompt that its spelling as text would make."""
     if path not in contract.prompted:
         return True
+    if path not in contract.loader.formatted or isinstance(value, list) != (spec.type == "strings"):
+        return False
     items = value if isinstance(value, list) else [value]
     # of the other types a number alone is spelled as a person would: null would be "None"
-    spelled = (isinstance(i, str) or (isinstance(i, int | float) and not isinstance(i, bool)) for i in items)
-    return path in contract.loader.formatted and isinstance(value, list | int | float) and all(spelled)
+    return all(isinstance(i, str) or (isinstance(i, int | float) and not isinstance(i, bool)) for i in items)
 
 
 def _takes(row: Mapping[str, Any], contract: TaskContract, path: str) -> bool:
