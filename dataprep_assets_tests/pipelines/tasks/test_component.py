@@ -104,7 +104,7 @@ def test_the_mezo_tasks_are_the_six_of_the_guide_and_load_without_the_projects(
     assert partitions(mezo) == ["Copa", "BOOLQ", "CB", "RTE", "ArcC_Cloze", "ArcC_MC"]
     cloned_project = tmp_path / "LLM-inference/jikai-project/Synthetic_Data_for_ZO"
     for task in mezo.tasks:
-        assert task_line(route_of(mezo, task)) == f"TASK={cloned_project}/Data/rejection_sampling/0_data/{task}"
+        assert task_line(route_of(mezo, task).target) == f"TASK={cloned_project}/Data/rejection_sampling/0_data/{task}"
     store = LocalArtifacts(tmp_path / "artifacts")
     assert len(list(stale(TaskMigration(mezo).specs, store))) == 7, "six tasks and the card"
     assert len(TaskMigration(mezo).summary(store)) == 7
