@@ -235,7 +235,7 @@ def test_the_real_tree_migrates_twice_and_fails_exactly_the_checks_that_it_shoul
             outcome = made.run()
             assert outcome.success, failure_of(outcome)
             found = evaluations(outcome)
-            assert len(found) == 20
+            assert len(found) == 21
             expected = {"ids_unique", "row_counts"} if name == "all" else set()
             assert failed(found) == expected
             for check in expected:
