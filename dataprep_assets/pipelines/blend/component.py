@@ -29,6 +29,8 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.launches import launches, streamed_shards
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.runs import RunFacts
+from dataprep_assets.pipelines.blend.sft.cuts import cut_lines
+from dataprep_assets.pipelines.blend.sft.template_remarks import template_remarks
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
 from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
 from dataprep_assets.pipelines.corpus.remarks import bundle_at_hand, separator_remarks
@@ -62,6 +64,8 @@ class TrainingBlend(DatasetComponent):
             return
         if bundle is not None and blend.stage == "pretrain" and blend.pretrain_options.add_eos:
             yield from separator_remarks(bundle, blend.pretrain_options.separator, ("pretrain", "separator"))
+        if bundle is not None and blend.stage == "sft":
+            yield from template_remarks(blend.sft_options, blend.tokenizer, bundle)
 
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         if self.declaration.stage != "pretrain":
@@ -84,6 +88,7 @@ class TrainingBlend(DatasetComponent):
             )
         shards = f"{len(plan.partitions):,} {SHARDS[blend.stage].name}, {len(facts.empty):,} of them empty"
         lines.append(f"{shards}; run {plan.run_hash}")
+        lines += cut_lines(blend, store, plan)
         return [*lines, *(f"for the trainer: {line}" for line in run_lines(receipt))]
 
 

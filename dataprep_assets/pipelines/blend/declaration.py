@@ -8,7 +8,6 @@ numbers, empty lists, both modes at once. Its field descriptions are the YAML re
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -16,11 +15,9 @@ from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import Attributed, DatasetDeclaration, Declared, resolved
-from dataprep_assets.packing.algorithms import Algorithm
+from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.pipelines.corpus.declaration import BadRecordPolicy, TokenizerDeclaration
 from dataprep_assets.planning.blend import SPLITS
-from dataprep_assets.tokenization.chat.rendering import Turns
-from dataprep_assets.tokenization.chat.template import BUNDLED
 
 Stage = Literal["pretrain", "sft", "rl"]
 RESOLVE = "resolve_hf_placeholders"
@@ -174,27 +171,6 @@ class PretrainOptions(Declared):
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of documents re-encoded by the reference engine.")
 
 
-class SftOptions(Declared):
-    """Packed Parquet with a loss mask."""
-
-    pack_size: int = Field(4096, ge=2, description="Tokens of a packed row.")
-    algorithm: Algorithm = Field("first_fit_shuffle", description="How sequences are packed.")
-    seed: int = Field(42, ge=0, description="Of the packing's shuffle.")
-    chat_template: str = Field("nano3", description="A bundled name, a path, or Jinja itself.")
-    template_date: date | None = Field(None, description="What `strftime_now` of a template says; none: an error.")
-    turns: Turns = Field("reasoning", description="When each user turn is a sequence of its own.")
-    stop: str = Field("auto", description="The token that ends an answer; `auto`: as the template ends it.")
-    messages_field: str = Field("messages", description="Key of the messages.")
-    tools_field: str = Field("tools", description="Key of the tools.")
-    used_in_filter: tuple[str, ...] = Field((), description="Only rows whose `used_in_field` names one of these.")
-    used_in_field: str = Field("used_in", description="Key of what a row is used in: text, comma list or list.")
-    max_doc_tokens: int | None = Field(None, ge=2, description="Longer sequences are cut.")
-    too_long: Literal["truncate", "drop"] = Field("truncate", description="Of sequences longer than a packed row.")
-    row_group_size: int = Field(1000, ge=1, description="Packed rows of a Parquet row group.")
-    compression: Literal["zstd", "snappy", "gzip", "none"] = Field("zstd", description="Of the Parquet files.")
-    sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of texts re-encoded by the reference engine.")
-
-
 class RlOptions(Declared):
     """JSON lines."""
 
@@ -346,9 +322,8 @@ class BlendDeclaration(DatasetDeclaration):
             "sources": _located_sources(self.sources, folder),
             "tokenizer": self.tokenizer.located(folder) if self.tokenizer else None,
         }
-        if self.sft is not None and _is_path(self.sft.chat_template):
-            template = str(resolved(Path(self.sft.chat_template), folder))
-            changes["sft"] = self.sft.model_copy(update={"chat_template": template})
+        if self.sft is not None:
+            changes["sft"] = self.sft.located(folder)
         if self.rl is not None:
             transforms = tuple(_located_transform(entry, folder) for entry in self.rl.transforms)
             changes["rl"] = self.rl.model_copy(update={"transforms": transforms})
@@ -358,11 +333,6 @@ class BlendDeclaration(DatasetDeclaration):
 def _located_sources(sources: SourceAccessDeclaration, folder: Path) -> SourceAccessDeclaration:
     paths: Mapping[str, Path | None] = {"hub_cache": sources.hub_cache, "object_cache": sources.object_cache}
     return sources.model_copy(update={name: resolved(path, folder) for name, path in paths.items() if path is not None})
-
-
-def _is_path(template: str) -> bool:
-    """Whether a declared template is neither a bundled name nor Jinja itself (see `ChatTemplate.load`)."""
-    return template not in BUNDLED and "{{" not in template and "{%" not in template
 
 
 def _located_transform(entry: str | dict[str, Any], folder: Path) -> str | dict[str, Any]:

@@ -16,12 +16,13 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, DataBl
 from dataprep_assets.pipelines.blend.discovery import RL_SPLITS, Discovered, discover, discover_splits, open_place
 from dataprep_assets.pipelines.blend.plan import VERSION, BlendPlan, PlannedBlendShard, PlannedPart, PlannedUnit
 from dataprep_assets.pipelines.blend.rl.transforms import fingerprint
+from dataprep_assets.pipelines.blend.sft.chat_plan import chosen_parts
+from dataprep_assets.pipelines.blend.sft.declared_template import declared_template
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.rows import RowRange, count_rows, split_rows
-from dataprep_assets.tokenization.chat.template import ChatTemplate
 
 __all__ = ["plan_blend", "refound", "relisted", "source_digest", "stage_identity"]
 
@@ -41,8 +42,10 @@ def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
     if blend.stage == "pretrain":
         identity["options"] = blend.pretrain_options.model_dump(exclude={"sample_rate", "sequence_length"})
     elif blend.stage == "sft":
-        identity["options"] = blend.sft_options.model_dump(mode="json", exclude={"chat_template", "sample_rate"})
-        identity["template"] = ChatTemplate.load(blend.sft_options.chat_template).digest
+        options = blend.sft_options
+        template = declared_template(options, blend.required_tokenizer)
+        identity["options"] = options.identity() | chosen_parts(template, options.template_kwargs, options.choices)
+        identity["template"] = template.digest
     else:
         identity["options"] = blend.rl_options.model_dump(exclude={"transforms"})
         identity["transforms"] = fingerprint(blend.rl_options.transforms, blend.sources)

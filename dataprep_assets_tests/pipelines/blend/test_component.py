@@ -21,6 +21,7 @@ from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.launches import streamed_shards
 from dataprep_assets.pipelines.blend.rl.transforms import declared_sources
+from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets_tests.pipelines.blend.blend_project import shipped
 
 STAGES = {"pretrain": "indexed_bins", "sft": "packed_sft", "rl": "rl_jsonl"}
@@ -136,7 +137,11 @@ def test_placeholder_sources_are_relative_to_the_folder_of_the_yaml(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("template", "found"),
-    [("chat.jinja", "{folder}/chat.jinja"), ("nano3", "nano3"), ("{{ messages }}", "{{ messages }}")],
+    [
+        ("chat.jinja", "{folder}/chat.jinja"),
+        ("chatml_reasoning", "chatml_reasoning"),
+        ("{{ messages }}", "{{ messages }}"),
+    ],
 )
 def test_a_template_file_is_beside_the_yaml_even_before_it_is_there(template: str, found: str, tmp_path: Path) -> None:
     sft = attributes(stage="sft", sft={"chat_template": template})
@@ -163,11 +168,15 @@ def test_the_shipped_blends_load_as_assets_with_their_checks(family: str) -> Non
 
 def test_the_nano3_blends_are_the_originals_with_what_can_be_pinned_pinned() -> None:
     sizes = {stage: len(shipped(f"nano3_{stage}").data_blend().units()) for stage in STAGES}
-    assert sizes == {"pretrain": 26, "sft": 14, "rl": 1}
-    for stage in ("pretrain", "sft"):
+    assert sizes == {"pretrain": 26, "sft": 12, "rl": 1}
+    for stage, repo in (
+        ("pretrain", "NVIDIA-Nemotron-Nano-9B-v2"),
+        ("sft", "NVIDIA-Nemotron-3-Nano-30B-A3B-Base-BF16"),
+    ):
         tokenizer = shipped(f"nano3_{stage}").required_tokenizer
-        assert tokenizer.repo == "nvidia/NVIDIA-Nemotron-Nano-9B-v2"
+        assert tokenizer.repo == f"nvidia/{repo}"
         assert len(tokenizer.revision or "") == 40
+    assert shipped("nano3_sft").sft_options.choices == NEMOTRON
     rl = shipped("nano3_rl")
     sources = declared_sources(rl.rl_options.transforms)
     assert {source.kind for source in sources.values()} == {"dapo", "skywork"}
