@@ -85,6 +85,8 @@ def _run(name: str, lock: "Lock | None") -> int:
             sweep(specs, store)
             product = component.product(store)
             print(f"{name}: all is up to date, nothing to do. {product}: {store.location(product)}")
+            for line in component.standing(store):
+                print(line)
             if locked is not None:
                 locked.after()
             return 0
@@ -96,6 +98,9 @@ def _run(name: str, lock: "Lock | None") -> int:
             print(summary(component, instance, store, time.monotonic() - started))
             if locked is not None:
                 locked.after()
+        else:
+            for line in component.standing(store):
+                print(line)
     return 0 if ok else 1
 
 
