@@ -12,7 +12,6 @@ from typing import Any
 
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.graph.declaration import ATTRIBUTION
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
@@ -21,6 +20,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, Partitions, Proof, Proofs, 
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources, plan_is_current
+from dataprep_assets.pipelines.blend.data_blend import SAID
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import (
     BLEND_PLAN,
@@ -98,7 +98,7 @@ def _recipe(blend: BlendDeclaration, plan: BlendPlan) -> Recipe:
         "held_out": blend.held_out.model_dump() if blend.held_out else None,
         "sample": blend.sample.model_dump() if blend.sample else None,
         "num_shards": blend.num_shards,
-        "blend": {unit.name: unit.dataset.model_dump(exclude={"name", "path", *ATTRIBUTION}) for unit in plan.units},
+        "blend": {unit.name: unit.dataset.model_dump(exclude={"name", "path", *SAID}) for unit in plan.units},
     }
     return Recipe(
         artifact=blend.artifact(BLEND_PLAN),

@@ -12,7 +12,8 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, DataBlend, Unit
+from dataprep_assets.pipelines.blend.data_blend import DataBlend, Unit
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import RL_SPLITS, Discovered, discover, discover_splits, open_place
 from dataprep_assets.pipelines.blend.plan import VERSION, BlendPlan, PlannedBlendShard, PlannedPart, PlannedUnit
 from dataprep_assets.pipelines.blend.rl.transforms import fingerprint
@@ -44,7 +45,7 @@ def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
         identity["options"] = blend.sft_options.model_dump(mode="json", exclude={"chat_template", "sample_rate"})
         identity["template"] = ChatTemplate.load(blend.sft_options.chat_template).digest
     else:
-        identity["options"] = blend.rl_options.model_dump(exclude={"transforms"})
+        identity["options"] = blend.rl_options.identity
         identity["transforms"] = fingerprint(blend.rl_options.transforms, blend.sources)
     if blend.tokenizer is not None:
         identity["tokenizer"] = load_bundle(blend.tokenizer).digest
@@ -81,7 +82,7 @@ def relisted(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
     """
     if unit.commit is not None and unit.dataset.path.rstrip("/").endswith(f"@{unit.commit}"):
         return refound(unit)
-    declared = next((u for u in blend.data_blend().units() if u.dataset == unit.dataset), None)
+    declared = next((u for u in blend.data_blend().units() if u.dataset.unattributed == unit.dataset.unattributed), None)
     if declared is None:  # it is no longer declared so, which the plan's own proofs tell
         return refound(unit)
     if blend.stage == "rl" and declared.split is None and unit.dataset.split is None:

@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, DataBlend
+from dataprep_assets.pipelines.blend.data_blend import DataBlend
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 
 ONE = {"name": "a", "path": "a.jsonl"}
 
