@@ -27,7 +27,7 @@ from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
 from dataprep_assets.pipelines.blend.rl.shard import compact_line
 from dataprep_assets.pipelines.blend.rl.through import LeftOut, Refused, through
 from dataprep_assets.pipelines.blend.rl.transforms import compose, declared_sources
-RL_MANIFEST="rl_manifest"
+from dataprep_assets.pipelines.blend.trainer_entry import RL_MANIFEST
 from dataprep_assets_tests.parity.rl_records import NAMES, Record, records_by_shape, write_tables
 from dataprep_assets_tests.parity.table import Row
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, write_rows

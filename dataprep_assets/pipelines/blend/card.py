@@ -18,6 +18,7 @@ from dataprep_assets.graph.card_contents import (
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.blend import BLEND
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import PlannedUnit, load_blend_plan
 from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts
@@ -34,7 +35,7 @@ _ABOUT = {
 
 def blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
     """The data card of a blend, of the run that its trainer reads."""
-    run = specs[-1]
+    (run,) = (spec for spec in specs if spec.name == BLEND)
     return data_card_spec(
         CardSubject(
             declaration=blend,

@@ -28,6 +28,7 @@ from dataprep_assets.pipelines.blend.cost import blend_cost
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.launches import launches, streamed_shards
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.rl_manifest import rl_manifest_spec
 from dataprep_assets.pipelines.blend.runs import RunFacts
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
 from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
@@ -88,7 +89,7 @@ class TrainingBlend(DatasetComponent):
 
 
 def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
-    """The graph of a blend: plan → preview → snapshots and certificate → shards → run."""
+    """The graph of a blend: plan → preview → snapshots and certificate → shards → run; of RL → manifest."""
     partitions = Partitions(
         dynamic=f"{blend.dataset}_shards",
         keys=lambda store: load_blend_plan(blend, store).partitions,
@@ -103,8 +104,10 @@ def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
         step = RunStep.called("engine certificate")
         certificates = [engine_certificate_spec(blend_engine(blend), inputs=(preview,), step=step)]
     shards = blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates), step=work)
-    run = blend_spec(blend, shards=shards, step=RunStep.called("blend"))
-    return [plan, preview, *certificates, snapshot, shards, run]
+    end = RunStep.called("blend")
+    run = blend_spec(blend, shards=shards, step=end)
+    manifests = [rl_manifest_spec(blend, run=run, step=end)] if blend.stage == "rl" else []
+    return [plan, preview, *certificates, snapshot, shards, run, *manifests]
 
 
 def _ranges(blend: BlendDeclaration, store: ArtifactStore) -> Sequence[Sequence[str]]:
