@@ -4,7 +4,7 @@ Its proof stops the run where a dataset would round to nothing. `preview.py` mak
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,9 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.fields import fault_of_files
 from dataprep_assets.pipelines.blend.plan import BLEND_PLAN, BlendPlan, load_blend_plan, plan_key
-from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend, sample_size
+from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend, sample_size, sampled_paths
 from dataprep_assets.pipelines.blend.share_plot import plotted
 from dataprep_assets.pipelines.corpus.snapshot_proofs import disk_headroom
 
@@ -33,7 +34,10 @@ PREVIEW = "preview.json"
 
 
 class BlendPreviewFacts(Facts):
-    """The preview of every dataset (`sources`), the datasets that round to zero, and sums over all datasets."""
+    """The preview of every dataset (`sources`), the datasets that round to zero, and sums over all datasets.
+
+    `faults` has a sentence for each of these that is empty or lacks the field that is read.
+    """
 
     run_hash: str
     sources: tuple[SourcePreview, ...]
@@ -43,6 +47,7 @@ class BlendPreviewFacts(Facts):
     shards: int
     bytes_to_fetch: int
     disk_bytes: int
+    faults: dict[str, str] = {}
 
 
 def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec, step: RunStep) -> ArtifactSpec:
@@ -93,6 +98,7 @@ def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: Ble
     def write(staged: Path) -> Written:
         found = preview_blend(blend, plan)
         rows = [asdict(source) for source in found]
+        faults = _faults(blend, plan, [source.name for source in found if source.rounds_to_zero])
         (staged / PREVIEW).write_text(json.dumps(rows, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
         return Written(
             inputs={unit.name: unit.plan_hash for unit in plan.units},
@@ -105,10 +111,21 @@ def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: Ble
                 shards=sum(source.shards for source in found),
                 bytes_to_fetch=sum(source.bytes_to_fetch for source in found),
                 disk_bytes=sum(source.disk_bytes for source in found),
+                **({"faults": faults} if faults else {}),
             ),
         )
 
     return ensure(_recipe(blend, store, plan), store, write)
+
+
+def _faults(blend: BlendDeclaration, plan: BlendPlan, names: Collection[str]) -> dict[str, str]:
+    """What is wrong with those of these datasets that have a fault of their own."""
+    found = {
+        unit.name: fault_of_files(blend, unit.dataset, sampled_paths(blend, unit))
+        for unit in plan.units
+        if unit.name in names
+    }
+    return {name: fault for name, fault in found.items() if fault is not None}
 
 
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
@@ -142,18 +159,25 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) ->
     yield "disk_headroom", disk_headroom(store.root, facts.bytes_to_fetch + facts.disk_bytes)
 
 
+_FAULT_ADVICE = "Name the field that its rows have, correct its path, or set its weight to 0"
+
+
 @judged
 def nothing_rounds_to_zero(preview: Receipt) -> Finding:
     """Every dataset with a weight has data, and its share of the training is at least one sample."""
-    sources = BlendPreviewFacts.of(preview).sources
+    facts = BlendPreviewFacts.of(preview)
+    sources, faults = facts.sources, facts.faults
     zero = [source for source in sources if source.rounds_to_zero]
+    # those with a fault first: no weight helps them
+    zero.sort(key=lambda source: source.name not in faults)
     return verdict(
         (
-            f"{source.name}: a share of {source.requested:.6f} is {source.samples} samples of {source.tokens} tokens"
+            faults.get(source.name)
+            or f"{source.name}: a share of {source.requested:.6f} is {source.samples} samples of {source.tokens} tokens"
             for source in zero
         ),
         f"Each of {len(sources)} datasets is at least one sample.",
-        "Raise its weight, or `train_tokens`, or set its weight to 0",
+        _FAULT_ADVICE if faults else "Raise its weight, or `train_tokens`, or set its weight to 0",
         facts={"datasets": len(sources), "rounded_to_zero": len(zero)},
         table=[_shown(source) for source in sources],
     )

@@ -17,6 +17,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import RL_SPLITS, Discovered, discover, discover_splits, open_place
 from dataprep_assets.pipelines.blend.plan import VERSION, BlendPlan, PlannedBlendShard, PlannedPart, PlannedUnit
 from dataprep_assets.pipelines.blend.rl.transforms import fingerprint
+from dataprep_assets.pipelines.blend.stream import blend_bos, blend_separator
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
 from dataprep_assets.planning.manifest import ManifestEntry
@@ -58,6 +59,10 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
     With a `frozen` plan, files that have not changed are not counted again. Without `relist`, mirrored datasets whose
     declaration has not changed are not listed again either: they stay at the revision that was frozen.
     """
+    if blend.stage == "pretrain":  # refused now, not when the engine is certified
+        bundle = load_bundle(blend.required_tokenizer)
+        blend_separator(blend, bundle)
+        blend_bos(blend, bundle)
     identity = stage_identity(blend)
     before = {unit.name: unit for unit in frozen.units} if frozen else {}
     units = [
