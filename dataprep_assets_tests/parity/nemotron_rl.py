@@ -32,7 +32,7 @@ from dataprep_assets_tests.parity.rl_records import NAMES, Record, records_by_sh
 from dataprep_assets_tests.parity.table import Row
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, write_rows
 
-__all__ = ["compare"]
+__all__ = ["compare", "original"]
 
 AREA = "RL records"
 Line = bytes | None
@@ -45,7 +45,7 @@ def compare(folder: Path) -> list[Row]:
     `folder` is a copy of the Nemotron repository, with `src/` in it.
     """
     logging.getLogger("nemotron").setLevel(logging.ERROR)
-    with TemporaryDirectory() as name, _original(folder / "src"):
+    with TemporaryDirectory() as name, original(folder / "src"):
         work = Path(name)
         write_tables(work / "hub" / "datasets")
         theirs, ours = _their_transform(work / "hub"), _our_transform(work / "hub")
@@ -155,7 +155,7 @@ def _manifest(folder: Path, work: Path, records: list[Record]) -> Row:
 
 
 @contextmanager
-def _original(source: Path) -> Iterator[None]:
+def original(source: Path) -> Iterator[None]:
     """Its modules importable, with empty ones where they want a cluster."""
     before, path, absent = set(sys.modules), list(sys.path), _Absent()
     sys.path.insert(0, str(source))

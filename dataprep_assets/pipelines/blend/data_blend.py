@@ -6,7 +6,7 @@ once. Keys that begin with `_` are notes of its author: they are kept, shown, an
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -17,11 +17,19 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import ATTRIBUTION, Attributed, Declared, resolved
 from dataprep_assets.planning.blend import SPLITS
 
-__all__ = ["SAID", "BlendDataset", "DataBlend", "Unit"]
+__all__ = ["SAID", "BlendDataset", "DataBlend", "Unit", "noted"]
 
 
 _MARK = "_"
 """What a key begins with that is a note and no setting."""
+
+
+def noted(notes: Mapping[str, Any]) -> list[str]:
+    """Notes as a person reads them, a line each; what is no text is shown as JSON."""
+    return [
+        f"{key.lstrip(_MARK)}: {said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)}"
+        for key, said in notes.items()
+    ]
 
 
 class _Noted(Declared):

@@ -6,7 +6,7 @@ The blend itself, which may be a file of its own, is in `data_blend.py`; the opt
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -14,6 +14,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import DatasetDeclaration, Declared, resolved
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
+from dataprep_assets.pipelines.blend.nemotron_keys import ELSEWHERE
 from dataprep_assets.pipelines.blend.rl.options import RlOptions
 from dataprep_assets.pipelines.corpus.declaration import BadRecordPolicy, TokenizerDeclaration
 from dataprep_assets.tokenization.chat.rendering import Turns
@@ -62,6 +63,16 @@ class SftOptions(Declared):
 class SampleDeclaration(Declared):
     """A trial run on some of each dataset's shards."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _a_number_of_rows(cls, value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool):
+            raise ValueError(
+                f"`sample: {value}` limits rows in Nemotron's data_prep; here that is `max_rows: {value}`, of each shard, "
+                "and `sample: {count: 1}` is a trial on some shards"
+            )
+        return value
+
     count: int | None = Field(None, ge=1, description="Shards of each dataset.")
     percent: float | None = Field(None, gt=0, le=100, description="Percent of each dataset's shards, at least one.")
     seed: int = Field(42, description="Of the choice.")
@@ -109,6 +120,8 @@ def _kind(value: Any) -> str:
 
 class BlendDeclaration(DatasetDeclaration):
     """One training blend for one stage."""
+
+    elsewhere: ClassVar[Mapping[str, str]] = ELSEWHERE
 
     stage: Stage = Field(description="`pretrain`: bin/idx; `sft`: packed Parquet; `rl`: JSON lines.")
     blend: Annotated[

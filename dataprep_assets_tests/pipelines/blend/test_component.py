@@ -57,6 +57,11 @@ def entry(**changes: Any) -> dict[str, Any]:
         ({"num_shards": 0}, "num_shards", "at least 1"),
         ({"sample": {"count": 1, "percent": 5}}, "sample", "exactly one of `count`"),
         ({"tolerance": 2}, "tolerance", "at most 1"),
+        ({"train_ratio": 0.98}, "train_ratio", "here it is `held_out: {valid: N, test: N}` in shards"),
+        ({"blend_path": "b.json"}, "blend_path", "here it is `blend:`"),
+        ({"tokenizer": {"model": "o/m"}}, "tokenizer.model", "here it is `tokenizer: {repo:"),
+        ({"chat_template": "nano3"}, "chat_template", "here it is in the block `sft`"),
+        ({"sample": 1000}, "sample", "here that is `max_rows: 1000`"),
     ],
 )
 def test_a_wrong_declaration_names_file_key_and_what_is_allowed(
@@ -123,14 +128,19 @@ def test_every_path_is_relative_to_the_folder_of_the_yaml(tmp_path: Path) -> Non
 
 
 def test_placeholder_sources_are_relative_to_the_folder_of_the_yaml(tmp_path: Path) -> None:
-    sources = {"a": "data/a.parquet", "b": {"path": "data/b", "split": "math"}, "c": f"hf://org/c@{'0' * 40}"}
+    sources = {
+        "a": {"path": "data/a.parquet", "kind": "dapo"},
+        "b": {"path": "data/b", "split": "math", "kind": "skywork"},
+        "nano_v3_sft_profiled_dapo17k": f"hf://org/c@{'0' * 40}",
+    }
     transforms = ["nemotron_rl", {"resolve_hf_placeholders": {"sources": sources}}, {"select": ["messages"]}]
     yaml_path = tmp_path / "mixed" / "defs.yaml"
     rl = attributes(stage="rl", rl={"transforms": transforms})
     rl.pop("tokenizer")
     made = declared(BlendDeclaration, rl, yaml_path).rl_options.transforms
     found = {name: source.path for name, source in declared_sources(made).items()}
-    assert found == {"a": f"{tmp_path}/mixed/data/a.parquet", "b": f"{tmp_path}/mixed/data/b", "c": sources["c"]}
+    local = {"a": f"{tmp_path}/mixed/data/a.parquet", "b": f"{tmp_path}/mixed/data/b"}
+    assert found == local | {"nano_v3_sft_profiled_dapo17k": f"hf://org/c@{'0' * 40}"}
     assert (made[0], made[2]) == (transforms[0], transforms[2])
 
 
@@ -154,7 +164,7 @@ def test_the_shipped_blends_load_as_assets_with_their_checks(family: str) -> Non
         graph = bound(dataset_named(name).definitions, PROJECT_ROOT).resolve_asset_graph()
         keys = {k for k in graph.get_all_asset_keys() if k.path[0] == name}
         expected = {"blend_plan", "blend_preview", "blend_snapshot", shards, "blend", "data_card"}
-        assert {k.path[-1] for k in keys} == expected | ({"engine_certificate"} if stage != "rl" else set())
+        assert {k.path[-1] for k in keys} == expected | {"engine_certificate" if stage != "rl" else "rl_manifest"}
         for key in keys:
             assert graph.get(key).group_name == name
             assert graph.get(key).description
@@ -184,6 +194,7 @@ def test_before_anything_was_made_the_plan_is_stale_and_has_no_run(tmp_path: Pat
         "blend_snapshot",
         "rl_jsonl",
         "blend",
+        "rl_manifest",
         "data_card",
     ]
     assert list(tmp_path.iterdir()) == []

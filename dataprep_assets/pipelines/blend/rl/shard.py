@@ -78,8 +78,8 @@ class RlShard:
             [f.label, f.sha256, f.format, f.compression, *([f.rows.first, f.rows.stop] if f.rows else [])]
             for f in self.files
         ]
-        policy = [self.compression, self.bad_records, self.budget, self.salt]
-        policy += [self.rules.changes] if self.rules.changes else []
+        rules = [self.rules.changes] if self.rules.changes else []
+        policy = [self.compression, self.bad_records, self.budget, self.salt, *rules]
         return digest_value(["rl_jsonl", VERSION, self.fingerprint, policy, files])
 
     @property
