@@ -1,5 +1,6 @@
 """The blend files of Nemotron's repository, loaded by both."""
 
+import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
-from dataprep_assets_tests.parity.nemotron_rl import original
+from dataprep_assets_tests.parity.nemotron_rl import reach
 from dataprep_assets_tests.parity.table import Row
 
 __all__ = ["compare"]
@@ -22,11 +23,9 @@ def compare(folder: Path) -> list[Row]:
 
     `folder` is a copy of the Nemotron repository, with `src/` in it.
     """
-    import importlib
-
-    with original(folder / "src"):
-        theirs = importlib.import_module("nemotron.data_prep.blend").DataBlend
-        return [_compared(path, path.relative_to(folder / "src" / "nemotron"), theirs) for path in _files(folder)]
+    reach(folder)
+    theirs = importlib.import_module("nemotron.data_prep.blend").DataBlend
+    return [_compared(path, path.relative_to(folder / "src" / "nemotron"), theirs) for path in _files(folder)]
 
 
 def _files(folder: Path) -> Iterator[Path]:

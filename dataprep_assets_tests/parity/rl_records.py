@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["DAPO", "NAMES", "SKYWORK", "records_by_shape", "write_tables"]
+__all__ = ["DAPO", "NAMES", "SKYWORK", "STOPS", "Record", "records_by_shape", "write_tables"]
 
 Record = dict[str, Any]
 DAPO = ("nano_v3_sft_profiled_dapo17k", "super_v3_lcsft_step1000_dapo17k")
@@ -20,6 +20,8 @@ NAMES: Mapping[str, str] = {
 """What records call a source → its repository."""
 _ANSWERS = ["34", '["5", "6"]', '{"a": 7}', "[]", "{}", "x+1", "1.50", "true", "null", '"quoted"', "", "[[1], 2]", "½"]
 _COUNT = 12
+STOPS = "what no table has a row for"
+"""The shape of records at which the original stops."""
 
 
 def write_tables(folder: Path) -> None:
@@ -58,6 +60,16 @@ def records_by_shape() -> Iterator[tuple[str, list[Record]]]:
     mixed = [record for _, records in [*_plain(), *_placeholders()] for record in records]
     Random(7).shuffle(mixed)
     yield "all of these in turn", mixed
+    yield (
+        STOPS,
+        [
+            *(_placeholder(DAPO[0], row, {"prefix": "P"}) for row in ("0", [1], {"row": 1})),
+            *({"dataset": DAPO[0], "_hf_placeholder": value} for value in ("text", 7, [0])),
+            {"dataset": [DAPO[0]], "_hf_placeholder": {"row": 0}},
+            {"responses_create_params": {"input": "\ud800"}},
+            {"responses_create_params": {"input": 1 << 80}},
+        ],
+    )
 
 
 def _plain() -> Iterator[tuple[str, list[Record]]]:
@@ -77,7 +89,8 @@ def _plain() -> Iterator[tuple[str, list[Record]]]:
 
 
 def _placeholder(name: str, row: Any, template: Any, **more: Any) -> Record:
-    return {"id": f"{name}/{row}", "dataset": name, "_hf_placeholder": {"row": row, "question_template": template}, **more}
+    placeholder = {"row": row, "question_template": template}
+    return {"id": f"{name}/{row}", "dataset": name, "_hf_placeholder": placeholder, **more}
 
 
 def _placeholders() -> Iterator[tuple[str, list[Record]]]:
@@ -93,16 +106,22 @@ def _placeholders() -> Iterator[tuple[str, list[Record]]]:
         "parameters beside a placeholder",
         [_placeholder(SKYWORK[0], i, "{question}", responses_create_params=given) for i in range(_COUNT)],
     )
-    yield "question and answer given already", [
-        {"question": "old", "expected_answer": "old", **_placeholder(DAPO[0], i, template), "z": i}
-        for i in range(_COUNT)
-    ]
+    yield (
+        "question and answer given already",
+        [
+            {"question": "old", "expected_answer": "old", **_placeholder(DAPO[0], i, template), "z": i}
+            for i in range(_COUNT)
+        ],
+    )
     yield "a row that is not there", [_placeholder(DAPO[1], row, template) for row in [99, -1, None, 40] * 3]
     yield "an unknown dataset", [_placeholder("other_set", i, template) for i in range(_COUNT)]
-    yield "a placeholder that is null", [
-        {"_hf_placeholder": None, "dataset": DAPO[0], "responses_create_params": {"input": [{"content": str(i)}]}}
-        for i in range(_COUNT)
-    ]
+    yield (
+        "a placeholder that is null",
+        [
+            {"_hf_placeholder": None, "dataset": DAPO[0], "responses_create_params": {"input": [{"content": str(i)}]}}
+            for i in range(_COUNT)
+        ],
+    )
 
 
 def _odd_placeholders() -> Iterator[tuple[str, list[Record]]]:

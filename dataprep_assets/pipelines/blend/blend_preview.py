@@ -9,6 +9,8 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+from pydantic import Field
+
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
@@ -47,7 +49,7 @@ class BlendPreviewFacts(Facts):
     shards: int
     bytes_to_fetch: int
     disk_bytes: int
-    faults: dict[str, str] = {}
+    faults: dict[str, str] = Field(default_factory=dict)
 
 
 def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec, step: RunStep) -> ArtifactSpec:

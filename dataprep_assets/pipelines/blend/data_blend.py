@@ -188,4 +188,4 @@ def _told(error: ValidationError) -> Iterator[str]:
     for detail in error.errors():
         where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"]).lstrip(".")
         given = "" if detail["type"] in ("missing", "value_error") else f" (it is {detail['input']!r})"
-        yield f"{where or 'blend'}: {detail['msg']}{given}"
+        yield f"{where or 'blend'}: {detail['msg'].removeprefix('Value error, ')}{given}"

@@ -68,8 +68,8 @@ class SampleDeclaration(Declared):
     def _a_number_of_rows(cls, value: Any) -> Any:
         if isinstance(value, int) and not isinstance(value, bool):
             raise ValueError(
-                f"`sample: {value}` limits rows in Nemotron's data_prep; here that is `max_rows: {value}`, of each shard, "
-                "and `sample: {count: 1}` is a trial on some shards"
+                f"`sample: {value}` limits rows in Nemotron's data_prep; here that is `max_rows: {value}`, of each "
+                "shard, and `sample: {count: 1}` is a trial on some shards"
             )
         return value
 

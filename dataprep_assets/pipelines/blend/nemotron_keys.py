@@ -5,8 +5,8 @@ from collections.abc import Mapping
 __all__ = ["ELSEWHERE"]
 
 _RATIOS = (
-    "`held_out: {valid: N, test: N}` in shards of each dataset, the rest is trained on: with `num_shards: 100`, a ratio of "
-    "0.01 is 1"
+    "`held_out: {valid: N, test: N}` in shards of each dataset, the rest is trained on: with `num_shards: 100`, a "
+    "ratio of 0.01 is 1"
 )
 _IN_A_BLOCK = {
     "pretrain": ("add_bos", "add_eos", "min_doc_chars"),

@@ -87,7 +87,9 @@ def relisted(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
     """
     if unit.commit is not None and unit.dataset.path.rstrip("/").endswith(f"@{unit.commit}"):
         return refound(unit)
-    declared = next((u for u in blend.data_blend().units() if u.dataset.unattributed == unit.dataset.unattributed), None)
+    declared = next(
+        (u for u in blend.data_blend().units() if u.dataset.unattributed == unit.dataset.unattributed), None
+    )
     if declared is None:  # it is no longer declared so, which the plan's own proofs tell
         return refound(unit)
     if blend.stage == "rl" and declared.split is None and unit.dataset.split is None:

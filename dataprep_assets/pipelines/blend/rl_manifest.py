@@ -123,5 +123,8 @@ def names_the_latest_run(blend: BlendDeclaration, store: ArtifactStore, director
         elif path and path.partition(f"/{run}/")[2] not in files:
             defects.append(f"{name_of(receipt)}: {key} is {path}, which is no file of {run}")
     return verdict(
-        defects, f"The manifest of the run {run.partition}.", "Materialize rl_manifest again", facts={"files": len(files)}
+        defects,
+        f"The manifest of the run {run.partition}.",
+        "Materialize rl_manifest again",
+        facts={"files": len(files)},
     )

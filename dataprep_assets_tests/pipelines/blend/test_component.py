@@ -173,12 +173,12 @@ def test_the_shipped_blends_load_as_assets_with_their_checks(family: str) -> Non
 
 def test_the_nano3_blends_are_the_originals_with_what_can_be_pinned_pinned() -> None:
     sizes = {stage: len(shipped(f"nano3_{stage}").data_blend().units()) for stage in STAGES}
-    assert sizes == {"pretrain": 26, "sft": 14, "rl": 1}
-    for stage in ("pretrain", "sft"):
-        tokenizer = shipped(f"nano3_{stage}").required_tokenizer
-        assert tokenizer.repo == "nvidia/NVIDIA-Nemotron-Nano-9B-v2"
-        assert len(tokenizer.revision or "") == 40
+    assert sizes == {"pretrain": 23, "sft": 14, "rl": 1}
+    tokenizer = shipped("nano3_pretrain").required_tokenizer
+    assert tokenizer.repo == "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-Base-BF16"
+    assert all(len(shipped(f"nano3_{s}").required_tokenizer.revision or "") == 40 for s in ("pretrain", "sft"))
     rl = shipped("nano3_rl")
+    assert rl.rl_options.rules.changes["other_records"] == "messages"
     sources = declared_sources(rl.rl_options.transforms)
     assert {source.kind for source in sources.values()} == {"dapo", "skywork"}
     assert all("@" in source.path for source in sources.values())
@@ -205,7 +205,7 @@ def test_before_anything_was_made_the_plan_is_stale_and_has_no_run(tmp_path: Pat
 def test_a_blend_that_streams_keeps_its_workers_busy_and_its_runs_few() -> None:
     blend = shipped("nano3_pretrain").model_copy(update={"workers": 8})
     assert streamed_shards(blend, 40) == streamed_shards(blend, 2048) == 32
-    assert streamed_shards(blend, 26 * 128) == 52
+    assert streamed_shards(blend, 23 * 128) == 46
 
 
 def test_the_scaffold_is_a_declaration_that_loads(tmp_path: Path) -> None:

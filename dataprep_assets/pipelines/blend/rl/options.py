@@ -72,12 +72,13 @@ class RlOptions(Declared):
     )
     compression: Literal["none", "zstd"] = Field("none", description="Of the output files.")
     like: Literal["ours", "nemotron"] = Field(
-        "ours", description="Sets the defaults of the keys below; `nemotron`: lines as Nemotron's data_prep writes them."
+        "ours",
+        description="Sets the defaults of the keys below; `nemotron`: lines as Nemotron's data_prep writes them.",
     )
     other_records: Literal["whole", "messages"] | None = Field(
         None,
-        description="Records without a placeholder, in `resolve_hf_placeholders`: `whole` as they are; `messages` only, "
-        "and tools, as `nemotron_rl` gives them. Default: `whole`; like nemotron `messages`.",
+        description="Records without a placeholder, in `resolve_hf_placeholders`: `whole` as they are; `messages` "
+        "and tools only, as `nemotron_rl` gives them. Default: `whole`; like nemotron `messages`.",
     )
     answers: Literal["text", "parsed"] | None = Field(
         None,
@@ -86,8 +87,8 @@ class RlOptions(Declared):
     )
     params: Literal["merged", "replaced"] | None = Field(
         None,
-        description="`responses_create_params` of a record with a placeholder: the prompt is `merged` into them, or they "
-        "are `replaced` by the prompt alone. Default: `merged`; like nemotron `replaced`.",
+        description="`responses_create_params` of a record with a placeholder: the prompt is `merged` into them, or "
+        "they are `replaced` by the prompt alone. Default: `merged`; like nemotron `replaced`.",
     )
     null_placeholder: Literal["none", "unresolved"] | None = Field(
         None,
@@ -107,7 +108,7 @@ class RlOptions(Declared):
     prompt: str = Field(
         AUTO,
         pattern=r"^[^.\s]+(\.[^.\s]+)*$",
-        description="Where finished records have their prompt: keys joined by dots, as `responses_create_params.input`. "
+        description="Where finished records have their prompt: keys joined by dots (`responses_create_params.input`); "
         "`auto`: where the transforms look for it, if they do; `none`: it is not asked for.",
     )
 

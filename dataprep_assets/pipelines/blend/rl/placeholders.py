@@ -83,9 +83,9 @@ def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
         value = {"path": given} if isinstance(given, str) else given
         if name not in KNOWN and isinstance(value, Mapping) and "kind" not in value:
             raise ConfigError(
-                f"transforms: resolve_hf_placeholders.sources.{name}: `kind` is missing: `dapo` or `skywork`, how question "
-                f"and template go together. It follows from the name of {', '.join(KNOWN)} alone: write {name}: "
-                "{path: …, kind: …}, with `split` where only some of its files are meant"
+                f"transforms: resolve_hf_placeholders.sources.{name}: `kind` is missing: `dapo` or `skywork`, how "
+                f"question and template go together. It follows from the name of {', '.join(KNOWN)} alone: write "
+                f"{name}: {{path: …, kind: …}}, with `split` where only some of its files are meant"
             )
         try:
             found[name] = PlaceholderSource.model_validate({**KNOWN.get(name, {}), **value})

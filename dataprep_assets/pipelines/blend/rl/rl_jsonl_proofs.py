@@ -16,8 +16,8 @@ from dataprep_assets.graph.ledgers import unbalanced, wrong_quarantine, wrong_su
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.rl.shard import QUARANTINE, RlJsonlFacts, RlShard, compact_line
 from dataprep_assets.pipelines.blend.rl.options import RESOLVE
+from dataprep_assets.pipelines.blend.rl.shard import QUARANTINE, RlJsonlFacts, RlShard, compact_line
 from dataprep_assets.pipelines.blend.rl.through import LeftOut, Refused, lacks_prompt, through
 from dataprep_assets.pipelines.blend.rl.transforms import compose
 from dataprep_assets.sources.blocks import BlockReader

@@ -183,9 +183,7 @@ def _write(shard: RlShard, staged: Path) -> Written:
     )
 
 
-def _write_records(
-    shard: RlShard, steps: Sequence[Step], tally: _Tally, write: Callable[[bytes], Any]
-) -> None:
+def _write_records(shard: RlShard, steps: Sequence[Step], tally: _Tally, write: Callable[[bytes], Any]) -> None:
     for part in shard.files:
         before = (tally.rows, tally.records)
         reader = part.read_rows()
@@ -214,9 +212,7 @@ def _write_records(
         )
 
 
-def _lines(
-    shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[Step], tally: _Tally
-) -> Iterator[bytes]:
+def _lines(shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[Step], tally: _Tally) -> Iterator[bytes]:
     tally.rows += len(block.rows) + len(block.bad)
     tally.blank += block.blank_lines
     for bad in block.bad:
