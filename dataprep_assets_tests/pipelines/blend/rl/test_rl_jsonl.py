@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -9,6 +10,7 @@ import pytest
 import zstandard
 
 from dataprep_assets.errors import BadRecordError
+from dataprep_assets.pipelines.blend.rl.rl_jsonl_proofs import prove_rl_jsonl
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, run, write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import finished_rl_shards, rl_blend, rl_rows
 
@@ -131,6 +133,30 @@ def test_placeholders_are_resolved_in_a_run(tmp_path: Path) -> None:
     assert (first["expected_answer"], second) == ("2", {"messages": [1]})
     assert receipt.ledger is not None
     assert receipt.ledger.dropped == {"left_out_by_resolve_hf_placeholders": 1}
+
+
+def test_a_record_without_a_prompt_is_counted_under_its_own_reason(tmp_path: Path) -> None:
+    rows = [*rl_rows(3), {"id": 3}, {"responses_create_params": {"input": []}}]
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    changes = {"num_shards": 1, "blend": {"train": [{"name": "a", "path": str(path)}]}}
+    outcome, _ = run(rl_blend(tmp_path / "s", **changes), tmp_path / "out")
+    assert "a.jsonl: row 4, byte " in str(next(iter(outcome.failed.values())))
+    dropping = {"bad_records": {"policy": "drop", "budget": 0.5}, **changes}
+    blend = rl_blend(tmp_path / "s", **dropping)
+    _, receipt, _ = finished(blend, tmp_path / "out")
+    assert receipt.ledger is not None
+    assert (receipt.ledger.documents, receipt.ledger.dropped) == (3, {"no_prompt": 2})
+    (work,) = finished_rl_shards(blend, tmp_path / "out")
+    assert {name: found.summary for name, found in prove_rl_jsonl(work).items() if not found.passed} == {}
+    theirs = rl_blend(tmp_path / "s", {"transforms": ["nemotron_rl"], "like": "nemotron"}, **changes)
+    _, receipt, _ = finished(theirs, tmp_path / "theirs")
+    assert receipt.ledger is not None
+    assert (receipt.ledger.documents, receipt.ledger.dropped) == (4, {"left_out_by_prompt": 1})
+    (other,) = finished_rl_shards(theirs, tmp_path / "theirs")
+    assert {name: found.summary for name, found in prove_rl_jsonl(other).items() if not found.passed} == {}
+    assert other.recipe.settings["rl.without_prompt"] == "left_out"
+    finding = prove_rl_jsonl(replace(other, rules=work.rules))["lines_are_records"]
+    assert "line 4: no prompt" in finding.summary
 
 
 def test_a_changed_function_makes_the_data_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
