@@ -11,6 +11,7 @@ from dataprep_assets.pipelines.blend.data_blend import BlendDataset, DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import list_meant, open_place
 from dataprep_assets.pipelines.blend.fields import asked_field, fault_of_files
+from dataprep_assets.pipelines.blend.stream import blend_bos
 from dataprep_assets.pipelines.corpus.remarks import bundle_at_hand, separator_remarks
 from dataprep_assets.planning.blend import SPLITS
 from dataprep_assets.planning.manifest import natural_key
@@ -39,8 +40,14 @@ def _tokenizer_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
     except TokenizerError as error:
         yield Remark(keys=("tokenizer",), sentence=str(error))
         return
-    if bundle is not None and blend.stage == "pretrain" and blend.pretrain_options.add_eos:
+    if bundle is None or blend.stage != "pretrain":
+        return
+    if blend.pretrain_options.add_eos:
         yield from separator_remarks(bundle, blend.pretrain_options.separator, ("pretrain", "separator"))
+    try:
+        blend_bos(blend, bundle)
+    except TokenizerError as error:
+        yield Remark(keys=("pretrain", "add_bos"), sentence=str(error))
 
 
 def _placed(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDataset]]:

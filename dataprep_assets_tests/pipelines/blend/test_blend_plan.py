@@ -28,12 +28,10 @@ def test_notes_and_categories_are_shown_and_change_no_plan(tmp_path: Path) -> No
     }
     first, second = pretraining(tmp_path, blend=plain), pretraining(tmp_path, blend=noted)
     plan = plan_blend(first)
-    assert plan_blend(second) == plan
+    assert plan_blend(second).to_json() == plan.to_json()
     assert "category" not in str(plan.to_json())
-    assert [(row["category"], row["notes"]) for row in plan_rows(second, plan)] == [
-        ("source code", "note: new"),
-        ("", ""),
-    ]
+    shown = [(row["category"], row["notes"]) for row in plan_rows(second, plan)]
+    assert shown == [("source code", "note: new"), ("", "")]
     assert "category" not in plan_rows(first, plan)[0]
     store = LocalArtifacts(tmp_path / "out")
     receipt, _ = build_blend_plan(second, store)

@@ -18,9 +18,8 @@ from dataprep_assets.pipelines.blend.remarks import blend_remarks
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, texts, write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import rl_blend
 
-CHAT = [
-    {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}], "meta": i} for i in (1, 2)
-]
+TURNS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
+CHAT = [{"messages": TURNS, "meta": i} for i in (1, 2)]
 WRONG_TEXT = "`text_field: txt`: none of the 60 rows of dataset a has it; they have `text`"
 
 
