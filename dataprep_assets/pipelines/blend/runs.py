@@ -9,7 +9,7 @@ where the store can). A missing, stale or damaged shard is refused and named; a 
 the receipt and listed nowhere.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -28,7 +28,8 @@ from dataprep_assets.pipelines.blend.realised import Realised, realised, used_sh
 from dataprep_assets.pipelines.blend.run_layout import RunLayout, write_datasets
 from dataprep_assets.pipelines.blend.trainer_entry import write_entry
 
-_VERSIONS: Mapping[Stage, int] = {"pretrain": 2, "sft": 2, "rl": 3}
+VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 2, "rl": 3}
+"""The version of the layout of a run, by stage."""
 RUNS = "runs"
 CONFIG = "config.json"
 REALISED = "realised.json"
@@ -72,7 +73,7 @@ def run_key(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shar
 
 def run_version(blend: BlendDeclaration) -> int:
     """The version of the layout of a run, which is the stage's."""
-    return _VERSIONS[blend.stage]
+    return VERSIONS[blend.stage]
 
 
 def run_recipe(
