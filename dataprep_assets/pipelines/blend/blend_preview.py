@@ -21,7 +21,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.fields import fault_of_files
 from dataprep_assets.pipelines.blend.plan import BLEND_PLAN, BlendPlan, load_blend_plan, plan_key
 from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend, sample_size, sampled_paths
@@ -30,7 +30,8 @@ from dataprep_assets.pipelines.corpus.snapshot_proofs import disk_headroom
 
 __all__ = ["BlendPreviewFacts", "blend_preview_spec", "build_blend_preview", "nothing_rounds_to_zero"]
 
-VERSION = 2
+VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 3, "rl": 2}
+"""The version of the step, by stage."""
 BLEND_PREVIEW = "blend_preview"
 PREVIEW = "preview.json"
 
@@ -57,7 +58,7 @@ def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec, step: Run
     return ArtifactSpec(
         declaration=blend,
         name=BLEND_PREVIEW,
-        version=VERSION,
+        version=VERSIONS[blend.stage],
         description="Rows, tokens, epochs and realisable weights of each dataset, from a sample of it.",
         kinds={"json"},
         inputs=(plan,),
@@ -79,8 +80,8 @@ def _recipe(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> R
     }
     return Recipe(
         artifact=blend.artifact(BLEND_PREVIEW),
-        key=digest_value(["blend_preview", VERSION, plan_key(plan), list(asked.values())]),
-        version=VERSION,
+        key=digest_value(["blend_preview", VERSIONS[blend.stage], plan_key(plan), list(asked.values())]),
+        version=VERSIONS[blend.stage],
         settings=asked,
         upstream={BLEND_PLAN: store.require(blend.artifact(BLEND_PLAN)).content},
     )
@@ -122,12 +123,13 @@ def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: Ble
 
 def _faults(blend: BlendDeclaration, plan: BlendPlan, names: Collection[str]) -> dict[str, str]:
     """What is wrong with those of these datasets that have a fault of their own."""
-    found = {
-        unit.name: fault_of_files(blend, unit.dataset, sampled_paths(blend, unit))
-        for unit in plan.units
-        if unit.name in names
-    }
-    return {name: fault for name, fault in found.items() if fault is not None}
+    found = {}
+    for unit in plan.units:
+        if unit.name in names:
+            paths = sampled_paths(blend, unit)
+            fault = fault_of_files(blend, unit.dataset, paths, whole=len(paths) == len(unit.entries))
+            found |= {} if fault is None else {unit.name: fault}
+    return found
 
 
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:

@@ -2,7 +2,7 @@
 
 Told before the plan where the source is on this machine (`remarks.py`), and by the preview of any.
 
-Entry points: `asked_field`, `fault_of_files`, `fault_of_rows`.
+Entry points: `asked_field`, `fault_of_files`.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.rows import read_rows
 
-__all__ = ["asked_field", "fault_of_files", "fault_of_rows"]
+__all__ = ["asked_field", "fault_of_files"]
 
 ROWS = 1000
 """How many rows are looked at."""
@@ -33,13 +33,21 @@ def asked_field(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, st
     return None
 
 
-def fault_of_files(blend: BlendDeclaration, dataset: BlendDataset, paths: Iterable[Path]) -> str | None:
+def fault_of_files(
+    blend: BlendDeclaration, dataset: BlendDataset, paths: Iterable[Path], *, whole: bool = True
+) -> str | None:
     """What is wrong with a dataset, in a sentence, from the first rows of its files; None where nothing is seen.
 
     What cannot be read is left to the build of the shards, which refuses it.
+
+    Args:
+        blend: The declaration.
+        dataset: One of its datasets.
+        paths: Files of it, in order.
+        whole: Whether these are all its files, so that it is empty if they are.
     """
     try:
-        return fault_of_rows(blend, dataset, _rows(paths))
+        return _fault_of_rows(blend, dataset, _rows(paths), whole=whole)
     except (CorruptSourceError, OSError):
         return None
 
@@ -52,7 +60,9 @@ def _rows(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
             yield from ({} for _ in block.bad)  # rows all the same
 
 
-def fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, rows: Iterable[dict[str, Any]]) -> str | None:
+def _fault_of_rows(
+    blend: BlendDeclaration, dataset: BlendDataset, rows: Iterable[dict[str, Any]], *, whole: bool
+) -> str | None:
     """The same from rows in order, of which the first are looked at."""
     asked = asked_field(blend, dataset)
     seen: dict[str, None] = {}
@@ -62,11 +72,10 @@ def fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, rows: Iterable
             return None
         count += 1
         seen.update(dict.fromkeys(row))
-    if not count:
+    if not count and whole:
         return f"dataset {dataset.name} is empty: there is no row in {dataset.path}"
     if asked is None or not seen:
         return None
-    some = "none of the first" if count == ROWS else "none of the"
     shown = ", ".join(f"`{name}`" for name in list(seen)[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
     told = "" if blend.sensitive else f"; they have {shown}"
-    return f"`{asked[0]}: {asked[1]}`: {some} {count:,} rows of dataset {dataset.name} has it{told}"
+    return f"`{asked[0]}: {asked[1]}`: none of the first {count:,} rows of dataset {dataset.name} has it{told}"

@@ -165,9 +165,9 @@ def _split_file_bytes(blend: BlendDeclaration, units: Sequence[PlannedUnit], uni
 
 
 def sampled_paths(blend: BlendDeclaration, unit: PlannedUnit) -> list[Path]:
-    """The files of a dataset that a preview reads, fetched."""
+    """The files of a dataset that may tell what is wrong with it: all that are here, else the one of the preview."""
     access = open_place(unit.dataset, blend.sources).access
-    entries = _sampled_files(unit, access)
+    entries = _sampled_files(unit, access) if access.mirrored else unit.entries
     access.fetch(entries)
     return [access.path(entry) for entry in entries]
 

@@ -15,12 +15,13 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.planner import plan_blend
 from dataprep_assets.pipelines.blend.remarks import blend_remarks
+from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, texts, write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import rl_blend
 
 TURNS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
 CHAT = [{"messages": TURNS, "meta": i} for i in (1, 2)]
-WRONG_TEXT = "`text_field: txt`: none of the 60 rows of dataset a has it; they have `text`"
+WRONG_TEXT = "`text_field: txt`: none of the first 60 rows of dataset a has it; they have `text`"
 
 
 def _blend(path: Path, entry: dict[str, Any] | None = None, **changes: Any) -> BlendDeclaration:
@@ -55,7 +56,7 @@ def test_a_text_field_that_no_row_has_is_named_with_those_that_they_have(tmp_pat
 
 def test_a_messages_field_that_no_row_has_is_named(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", CHAT)
-    wrong = "`messages_field: turns`: none of the 2 rows of dataset a has it; they have `messages`, `meta`"
+    wrong = "`messages_field: turns`: none of the first 2 rows of dataset a has it; they have `messages`, `meta`"
     for blend in (_chat(path, {"messages_field": "turns"}), _chat(path, messages_field="turns")):
         assert _told(blend) == [(("blend", "datasets", 0, "messages_field"), wrong)]
         assert _previewed(blend, tmp_path / "out").startswith(wrong)
@@ -78,6 +79,15 @@ def test_an_empty_dataset_is_called_empty(tmp_path: Path, rows: list[bytes]) -> 
     assert _previewed(blend, tmp_path / "out").startswith(empty)
     tasks = rl_blend(tmp_path / "s", num_shards=1, blend={"train": [{"name": "a", "path": str(path)}]})
     assert _told(tasks) == [(("blend", "train", 0), empty)]
+
+
+def test_one_file_of_a_hub_that_is_empty_does_not_make_the_dataset_empty(tmp_path: Path) -> None:
+    files = {"a.jsonl": b"\n", "b.jsonl": b'{"text": "a longer one"}\n'}
+    with HubServer(files, repo_id="org/texts") as hub:
+        access = {"hub_endpoint": hub.endpoint, "hub_cache": tmp_path / "cache"}
+        blend = _blend(tmp_path / "a.jsonl", {"path": "hf://org/texts"}, sources=access, num_shards=1)
+        assert _told(blend) == []
+        assert "is empty" not in _previewed(blend, tmp_path / "out")
 
 
 def test_what_cannot_be_read_is_left_to_the_build(tmp_path: Path) -> None:
