@@ -5,10 +5,11 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["stand_in"]
+__all__ = ["bare_package", "empty_module", "stand_in"]
 
 
 class _Empty(ModuleType):
@@ -41,3 +42,15 @@ def stand_in(*packages: str) -> None:
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         sys.meta_path.append(_Finder(missing))
+
+
+def empty_module(name: str) -> None:
+    """Importing this one module gives an empty one."""
+    sys.modules[name] = _Empty(name)
+
+
+def bare_package(name: str, folder: Path) -> None:
+    """A package whose modules are found in a folder and whose `__init__` is not run."""
+    package = ModuleType(name)
+    package.__path__ = [str(folder)]
+    sys.modules[name] = package

@@ -123,12 +123,13 @@ def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: Ble
 
 def _faults(blend: BlendDeclaration, plan: BlendPlan, names: Collection[str]) -> dict[str, str]:
     """What is wrong with those of these datasets that have a fault of their own."""
-    found = {}
+    found: dict[str, str] = {}
     for unit in plan.units:
         if unit.name in names:
             paths = sampled_paths(blend, unit)
             fault = fault_of_files(blend, unit.dataset, paths, whole=len(paths) == len(unit.entries))
-            found |= {} if fault is None else {unit.name: fault}
+            if fault is not None:
+                found[unit.name] = fault
     return found
 
 

@@ -27,7 +27,7 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
-from dataprep_assets.pipelines.blend.rl.through import LeftOut, Refused, through
+from dataprep_assets.pipelines.blend.rl.through import NO_PROMPT, LeftOut, Refused, through
 from dataprep_assets.pipelines.blend.rl.transforms import Record, Step, compose
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.sources.digests import require_digest
@@ -255,8 +255,10 @@ def _holds_infinity(value: Any) -> bool:
 
 def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, row: int, byte: int, reason: str) -> None:
     if shard.bad_records == "fail":
+        told = f"{reason}: nothing is where its prompt should be" if reason == NO_PROMPT else reason
+        place = ", name the place in `rl.prompt`" if reason == NO_PROMPT else ""
         raise BadRecordError(
-            f"{part.label}: row {row}, byte {byte}: {reason}. Correct the source, or set "
+            f"{part.label}: row {row}, byte {byte}: {told}. Correct the source{place}, or set "
             "`bad_records: {policy: drop}` to count and skip such rows"
         )
     tally.dropped[reason] += 1

@@ -140,7 +140,9 @@ def test_a_record_without_a_prompt_is_counted_under_its_own_reason(tmp_path: Pat
     path = write_rows(tmp_path / "a.jsonl", rows)
     changes = {"num_shards": 1, "blend": {"train": [{"name": "a", "path": str(path)}]}}
     outcome, _ = run(rl_blend(tmp_path / "s", **changes), tmp_path / "out")
-    assert "a.jsonl: row 4, byte " in str(next(iter(outcome.failed.values())))
+    told = str(next(iter(outcome.failed.values())))
+    assert "a.jsonl: row 4, byte " in told
+    assert "no_prompt: nothing is where its prompt should be" in told
     dropping = {"bad_records": {"policy": "drop", "budget": 0.5}, **changes}
     blend = rl_blend(tmp_path / "s", **dropping)
     _, receipt, _ = finished(blend, tmp_path / "out")
