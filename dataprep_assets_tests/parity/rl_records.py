@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["DAPO", "NAMES", "SKYWORK", "STOPS", "Record", "records_by_shape", "write_tables"]
+__all__ = ["DAPO", "NAMES", "NULLS", "SKYWORK", "STOPS", "Record", "records_by_shape", "write_tables"]
 
 Record = dict[str, Any]
 DAPO = ("nano_v3_sft_profiled_dapo17k", "super_v3_lcsft_step1000_dapo17k")
@@ -22,6 +22,8 @@ _ANSWERS = ["34", '["5", "6"]', '{"a": 7}', "[]", "{}", "x+1", "1.50", "true", "
 _COUNT = 12
 STOPS = "what no table has a row for"
 """The shape of records at which the original stops."""
+NULLS = "a prefix and a suffix that are null"
+"""The shape of records in which the original writes the word None."""
 
 
 def write_tables(folder: Path) -> None:
@@ -129,3 +131,4 @@ def _odd_placeholders() -> Iterator[tuple[str, list[Record]]]:
         yield f"{name}, no template", [_placeholder(name, i, None) for i in range(_COUNT)]
         odd = "text {question} text" if name in DAPO else {"prefix": "P ", "suffix": " S"}
         yield f"{name}, template of the other kind", [_placeholder(name, i, odd) for i in range(_COUNT)]
+    yield NULLS, [_placeholder(DAPO[0], i, {"prefix": None, "suffix": None}) for i in range(_COUNT)]
