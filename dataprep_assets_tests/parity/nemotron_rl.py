@@ -33,7 +33,7 @@ from dataprep_assets_tests.pipelines.blend.pipeline import finished, write_rows
 __all__ = ["compare", "reach"]
 
 AREA = "RL records"
-_WORD_NONE = re.compile(rb'"None|None"')
+_WORD_NONE = re.compile(rb'"None|(?:\\n)*None"')  # behind it, line ends are not stripped
 Line = bytes | None
 """A record as it is written; None for one that is left out."""
 
