@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from dataprep_assets.stores.connect import Place
 
 __all__ = [
+    "browser",
     "choose",
     "component",
+    "components",
     "current",
     "declaration_of",
     "declarations",
@@ -42,6 +44,7 @@ __all__ = [
     "naming",
     "place",
     "place_of_dataset",
+    "shipped",
     "storage",
 ]
 
@@ -59,6 +62,7 @@ def choose(folder: Path) -> None:
 
 
 _chosen: list[str] = []
+_TYPE = re.compile(r"""^type:\s*["']?([\w.]+)""", re.MULTILINE)
 
 
 def declarations() -> "Declarations":
@@ -70,10 +74,31 @@ def declarations() -> "Declarations":
 
 def names() -> list[str]:
     """Names of the declared datasets."""
-    from dataprep_assets.orchestration.shipped import dataset_of  # without Dagster: a shell waits for it
+    return sorted(_folders())
+
+
+def components() -> dict[str, str]:
+    """Name of each declared dataset → the component that its file names; `?` where it names none."""
+    found = {}
+    for name, folder in sorted(_folders().items()):
+        said = _TYPE.search((folder / "defs.yaml").read_text(encoding="utf-8", errors="replace"))
+        found[name] = said.group(1).rpartition(".")[2] if said else "?"
+    return found
+
+
+def shipped() -> set[str]:
+    """Names of those datasets that came with the project."""
+    from dataprep_assets.orchestration.shipped import shown_as
+
+    return {name for name, folder in _folders().items() if shown_as(folder) is not None}
+
+
+def _folders() -> dict[str, Path]:
+    """Name of each declared dataset → its folder, found without Dagster: a shell waits for it."""
+    from dataprep_assets.orchestration.shipped import dataset_of
 
     below = current().defs
-    return sorted({dataset_of(path.parent.relative_to(below)) for path in below.rglob("defs.yaml")})
+    return {dataset_of(path.parent.relative_to(below)): path.parent for path in below.rglob("defs.yaml")}
 
 
 def storage() -> "StorageResource":
@@ -155,6 +180,22 @@ def naming(dataset: str) -> "list[DatasetComponent]":
 def instance_home() -> Path:
     """The folder of the Dagster instance: DAGSTER_HOME, by default one inside the project."""
     return Path(os.environ.setdefault("DAGSTER_HOME", str(current().dagster_home)))
+
+
+def browser() -> str:
+    """The command that shows the project in the browser, as it can be typed in the working folder.
+
+    `dg dev` needs both variables: it has an empty instance of its own without the one, and does not find the package of
+    a project that is not installed without the other.
+    """
+    root, home = current().root, instance_home()
+    makefile = root / "Makefile"
+    if makefile.is_file() and re.search(r"^ui:", makefile.read_text(encoding="utf-8"), re.MULTILINE):
+        return "make ui" if root == Path.cwd() else f"make -C {root} ui"
+    if root == Path.cwd():
+        shown = '"$PWD/.dagster"' if home == root / ".dagster" else str(home)
+        return f'DAGSTER_HOME={shown} PYTHONPATH="$PWD" dg dev'
+    return f"cd {root} && DAGSTER_HOME={home} PYTHONPATH={root} dg dev"
 
 
 def instance_there() -> "dg.DagsterInstance | None":
