@@ -17,7 +17,7 @@ export DAGSTER_DISABLE_TELEMETRY := yes
 # hundreds of processes start in the tests: compiling all modules in each costs a fifth of a short command
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast ui bench check lint docs-reference clean
+.PHONY: demo test test-fast ui bench check lint docs docs-reference clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/dataprep run $(SAMPLES)
@@ -45,6 +45,11 @@ check: lint
 
 docs-reference: $(VENV)/.installed
 	$(BIN)/python -m dataprep_assets_tests.docs.reference
+
+# the site with search; nothing of it comes from the network. Not `--quiet`: it makes `--strict` accept everything
+docs: $(VENV)/.installed-tests
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo 'build/site/index.html; with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000'
 
 bench: $(VENV)/.installed-tests
 	$(BIN)/python -m dataprep_assets_tests.bench
