@@ -57,7 +57,7 @@ def require_sound(name: str, component: "DatasetComponent") -> None:
     for remark, line in told:
         if remark.hint:
             print(f"note: {line}", file=sys.stderr)
-    wrong = [line for remark, line in told if not remark.hint and remark.keys != ("source",)]
+    wrong = [line for remark, line in told if not remark.hint and not remark.of_source]
     if wrong:
         raise ConfigError("\n".join(wrong))
 

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from dagster.components.scaffold.scaffold import scaffold_with
 
-from dataprep_assets.errors import TokenizerError
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.shown import number_of
@@ -28,10 +27,10 @@ from dataprep_assets.pipelines.blend.cost import blend_cost
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.launches import launches, streamed_shards
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.remarks import blend_remarks
 from dataprep_assets.pipelines.blend.runs import RunFacts
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
 from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
-from dataprep_assets.pipelines.corpus.remarks import bundle_at_hand, separator_remarks
 from dataprep_assets.planning.cost import Machine
 
 
@@ -52,16 +51,7 @@ class TrainingBlend(DatasetComponent):
         return blend_run(self.declaration, store)
 
     def remarks(self) -> Iterator[Remark]:
-        blend = self.declaration
-        if blend.tokenizer is None:
-            return
-        try:
-            bundle = bundle_at_hand(blend.tokenizer)
-        except TokenizerError as error:
-            yield Remark(keys=("tokenizer",), sentence=str(error))
-            return
-        if bundle is not None and blend.stage == "pretrain" and blend.pretrain_options.add_eos:
-            yield from separator_remarks(bundle, blend.pretrain_options.separator, ("pretrain", "separator"))
+        return blend_remarks(self.declaration)
 
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         if self.declaration.stage != "pretrain":
