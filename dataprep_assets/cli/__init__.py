@@ -118,7 +118,7 @@ def main(arguments: list[str] | None = None) -> int:
     except DataprepError as error:
         return _told(error, str(error), FAILED)
     except OSError as error:
-        named = " ".join(str(part) for part in (error.filename, error.strerror or error) if part)
+        named = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
         return _told(error, named, FAILED)
 
 

@@ -179,7 +179,12 @@ def naming(dataset: str) -> "list[DatasetComponent]":
 
 def instance_home() -> Path:
     """The folder of the Dagster instance: DAGSTER_HOME, by default one inside the project."""
-    return Path(os.environ.setdefault("DAGSTER_HOME", str(current().dagster_home)))
+    if not os.environ.get("DAGSTER_HOME"):
+        os.environ["DAGSTER_HOME"] = str(current().dagster_home)
+    home = Path(os.environ["DAGSTER_HOME"])
+    if not home.is_absolute():
+        raise ConfigError(f"DAGSTER_HOME: {str(home)!r}: Dagster wants an absolute path")
+    return home
 
 
 def browser() -> str:
@@ -200,12 +205,25 @@ def browser() -> str:
 
 def instance_there() -> "dg.DagsterInstance | None":
     """The instance where there is one; none is made."""
-    import dagster as dg
 
     if not (instance_home() / "dagster.yaml").exists():
         return None
     _quiet()
-    return dg.DagsterInstance.get()
+    return _opened()
+
+
+def _opened() -> "dg.DagsterInstance":
+    """The instance of DAGSTER_HOME; ConfigError where its settings are wrong."""
+    import dagster as dg
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        return dg.DagsterInstance.get()
+    except (dg.DagsterError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split()).partition(" Expected: ")[0]
+        raise ConfigError(
+            f"{instance_home() / 'dagster.yaml'}: Dagster cannot open its instance: {said:.300}"
+        ) from error
 
 
 def _quiet() -> None:
@@ -217,19 +235,21 @@ def _quiet() -> None:
 
 def instance() -> "dg.DagsterInstance":
     """The instance, made on first use, with the pools of the assets limited."""
-    import dagster as dg
 
     from dataprep_assets.orchestration.pools import limit_pools
 
     _quiet()
     home = instance_home()
-    home.mkdir(parents=True, exist_ok=True)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"DAGSTER_HOME: {home}: cannot be made a folder: {error.strerror}") from error
     # two commands that make the databases of a new home at once would trip over each other's tables
     with open(home / ".dataprep.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "dagster.yaml").exists():
             shutil.copyfile(TEMPLATE / "dagster.yaml", home / "dagster.yaml")
-        found = dg.DagsterInstance.get()
+        found = _opened()
         found.all_asset_keys()  # the event log makes its tables when it is first asked
         limit_pools(found)
         return found
