@@ -141,6 +141,17 @@ def test_the_tutorial_from_ones_own_text_to_a_training_loop(project: Path) -> No
     assert "all is up to date" in outs["dataprep status my_corpus"]
 
 
+def test_the_python_of_the_pages_runs_on_the_sample(project: Path) -> None:
+    if not (project / ".dataprep" / "artifacts" / "sample_corpus" / "data_card").is_dir():  # run alone
+        said(project, "-m", "dataprep_assets.cli", "run", "sample_corpus")
+    docs = PROJECT_ROOT / "docs"
+    out = said(project, str(PROJECT_ROOT / "dataprep_assets_tests" / "docs" / "run_blocks.py"), str(docs))
+    assert [line for line in out.splitlines() if line.startswith("ran ")] == [
+        f"ran {page}.md" for page in ("installation", "dagster", "storage", "trace")
+    ]
+    assert "sample_corpus/token_bins/train-" in out
+
+
 def test_dagsters_own_command_takes_the_project(project: Path) -> None:
     dg = str(BIN / "dg")
     said(project, dg, "scaffold", "defs", "dataprep_assets.components.TokenizedCorpus", "mine")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dataprep_assets_tests.docs.site import ROOT, linked_files, pages
+from dataprep_assets_tests.docs.site_hook import ROOT, linked_files, pages
 
 CONFIG = ROOT / "mkdocs.yml"
 LOADED = re.compile(
