@@ -40,11 +40,11 @@ __all__ = [
     "instance",
     "instance_home",
     "instance_there",
+    "kinds",
     "names",
     "naming",
     "place",
     "place_of_dataset",
-    "shipped",
     "storage",
 ]
 
@@ -86,11 +86,11 @@ def components() -> dict[str, str]:
     return found
 
 
-def shipped() -> set[str]:
-    """Names of those datasets that came with the project."""
+def kinds() -> dict[str, str | None]:
+    """Name of each declared dataset → `sample` or `example` of one that was shipped, None of the user's own."""
     from dataprep_assets.orchestration.shipped import shown_as
 
-    return {name for name, folder in _folders().items() if shown_as(folder) is not None}
+    return {name: shown_as(folder) for name, folder in _folders().items()}
 
 
 def _folders() -> dict[str, Path]:

@@ -27,8 +27,9 @@ def welcome() -> Iterator[str]:
     if not components:
         yield from _next([(_OWN, "declare a dataset, every key explained")])
         return
-    # the reader's own rather than one that was shipped
-    name = next((name for name in components if name not in project.shipped()), next(iter(components)))
+    kinds, order = project.kinds(), (None, "sample", "example")
+    # the reader's own before what was shipped, and of that what runs anywhere
+    name = min(components, key=lambda name: (order.index(kinds[name]), components[name] != "TokenizedCorpus", name))
     yield from _next(
         [
             ("dataprep list", "which of them are made, and which are not"),

@@ -1,12 +1,14 @@
 """`dataprep` alone, `dataprep list` and `dataprep show` before anything was run, and where a declaration is broken."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dataprep_assets.cli import main, project
+from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.project_template import write_project
 
 CLEAN = ("DATAPREP_PROJECT", "DATAPREP_STORAGE", "DATAPREP_ROOT")
@@ -72,6 +74,28 @@ def test_a_broken_declaration_is_one_row_and_the_others_have_their_state(
     ]
     assert main(["list", "nonesuch"]) == 2
     assert "'nonesuch' is not a dataset here" in capsys.readouterr().err
+
+
+def test_on_a_terminal_it_is_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "dumb")  # no escape codes
+    assert main(["list", "sample_corpus", "broken"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(set(line.strip()) == {"─"} for line in lines), "a line below the heading"
+    rows = [line.split() for line in lines]
+    assert ["sample_corpus", "TokenizedCorpus", "never", "run"] in rows
+    assert any(row[:4] == ["broken", "TokenizedCorpus", "broken", "declaration"] for row in rows)
+
+
+def test_in_this_repository_it_names_a_sample_that_runs_anywhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(PROJECT_ROOT)
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  dataprep run sample_corpus" in lines
+    assert "  make ui" in lines
 
 
 def test_in_json_a_line_is_a_dataset(capsys: pytest.CaptureFixture[str]) -> None:
