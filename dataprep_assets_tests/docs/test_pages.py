@@ -64,6 +64,17 @@ def test_yaml_on_every_page_is_yaml() -> None:
             yaml.safe_load(block)
 
 
+def test_every_row_of_a_table_has_the_cells_of_its_heading() -> None:
+    """A bar in a cell, also in code, is escaped: a code host ends the cell there, and leaves the rest of the row out."""
+    wrong = []
+    for page in pages():
+        text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        for table in re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE):
+            rows = [len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()]
+            wrong += [(page.name, table.splitlines()[at][:60]) for at, bars in enumerate(rows) if bars != rows[0]]
+    assert wrong == []
+
+
 def said_commands() -> list[tuple[str, str]]:
     """Page and words of every `dataprep …` line in the shell blocks."""
     return [
