@@ -65,7 +65,7 @@ def test_yaml_on_every_page_is_yaml() -> None:
 
 
 def test_every_row_of_a_table_has_the_cells_of_its_heading() -> None:
-    """A bar in a cell, also in code, is escaped: a code host ends the cell there, and leaves the rest of the row out."""
+    """A bar in a cell, also in code, is escaped: a code host ends the cell there and drops the rest of the row."""
     wrong = []
     for page in pages():
         text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
