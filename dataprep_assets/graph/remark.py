@@ -13,8 +13,10 @@ class Remark:
         keys: Of the YAML, outermost first, and places in lists: what it is about.
         sentence: What is wrong, and what to do.
         hint: Whether it can be meant: a run then goes on.
+        of_source: Whether the source alone says it, of which a run may need nothing: it goes on, too.
     """
 
     keys: tuple[str | int, ...]
     sentence: str
     hint: bool = False
+    of_source: bool = False

@@ -83,7 +83,7 @@ def _file_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         files = open_source(corpus.source).list().files
         build_manifest(files, include=corpus.include, splits=corpus.splits)
     except SourceError as error:
-        yield Remark(keys=("source",), sentence=str(error))
+        yield Remark(keys=("source",), sentence=str(error), of_source=True)
         return
     except ConfigError as error:  # its sentence begins with the key
         yield Remark(keys=tuple(str(error).partition(":")[0].split(".")), sentence=str(error))
