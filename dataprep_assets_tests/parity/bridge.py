@@ -12,20 +12,15 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource, chat_plan
-from dataprep_assets.pipelines.blend.sft.packing import pack_shard
-from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackPlan, SftShard
-from dataprep_assets.pipelines.blend.sft.spool import spool_source
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, chat_plan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.choices import PRESETS, ChatChoices
 from dataprep_assets.tokenization.chat.template import SHIPPED, ChatTemplate
 from dataprep_assets_tests.parity.absent import bare_package, empty_module
-from dataprep_assets_tests.parity.conversations import SHAPES, rows, write_rows
+from dataprep_assets_tests.parity.conversations import SHAPES, rows
 from dataprep_assets_tests.parity.nemotron_sft import TOKENIZER
+from dataprep_assets_tests.parity.shards import packed
 from dataprep_assets_tests.parity.table import Row
 
 __all__ = ["compare"]
@@ -43,7 +38,8 @@ def compare(folder: Path) -> list[Row]:
     found = []
     for like, choices in PRESETS.items():
         with tempfile.TemporaryDirectory() as scratch:
-            path = _packed(Path(scratch), choices)
+            given = [row for shape in SHAPES for row in rows(shape, PER_SHAPE)]
+            path = packed(_plan(choices), given, Path(scratch) / "a")
             theirs = dataset(file_path=str(path.parent), tokenizer=_Tokenizer(), max_seq_length=PACK_SIZE, **_PROMPT)
             held = pq.read_table(path).to_pylist()
             assert len(theirs) == len(held)
@@ -67,35 +63,12 @@ def _dataset(bridge: Path) -> Any:
     return importlib.import_module("megatron.bridge.data.packing.parquet").GPTSFTPackedParquetDataset
 
 
-def _packed(folder: Path, choices: ChatChoices) -> Path:
-    """A shard of rows of every shape."""
+def _plan(choices: ChatChoices) -> ChatPlan:
     bundle = TokenizerBundle.load(TOKENIZER)
     refused = refused_outright(bundle, "text", "tokenizers", "a comparison")
-    plan = chat_plan(
+    return chat_plan(
         bundle, refused, ChatTemplate.load(SHIPPED[0]), pack_size=PACK_SIZE, bad_rows="drop", choices=choices
     )
-    given = [row for shape in SHAPES for row in rows(shape, PER_SHAPE)]
-    path = write_rows(folder / "rows.jsonl", given)
-    source = ChatSource(
-        label=path.name,
-        path=path,
-        format="jsonl",
-        compression=None,
-        sha256=sha256_file(path),
-        ordinal=0,
-        size=path.stat().st_size,
-    )
-    shard = SftShard(
-        artifact=Artifact(dataset="parity", name="packed_sft", partition="a"),
-        store=LocalArtifacts(folder / "store"),
-        sources=(source,),
-        plan=plan,
-        packing=PackPlan(),
-        budget=1.0,
-    )
-    spool_source(plan, source, shard.scratch, shard.artifact)
-    pack_shard(shard, "full")
-    return shard.store.directory(shard.artifact) / PACKED
 
 
 def _is_taken(dataset: Any, index: int, row: dict[str, list[int]]) -> bool:

@@ -229,6 +229,10 @@ def _inline_thought_among_reasoning(draw: random.Random) -> Row:
     return {"messages": messages}
 
 
+def _reasoning_elsewhere(draw: random.Random) -> Row:
+    return {"messages": _turns(draw, reasoning=_text(draw))}
+
+
 def _long(draw: random.Random) -> Row:
     messages = _turns(draw)
     messages[-1]["content"] = " ".join(_text(draw, 40) for _ in range(8))
@@ -261,6 +265,7 @@ SHAPES: dict[str, Callable[[random.Random], Row]] = {
     "literal special tokens": _specials,
     "a thought in the text": _inline_thought,
     "a thought in the text, reasoning": _inline_thought_among_reasoning,
+    "reasoning by another name": _reasoning_elsewhere,
     "long": _long,
 }
 """How a row of each shape is made."""

@@ -10,22 +10,27 @@ import sys
 import tempfile
 import unicodedata
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
+from fsspec import filesystem
+from transformers import AutoTokenizer
 
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.pipelines.blend.sft import spool
-from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, chat_plan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.parity.absent import stand_in
 from dataprep_assets_tests.parity.conversations import END, SHAPES, START, rows, write_rows
+from dataprep_assets_tests.parity.shards import packed, source_of
 from dataprep_assets_tests.parity.table import Row
 from dataprep_assets_tests.tokenization.chat.trap import TRAP
 
@@ -36,6 +41,9 @@ PER_SHAPE = 30
 PACK_SIZE = 1 << 20
 TEMPLATES = ("nano3", "lightning35")
 """Theirs. The template of our own tests is compared too: what they say of `like: nemotron` is so."""
+_ALGORITHMS: tuple[Algorithm, ...] = ("concatenative", "first_fit_decreasing")
+_CORE = "nemotron.data_prep.core.chat_sft_shard_core"
+_ROW, _PACKED_SHAPES = 8192, ("plain", "system", "reasoning", "tools", "tools and reasoning", "two answers", "long")
 Sequence = tuple[list[int], list[int]]
 """Ids, and whether each is trained."""
 
@@ -71,6 +79,9 @@ def compare(folder: Path, tokenizer: Path = TOKENIZER) -> list[Row]:
                 theirs = list(_theirs(template, tokenizer, given, at / "theirs"))
                 found.append(_row(template.stem, shape, given, ours, theirs, decode))
                 shutil.rmtree(at)
+        for algorithm in _ALGORITHMS:
+            at = Path(scratch) / algorithm
+            found.append(_packing(published / f"{TEMPLATES[0]}.jinja", tokenizer, at, algorithm))
     return found
 
 
@@ -98,6 +109,8 @@ def _explained(
     """The reason for which a row differs, of those that docs/formats/packed-sft.md tells, or None."""
     if ours == [sequence for sequence in theirs if any(sequence[1][1:])]:
         return "a sequence that trains nothing is left out"
+    if ours and not theirs and any("reasoning" in message for message in row["messages"]):
+        return "transformers makes `reasoning` a `reasoning_content`, which their prompt does not expect: dropped"
     first, thought = row["messages"][0], row["messages"][-1]["content"]
     if first["role"] == "user" and f"{START}system" in str(first["content"]) and len(ours) == len(theirs) == 1:
         whole = decode(ours[0][0])
@@ -115,17 +128,7 @@ def _explained(
 
 def _ours(plan: ChatPlan, given: list[dict[str, Any]], folder: Path) -> Iterator[list[Sequence]]:
     """The sequences of each row, in order."""
-    folder.mkdir(parents=True)
-    path = write_rows(folder / "rows.jsonl", given)
-    source = ChatSource(
-        label=path.name,
-        path=path,
-        format="jsonl",
-        compression=None,
-        sha256=sha256_file(path),
-        ordinal=0,
-        size=path.stat().st_size,
-    )
+    source = source_of(given, folder)
     shard = Artifact(dataset="parity", name="packed_sft", partition="a")
     spool.spool_source(plan, source, folder, shard)
     at = LocalArtifacts(folder).directory(spool.spool_artifact(shard, 0))
@@ -141,39 +144,61 @@ def _ours(plan: ChatPlan, given: list[dict[str, Any]], folder: Path) -> Iterator
 
 
 def _theirs(template: Path, tokenizer: Path, given: list[dict[str, Any]], scratch: Path) -> Iterator[list[Sequence]]:
-    from fsspec import filesystem
-    from transformers import AutoTokenizer
-
-    core = importlib.import_module("nemotron.data_prep.core.chat_sft_shard_core")
-    packing = importlib.import_module("nemotron.data_prep.packing.spool")
-    files, loaded = filesystem("file"), AutoTokenizer.from_pretrained(str(tokenizer))
+    packing, files = importlib.import_module("nemotron.data_prep.packing.spool"), filesystem("file")
+    loaded = AutoTokenizer.from_pretrained(str(tokenizer))
     for number, row in enumerate(given):
-        at = scratch / str(number)
-        at.mkdir(parents=True)
-        write_rows(at / "row.jsonl", [row])
-        core.process_chat_sft_spool_core(
-            shard_index=0,
-            files=[{"path": str(at / "row.jsonl"), "local_path": str(at / "row.jsonl"), "size": 1}],
-            output_dir=str(at),
-            receipts_dir=str(at / "receipts"),
-            spool_dir=str(at / "spool"),
-            output_fs=files,
-            tokenizer=loaded,
-            messages_field="messages",
-            tools_field="tools",
-            pack_size=PACK_SIZE,
-            algorithm="first_fit_shuffle",
-            dtype=np.dtype(np.int32),
-            chat_template=str(template),
-            max_doc_tokens=None,
-            max_rows=None,
-            seed=42,
-            used_in_filter=None,
-            used_in_field="used_in",
-        )
-        paths = packing.SequenceSpoolPaths.for_root(str(at / "spool"))
-        reader = packing.SequenceSpoolReader(fs=files, paths=paths)
+        spooled = _their_spool(template, loaded, [row], scratch / str(number))
+        reader = packing.SequenceSpoolReader(fs=files, paths=packing.SequenceSpoolPaths.for_root(str(spooled)))
         count = len(reader.load_offsets_and_lengths()[1])
         sequences = [reader.read_sequence(index) for index in range(count)]
         # its first token is nobody's label: the mask that a trainer gets does not hold it
         yield [(ids.tolist(), [0, *mask.tolist()[1:]]) for ids, mask in sequences]
+
+
+def _their_spool(template: Path, tokenizer: Any, given: list[dict[str, Any]], folder: Path) -> Path:
+    """The folder of their spool of these rows."""
+    folder.mkdir(parents=True)
+    path = str(write_rows(folder / "rows.jsonl", given))
+    importlib.import_module(_CORE).process_chat_sft_spool_core(
+        shard_index=0,
+        files=[{"path": path, "local_path": path, "size": 1}],
+        output_dir=str(folder),
+        receipts_dir=str(folder / "receipts"),
+        spool_dir=str(folder / "spool"),
+        output_fs=filesystem("file"),
+        tokenizer=tokenizer,
+        messages_field="messages",
+        tools_field="tools",
+        pack_size=PACK_SIZE,
+        algorithm="first_fit_shuffle",
+        dtype=np.dtype(np.int32),
+        chat_template=str(template),
+        max_doc_tokens=None,
+        max_rows=None,
+        seed=42,
+        used_in_filter=None,
+        used_in_field="used_in",
+    )
+    return folder / "spool"
+
+
+def _packing(template: Path, tokenizer: Path, folder: Path, algorithm: Algorithm) -> Row:
+    """Packed files of rows that both take, compared in each row of the file and each of its columns."""
+    given = [row for shape in _PACKED_SHAPES for row in rows(shape, PER_SHAPE)]
+    plan = replace(plan_like_theirs(template, tokenizer), pack_size=_ROW)
+    ours = pq.read_table(packed(plan, given, folder / "ours", algorithm)).to_pylist()
+    spooled = _their_spool(template, AutoTokenizer.from_pretrained(str(tokenizer)), given, folder / "theirs")
+    importlib.import_module(_CORE).process_chat_sft_parquet_from_spool_core(
+        shard_index=0,
+        output_dir=str(folder),
+        spool_dir=str(spooled),
+        output_fs=filesystem("file"),
+        pack_size=_ROW,
+        algorithm=algorithm,
+        dtype=np.dtype(np.int32),
+        seed=42,
+    )
+    theirs = pq.read_table(folder / "shard_000000.parquet").to_pylist()
+    equal = sum(mine == {name: other[name] for name in mine} for mine, other in zip(ours, theirs, strict=False))
+    note = f"{len(given)} conversations; `first_fit_shuffle` shuffles by another generator, so its rows differ"
+    return Row("sft, packed rows", algorithm, max(len(ours), len(theirs)), equal, 0, note)

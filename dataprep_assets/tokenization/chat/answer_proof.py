@@ -46,6 +46,7 @@ def _answer(text: str, reasoning: str | None = None, calls: list[Any] | None = N
 
 def _probes(choices: ChatChoices) -> Iterator[_Probe]:
     yield _Probe("an answer", [_USER, _answer("Yes, one.")])
+    yield _Probe("an answer of several lines", [_USER, _answer("Yes,\n\n\tone  line,\n and <two>.")])
     yield _Probe("two answers", [_USER, _answer("Yes, one."), _USER, _answer("Yes, two.")])
     yield _Probe("an answer with reasoning", [_USER, _answer("Yes, one.", "Thought one.")])
     yield _Probe(
@@ -71,6 +72,7 @@ def prove_answers(
 ) -> tuple[str, ...]:
     """What the template writes between the beginning of a trained answer and the answer's own text, in each way.
 
+    Nothing at all for a template that does not write answers as they are: no answer can be found by its text then.
     Conversations that the template or the choices refuse prove nothing: rows of that kind are refused as well.
 
     Args:
@@ -82,6 +84,7 @@ def prove_answers(
     Raises ConfigError for a template whose answers can be read in two ways.
     """
     openings: set[str] = set()
+    as_given = True
     for probe in _probes(choices):
         rendered = renderer.render(Conversation(probe.messages, probe.tools))
         if not isinstance(rendered, Rendered):
@@ -89,21 +92,26 @@ def prove_answers(
             continue
         for chunks in rendered.sequences:
             for at, chunk in enumerate(chunks):
-                if chunk.trained:
-                    openings.add(_opening(chunk, probe))
-                    if marked is not None:
-                        _compare_marks(chunks, at, probe, marked)
-    return tuple(sorted(openings))
+                if not chunk.trained:
+                    continue
+                if (opening := _opening(chunk, probe)) is not None:
+                    openings.add(opening)
+                elif probe.tools is None:  # beside calls some templates leave the text out
+                    as_given = False
+                if marked is not None:
+                    _compare_marks(chunks, at, probe, marked)
+    return tuple(sorted(openings)) if as_given else ()
 
 
 def _own_texts(message: dict[str, Any]) -> list[str]:
     return [message[key] for key in ("reasoning_content", "content") if message.get(key)]
 
 
-def _opening(chunk: Chunk, probe: _Probe) -> str:
-    """What is trained before the answer's own text."""
-    places = [chunk.text.find(text) for m in probe.messages if m["role"] == "assistant" for text in _own_texts(m)]
-    return chunk.text[: min((place for place in places if place >= 0), default=0)]
+def _opening(chunk: Chunk, probe: _Probe) -> str | None:
+    """What is trained before the answer's own text; None where that is not there as it was given."""
+    texts = [text for message in probe.messages if message["role"] == "assistant" for text in _own_texts(message)]
+    places = [place for text in texts if (place := chunk.text.find(text)) >= 0]
+    return chunk.text[: min(places)] if places else None
 
 
 def _refuse_ambiguous(probe: _Probe, template: Renderer) -> None:

@@ -222,13 +222,15 @@ def _openai_call(call: Any) -> dict[str, Any] | None:
 
 def _needs_tools(messages: list[dict[str, Any]], declared: bool, choices: ChatChoices) -> Refusal | None:
     """Calls of tools that nothing declares; a system text that holds `# Tools` declares them itself."""
+    if declared and choices.call_text == "declared":
+        return None
     texts = [_text_of(message) for message in messages]
     if any(_TOOLS_HEADING in text for text in texts):
         return None
     for index, (message, text) in enumerate(zip(messages, texts, strict=True)):
         if message.get("tool_calls") and not declared and choices.undeclared_calls == "refuse":
             return Refusal("tool_calls_without_tools", index)
-        if "<tool_call>" in text and not (declared and choices.call_text == "declared"):
+        if "<tool_call>" in text:
             return Refusal("tool_call_text_without_tools", index)
     return None
 

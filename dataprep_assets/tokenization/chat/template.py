@@ -70,8 +70,9 @@ class ChatTemplate:
     def load(cls, declared: str, folder: Path | None = None) -> "ChatTemplate":
         """A shipped template by name, Jinja text, or a file by its path (relative to `folder`).
 
-        A name of an original's template is that of its installed package. ConfigError for what is none of them: taken
-        for Jinja, a mistyped path would render every conversation alike.
+        Of a folder, such as a clone of a model's repository, it is its tokenizer's. A name of an original's template is
+        that of its installed package. ConfigError for what is none of them: taken for Jinja, a mistyped path would
+        render every conversation alike.
         """
         if declared in SHIPPED:
             return cls(declared, (_FOLDER / f"{declared}.jinja").read_text(encoding="utf-8"))
@@ -80,6 +81,8 @@ class ChatTemplate:
         if not is_template_path(declared):
             return cls("inline", declared)
         path = (folder or Path()) / Path(declared).expanduser()
+        if path.is_dir():
+            return cls._of_folder(path, str(path))
         try:
             return cls(path.name, path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, ValueError) as error:
@@ -94,16 +97,20 @@ class ChatTemplate:
 
         Of several in its configuration the one that is called `default`. ConfigError where there is none.
         """
-        beside = bundle.directory / "chat_template.jinja"
+        return cls._of_folder(bundle.directory, f"the tokenizer {bundle.name}")
+
+    @classmethod
+    def _of_folder(cls, folder: Path, called: str) -> "ChatTemplate":
+        beside = folder / "chat_template.jinja"
         if beside.is_file():
             return cls(beside.name, beside.read_text(encoding="utf-8"))
-        found = _tokenizer_config(bundle).get("chat_template")
+        found = _tokenizer_config(folder).get("chat_template")
         if isinstance(found, list):
             named = {given.get("name"): given.get("template") for given in found if isinstance(given, dict)}
             found = named.get("default")
         if not isinstance(found, str):
             raise ConfigError(
-                f"chat_template: the tokenizer {bundle.name} has none (no chat_template.jinja, no `chat_template` in "
+                f"chat_template: {called} has none (no chat_template.jinja, no `chat_template` in "
                 f"tokenizer_config.json). Name one: a path, {{repo, revision, file}}, or {SHIPPED[0]}, which ships"
             )
         return cls(OF_TOKENIZER, found)
@@ -143,15 +150,15 @@ def _published(name: str) -> Path:
     )
 
 
-def _tokenizer_config(bundle: TokenizerBundle) -> dict[str, Any]:
-    path = bundle.directory / "tokenizer_config.json"
+def _tokenizer_config(folder: Path) -> dict[str, Any]:
+    path = folder / "tokenizer_config.json"
     config: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
     return config
 
 
 def template_variables(bundle: TokenizerBundle) -> dict[str, str]:
     """`bos_token` and its like as the tokenizer configures them: what transformers passes to every template."""
-    config = _tokenizer_config(bundle)
+    config = _tokenizer_config(bundle.directory)
     found = {name: config.get(name) for name in _TOKENIZER_VARIABLES}
     contents = {name: v.get("content") if isinstance(v, dict) else v for name, v in found.items()}
     return {name: value for name, value in contents.items() if isinstance(value, str)}

@@ -60,3 +60,13 @@ def test_marks_of_the_template_that_begin_elsewhere_are_refused_with_both_readin
 def test_a_conversation_that_a_template_refuses_proves_nothing() -> None:
     no_tools = CHATML + "{% if tools %}{{ raise_exception('no tools') }}{% endif %}"
     assert openings(no_tools) == ("",)
+
+
+@pytest.mark.parametrize("rewritten", ["m.content | upper", "m.content | replace('\n', ' ')", "m.content | e"])
+def test_of_a_template_that_rewrites_answers_no_opening_is_known(rewritten: str) -> None:
+    assert openings(CHATML.replace("m.content", rewritten)) == ()
+
+
+def test_a_template_may_leave_out_what_stands_beside_a_call() -> None:
+    calls_alone = CHATML.replace("{{ m.content }}", "{{ m.tool_calls | tojson if m.tool_calls else m.content }}")
+    assert openings(calls_alone) == ("",)

@@ -167,6 +167,8 @@ def test_the_template_of_a_tokenizer_is_the_file_beside_it_else_that_of_its_conf
         ChatTemplate.of_tokenizer(tokenizer_with(tmp_path / "c", None, several)),
     ]
     assert [template.text for template in found] == ["{{ 1 }}", "{{ 2 }}", "{{ 2 }}"]
+    assert found[0] == ChatTemplate.load("a", tmp_path)  # a folder by its path: a clone of a model's repository
+    assert found[1] == ChatTemplate.load(str(tmp_path / "b"))
 
 
 @pytest.mark.parametrize("configured", [None, [{"name": "rag", "template": "{{ 3 }}"}]])

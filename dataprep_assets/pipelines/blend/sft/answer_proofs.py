@@ -3,7 +3,8 @@
 `round_trip` makes a mask again as it was made, so what is wrong in that way is wrong in both. Here the trained labels
 of sampled sequences are decoded, and each run of them must begin with the text of an answer of its row, behind nothing
 but an opening that `chat_plan` proved (`plan.openings`), hold that answer to its end, and hold one stop token. An
-answer whose text a template may take apart (a thought in it, no text at all) is not compared; how many are is said.
+answer whose text a template may take apart or leave out (a thought in it, none beside a call, a template that rewrites
+what it is given) is not compared; how many are is said.
 
 Entry point: `answers_trained`.
 """
@@ -108,7 +109,7 @@ class _Comparison:
                 self.compared += 1
                 if self._holds_several(labels):
                     yield f"what is trained from token {start} of sequence {sample.number} on runs through a stop token"
-            elif None in said:
+            elif not self._plan.openings or any(found is None or found.calls for found in said):
                 self.others += 1
             else:
                 yield f"what is trained from token {start} of sequence {sample.number} on is none of its answers"
@@ -119,10 +120,10 @@ class _Comparison:
         if not all(text is None or isinstance(text, str) for text in texts):
             return None
         reasoning, content = (self._given_back(text or "") for text in texts)
-        if not (reasoning or content) or any(tag in content for tag in _TAGS):
+        if not content or any(tag in content for tag in _TAGS):
             return None
         first = tuple(text[:_BEGINNING] for text in (reasoning, content) if text)
-        return _Said(first, content or reasoning, bool(message.get("tool_calls")))
+        return _Said(first, content, bool(message.get("tool_calls")))
 
     def _given_back(self, text: str) -> str:
         """A text as it is once it was encoded: some tokenizers normalise."""

@@ -14,7 +14,7 @@ from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets_tests.pipelines.blend.sft.conversations import Shard, build_rows, source, trained_texts, write_rows
 from dataprep_assets_tests.pipelines.blend.sft.proven_shards import ROWS, edit, failing
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
-from dataprep_assets_tests.tokenization.chat.trap import TRAP
+from dataprep_assets_tests.tokenization.chat.trap import CHATML, TRAP
 
 STOP = "<|im_end|>"
 
@@ -109,6 +109,11 @@ def test_answers_whose_text_a_template_may_take_apart_are_counted_and_not_compar
     assert found.facts["not_compared"] > 0  # calls without a text of their own
     runs = sum(len(trained_texts([row])) for row in built.rows)
     assert found.facts["compared"] + found.facts["not_compared"] == runs
+
+
+def test_a_template_that_rewrites_what_it_is_given_is_no_defect(tmp_path: Path) -> None:
+    shard = build_rows(tmp_path, ROWS[:8], template=CHATML.replace("m.content", "m.content | upper"))
+    assert failing(shard) == {}
 
 
 def test_a_shard_like_those_of_nemotron_passes_every_proof(tmp_path: Path) -> None:
