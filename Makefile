@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 READERS ?= ,readers
 # buckets (r2, gcs), and TensorFlow with the readers of TFDS directories (tfds)
 EXTRAS ?= r2,gcs,tfds
+# pip refuses empty extras, `.[]` and `.[,dev]`; and in a call of make's a comma ends the argument
+comma := ,
 SAMPLES := sample_corpus sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks sample_blend_pretrain sample_blend_sft sample_blend_rl
 
 # a process more than cores: a fifth of the time tests wait for servers, daemons and kills. A file is one process's
@@ -17,7 +19,7 @@ export DAGSTER_DISABLE_TELEMETRY := yes
 # hundreds of processes start in the tests: compiling all modules in each costs a fifth of a short command
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast ui bench check lint docs-reference clean
+.PHONY: demo test test-fast ui bench check lint docs docs-reference clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/dataprep run $(SAMPLES)
@@ -46,17 +48,22 @@ check: lint
 docs-reference: $(VENV)/.installed
 	$(BIN)/python -m dataprep_assets_tests.docs.reference
 
+# the site with search; nothing of it comes from the network. Not `--quiet`: it makes `--strict` accept everything
+docs: $(VENV)/.installed-tests
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo 'build/site/index.html; with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000'
+
 bench: $(VENV)/.installed-tests
 	$(BIN)/python -m dataprep_assets_tests.bench
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "Python 3.11 to 3.13 is needed: make PYTHON=python3.12 demo")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.$(if $(EXTRAS),[$(EXTRAS)])'
 	touch $@
 
 $(VENV)/.installed-tests: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS),k8s,ray,dev$(READERS)]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(if $(EXTRAS),$(EXTRAS)$(comma))k8s,ray,dev$(READERS)]'
 ifneq ($(READERS),)
 # mosaicml-streaming declares older versions (NumPy) than it works with: pip would refuse it beside ours
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps mosaicml-streaming

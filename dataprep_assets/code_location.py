@@ -40,7 +40,11 @@ def definitions_of(root: Path) -> dg.Definitions:
 def declarations_of(project: Project) -> Declarations:
     """What a project declares, file by file."""
     project.importable()
-    return Declarations(importlib.import_module(project.defs_module), project.root)
+    try:
+        module = importlib.import_module(project.defs_module)
+    except ImportError as error:
+        raise ConfigError(f"{project.root}: {project.defs_module}: cannot be imported: {error}") from error
+    return Declarations(module, project.root)
 
 
 @cache

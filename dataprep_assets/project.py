@@ -56,7 +56,9 @@ class Project:
         base = self.defs
         for _ in self.defs_module.split("."):
             base = base.parent
-        if find_spec(self.defs_module.partition(".")[0]) is None:
+        found = find_spec(self.defs_module.partition(".")[0])
+        # one without an origin is only a folder of that name, such as the project's own seen from the folder above it
+        if found is None or found.origin is None:
             sys.path.insert(0, str(base))
 
 

@@ -48,6 +48,11 @@ def build_storage(project_root: Path, environment: Mapping[str, str] = os.enviro
         "cache": str(_in_project(project_root, environment.get("DATAPREP_CACHE") or DEFAULT_CACHE)),
         "cache_bytes": _bytes(environment, "DATAPREP_CACHE_BYTES"),
     }
+    if "://" in root:
+        raise ConfigError(
+            f"DATAPREP_ROOT: {root!r}: a folder or, in a bucket, a prefix; name the bucket with DATAPREP_STORAGE and "
+            "DATAPREP_BUCKET, or by `storage:` of a dataset"
+        )
     if kind == "local":
         return StorageResource(root=str(_in_project(project_root, root or DEFAULT_ROOT)), **common)
     if kind == "gcs":

@@ -23,25 +23,28 @@ from dataprep_assets.cli import (
     check,
     diff,
     init,
+    list_,
     lock,
     plan,
     preflight,
     prune,
     retract,
     run,
+    show,
     status,
     sync,
     trace,
     verify,
 )
 from dataprep_assets.cli.arguments import Options
-from dataprep_assets.cli.project import choose, names
+from dataprep_assets.cli.project import choose
+from dataprep_assets.cli.welcome import welcome
 from dataprep_assets.errors import ConfigError, DataprepError
 
 __all__ = ["main"]
 
 FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
-_COMMANDS = (init, check, run, plan, status, trace, retract, prune, verify, lock, diff, preflight, sync)
+_COMMANDS = (init, list_, show, check, run, plan, status, trace, retract, prune, verify, lock, diff, preflight, sync)
 _app = typer.Typer(
     name="dataprep",
     help=(__doc__ or "").splitlines()[0],
@@ -79,7 +82,7 @@ def _guarded(command: Callable[..., int]) -> Callable[..., int]:
 for _module in _COMMANDS:
     # by default the summary is cut after some words
     _summary = str(_module.command.__doc__).splitlines()[0]
-    _app.command(_module.__name__.rpartition(".")[2], short_help=_summary)(_guarded(_module.command))
+    _app.command(_module.__name__.rpartition(".")[2].rstrip("_"), short_help=_summary)(_guarded(_module.command))
 
 
 @_app.callback(invoke_without_command=True)
@@ -93,10 +96,7 @@ def _root(
     if folder is not None:
         choose(folder)
     if context.invoked_subcommand is None:
-        print(context.get_help())
-        print()
-        print(f"Datasets here: {', '.join(names())}")
-        print("Next: dataprep status NAME, dataprep run NAME")
+        print("\n".join(welcome()))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -121,7 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
     except DataprepError as error:
         return _told(error, str(error), FAILED)
     except OSError as error:
-        named = " ".join(str(part) for part in (error.filename, error.strerror or error) if part)
+        named = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
         return _told(error, named, FAILED)
 
 

@@ -1,5 +1,6 @@
 """`dataprep check`: what is wrong with declarations, before anything is built."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ def command(
     ] = None,
 ) -> int:
     """Say what is wrong in declarations, and with their tokenizers and local sources. Builds nothing."""
+    _require_sound_environment()
     found = 0
     files = _files(datasets or [])
     for path in files:
@@ -53,13 +55,22 @@ def require_sound(name: str, component: "DatasetComponent") -> None:
 
     What only its source says is left to the run: a dataset may be current without its source.
     """
+    _require_sound_environment()
     told = list(_located(project.declarations().files[name], component))
     for remark, line in told:
         if remark.hint:
             print(f"note: {line}", file=sys.stderr)
-    wrong = [line for remark, line in told if not remark.hint and remark.keys != ("source",)]
+    wrong = [line for remark, line in told if not remark.hint and not remark.of_source]
     if wrong:
         raise ConfigError("\n".join(wrong))
+
+
+def _require_sound_environment() -> None:
+    """ConfigError for a variable that says how the work is done, and is wrong."""
+    from dataprep_assets.execution.pool import chosen_engine, worker_count
+
+    worker_count(None)
+    chosen_engine(os.environ)
 
 
 def _files(names: list[str]) -> list[Path]:

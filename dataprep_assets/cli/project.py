@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from dataprep_assets.stores.connect import Place
 
 __all__ = [
+    "browser",
     "choose",
     "component",
+    "components",
     "current",
     "declaration_of",
     "declarations",
@@ -38,6 +40,7 @@ __all__ = [
     "instance",
     "instance_home",
     "instance_there",
+    "kinds",
     "names",
     "naming",
     "place",
@@ -59,6 +62,7 @@ def choose(folder: Path) -> None:
 
 
 _chosen: list[str] = []
+_TYPE = re.compile(r"""^type:\s*["']?([\w.]+)""", re.MULTILINE)
 
 
 def declarations() -> "Declarations":
@@ -70,10 +74,31 @@ def declarations() -> "Declarations":
 
 def names() -> list[str]:
     """Names of the declared datasets."""
-    from dataprep_assets.orchestration.shipped import dataset_of  # without Dagster: a shell waits for it
+    return sorted(_folders())
+
+
+def components() -> dict[str, str]:
+    """Name of each declared dataset → the component that its file names; `?` where it names none."""
+    found = {}
+    for name, folder in sorted(_folders().items()):
+        said = _TYPE.search((folder / "defs.yaml").read_text(encoding="utf-8", errors="replace"))
+        found[name] = said.group(1).rpartition(".")[2] if said else "?"
+    return found
+
+
+def kinds() -> dict[str, str | None]:
+    """Name of each declared dataset → `sample` or `example` of one that was shipped, None of the user's own."""
+    from dataprep_assets.orchestration.shipped import shown_as
+
+    return {name: shown_as(folder) for name, folder in _folders().items()}
+
+
+def _folders() -> dict[str, Path]:
+    """Name of each declared dataset → its folder, found without Dagster: a shell waits for it."""
+    from dataprep_assets.orchestration.shipped import dataset_of
 
     below = current().defs
-    return sorted({dataset_of(path.parent.relative_to(below)) for path in below.rglob("defs.yaml")})
+    return {dataset_of(path.parent.relative_to(below)): path.parent for path in below.rglob("defs.yaml")}
 
 
 def storage() -> "StorageResource":
@@ -154,17 +179,51 @@ def naming(dataset: str) -> "list[DatasetComponent]":
 
 def instance_home() -> Path:
     """The folder of the Dagster instance: DAGSTER_HOME, by default one inside the project."""
-    return Path(os.environ.setdefault("DAGSTER_HOME", str(current().dagster_home)))
+    if not os.environ.get("DAGSTER_HOME"):
+        os.environ["DAGSTER_HOME"] = str(current().dagster_home)
+    home = Path(os.environ["DAGSTER_HOME"])
+    if not home.is_absolute():
+        raise ConfigError(f"DAGSTER_HOME: {str(home)!r}: Dagster wants an absolute path")
+    return home
+
+
+def browser() -> str:
+    """The command that shows the project in the browser, as it can be typed in the working folder.
+
+    `dg dev` needs both variables: it has an empty instance of its own without the one, and does not find the package of
+    a project that is not installed without the other.
+    """
+    root, home = current().root, instance_home()
+    makefile = root / "Makefile"
+    if makefile.is_file() and re.search(r"^ui:", makefile.read_text(encoding="utf-8"), re.MULTILINE):
+        return "make ui" if root == Path.cwd() else f"make -C {root} ui"
+    if root == Path.cwd():
+        shown = '"$PWD/.dagster"' if home == root / ".dagster" else str(home)
+        return f'DAGSTER_HOME={shown} PYTHONPATH="$PWD" dg dev'
+    return f"cd {root} && DAGSTER_HOME={home} PYTHONPATH={root} dg dev"
 
 
 def instance_there() -> "dg.DagsterInstance | None":
     """The instance where there is one; none is made."""
-    import dagster as dg
 
     if not (instance_home() / "dagster.yaml").exists():
         return None
     _quiet()
-    return dg.DagsterInstance.get()
+    return _opened()
+
+
+def _opened() -> "dg.DagsterInstance":
+    """The instance of DAGSTER_HOME; ConfigError where its settings are wrong."""
+    import dagster as dg
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        return dg.DagsterInstance.get()
+    except (dg.DagsterError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split()).partition(" Expected: ")[0]
+        raise ConfigError(
+            f"{instance_home() / 'dagster.yaml'}: Dagster cannot open its instance: {said:.300}"
+        ) from error
 
 
 def _quiet() -> None:
@@ -176,19 +235,21 @@ def _quiet() -> None:
 
 def instance() -> "dg.DagsterInstance":
     """The instance, made on first use, with the pools of the assets limited."""
-    import dagster as dg
 
     from dataprep_assets.orchestration.pools import limit_pools
 
     _quiet()
     home = instance_home()
-    home.mkdir(parents=True, exist_ok=True)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"DAGSTER_HOME: {home}: cannot be made a folder: {error.strerror}") from error
     # two commands that make the databases of a new home at once would trip over each other's tables
     with open(home / ".dataprep.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "dagster.yaml").exists():
             shutil.copyfile(TEMPLATE / "dagster.yaml", home / "dagster.yaml")
-        found = dg.DagsterInstance.get()
+        found = _opened()
         found.all_asset_keys()  # the event log makes its tables when it is first asked
         limit_pools(found)
         return found

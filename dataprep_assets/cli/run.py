@@ -70,7 +70,8 @@ def _run(name: str, lock: "Lock | None") -> int:
     from dataprep_assets.graph.runs import planned_runs
     from dataprep_assets.graph.status import sweep
     from dataprep_assets.orchestration.needed import up_to_date
-    from dataprep_assets.orchestration.runs import materialize, summary
+    from dataprep_assets.orchestration.runs import materialize
+    from dataprep_assets.orchestration.summary import summary
     from dataprep_assets.orchestration.terminal import watched
 
     component = project.component(name)
@@ -83,10 +84,8 @@ def _run(name: str, lock: "Lock | None") -> int:
     with project.instance() as instance, watched(sys.stderr):
         if up_to_date(specs, store, instance):
             sweep(specs, store)
-            product = component.product(store)
-            print(f"{name}: all is up to date, nothing to do. {product}: {store.location(product)}")
-            for line in component.standing(store):
-                print(line)
+            print(f"{name}: all is up to date, nothing to do")
+            print(summary(component, instance, store, project.browser()))
             if locked is not None:
                 locked.after()
             return 0
@@ -95,7 +94,7 @@ def _run(name: str, lock: "Lock | None") -> int:
         job = bound(component.definitions, project.current().root).resolve_implicit_global_asset_job_def()
         ok = materialize(job, runs if locked is None else locked.each(runs), instance, verbose=Options.verbose)
         if ok:
-            print(summary(component, instance, store, time.monotonic() - started))
+            print(summary(component, instance, store, project.browser(), time.monotonic() - started))
             if locked is not None:
                 locked.after()
         else:

@@ -12,12 +12,19 @@ from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.tasks import Pool
 
 ENGINE = "DATAPREP_ENGINE"
+WORKERS = "DATAPREP_WORKERS"
 PROCESSES, RAY = "processes", "ray"
 
 
 def worker_count(declared: int | None) -> int:
-    """Worker processes: the declared number, else DATAPREP_WORKERS, else one a core that this process may use."""
-    return declared or int(os.environ.get("DATAPREP_WORKERS") or 0) or len(os.sched_getaffinity(0))
+    """Worker processes: the declared number, else DATAPREP_WORKERS, else one a core that this process may use.
+
+    ConfigError when the variable is no number of processes.
+    """
+    said = os.environ.get(WORKERS)
+    if said and not (said.isascii() and said.isdigit() and int(said) > 0):
+        raise ConfigError(f"{WORKERS}: {said!r} is not a number of processes: give one from 1, or leave it unset")
+    return declared or int(said or 0) or len(os.sched_getaffinity(0))
 
 
 def chosen_engine(environment: Mapping[str, str], declared: str | None = None) -> str:

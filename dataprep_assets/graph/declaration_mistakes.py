@@ -5,6 +5,7 @@ turns what the model of a component refuses into one line each.
 """
 
 import difflib
+import re
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -183,7 +184,7 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
         keys = list(details["loc"])
         if details["type"] == "union_tag_invalid":
             keys.append(str(details["ctx"]["discriminator"]).strip("'"))
-        line = document.line_of(keys)
+        line = document.line_of([*keys, *_named_first(details)])
         shown = ".".join(str(key) for key in _written(keys, document.attributes, details["type"]))
         # a secret may stand in a wrong place
         sentence = _sentence(details, model, hidden=hides_all or not SECRETS.isdisjoint(keys))
@@ -191,6 +192,12 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
         found.append((line, f"{where}: {f'{shown}: ' if shown else ''}{sentence}"))
     # a mistake in one member of a union is reported for each of its members
     return list(dict.fromkeys(text for _, text in sorted(found, key=lambda one: one[0])))
+
+
+def _named_first(details: ErrorDetails) -> list[str]:
+    """The key with which the sentence of a whole block's own check begins: `template.header: …`; its line is meant."""
+    found = re.match(r"Value error, `?([a-z_]+(?:\.[a-z_]+)*)", details["msg"])
+    return found[1].split(".") if found else []
 
 
 def together(sentences: Sequence[str]) -> str:
@@ -225,6 +232,9 @@ def _sentence(details: ErrorDetails, model: type[BaseModel], *, hidden: bool) ->
     _, field = _field_at(model, details["loc"])
     got = "" if hidden else f"{details['input']!r:.80}"
     if kind == "extra_forbidden":
+        foreign = getattr(model, "elsewhere", {}).get(str(details["loc"][-1]))
+        if foreign is not None:
+            return f"unknown key; here it is {foreign}"
         near = _near_key(details, model)
         known = ", ".join(_known_keys(details, model))
         return "unknown key; " + (f"did you mean `{near}`?" if near else f"known here: {known}")

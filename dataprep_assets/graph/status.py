@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.errors import DataprepError, IntegrityError, MissingArtifactError
 from dataprep_assets.graph.recipe import Change, Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifact import Artifact
@@ -23,7 +23,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.overlay import OverlayArtifacts
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["Stale", "foreseeing", "stale", "sweep", "unplanned"]
+__all__ = ["Stale", "foreseeing", "never_built", "stale", "sweep", "unplanned"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,6 +244,20 @@ def _more(count: int) -> str:
 
 def _because_of(one: Stale) -> Change:
     return Change(kind="input changed", reason=f"its input {one.name} is stale")
+
+
+def never_built(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> bool:
+    """Whether no artifact of a dataset is there: told by receipts alone, without a look at its source."""
+    return not any(_some_there(spec, store) for spec in specs if spec.kept)
+
+
+def _some_there(spec: ArtifactSpec, store: ArtifactStore) -> bool:
+    try:
+        return any(store.receipt(spec.located(store, slot)) is not None for slot in spec.slots(store))
+    except MissingArtifactError:  # it is not planned
+        return False
+    except IntegrityError:  # a receipt that is damaged is there
+        return True
 
 
 def unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[Artifact]:

@@ -1,11 +1,10 @@
-"""Materializes a whole dataset in this process, in a few Dagster runs, and sums it up for a person.
+"""Materializes a whole dataset in this process, in a few Dagster runs, and tells which checks failed last.
 
 The runs are those that a backfill from the UI would launch. Receipts make what is finished free.
 """
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import dagster as dg
 from dagster._core.errors import DagsterAssetCheckFailedError
@@ -13,12 +12,8 @@ from dagster._core.errors import DagsterAssetCheckFailedError
 from dataprep_assets.graph.finding import ACCEPTED
 from dataprep_assets.graph.runs import PlannedRun
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.timeline import execute
-
-if TYPE_CHECKING:  # a component has a job, whose run makes such runs
-    from dataprep_assets.orchestration.component import DatasetComponent
 
 
 def _say(line: str) -> None:
@@ -81,7 +76,7 @@ def _why(event: dg.DagsterEvent, *, checked: bool) -> str | None:
     return f"{(error.cause or error).message.strip()}. That is a bug: `--verbose` shows where"
 
 
-def _latest_evaluations(
+def latest_evaluations(
     specs: Sequence[ArtifactSpec], instance: dg.DagsterInstance
 ) -> dict[dg.AssetCheckKey, dg.AssetCheckEvaluation | None]:
     """Every check of the artifacts with its latest evaluation; None for one that was never evaluated."""
@@ -122,7 +117,7 @@ def failed_checks(
     }
     accept = {asset_key(spec): spec.declaration.accept for spec in specs}
     found: dict[tuple[str, ...], list[str]] = {}
-    for key, evaluation in _latest_evaluations(specs, instance).items():
+    for key, evaluation in latest_evaluations(specs, instance).items():
         if key not in blocking:
             why = accept[key.asset_key].get(key.name)
             bad = never_ran and evaluation is not None and _judged_otherwise(evaluation, why)
@@ -141,43 +136,3 @@ def _judged_otherwise(evaluation: dg.AssetCheckEvaluation, why: str | None) -> b
     if evaluation.passed:
         return shown is not None and shown.value != why
     return why is not None
-
-
-def summary(
-    component: "DatasetComponent",
-    instance: dg.DagsterInstance,
-    store: ArtifactStore,
-    seconds: float,
-) -> str:
-    """The table that ends a run.
-
-    Args:
-        component: The dataset that was run.
-        instance: Where its checks were recorded.
-        store: Where its artifacts are.
-        seconds: How long the run took.
-    """
-    evaluations = _latest_evaluations(component.specs, instance)
-    others = sorted(
-        f"{key.asset_key.to_user_string()}: {key.name}"
-        for key, evaluation in evaluations.items()
-        if evaluation is None or not evaluation.passed
-    )
-    product = component.product(store)
-    receipt = store.receipt(product)
-    lines = ["", *component.summary(store), ""]
-    lines += [
-        f"checks: {len(evaluations) - len(others)} of {len(evaluations)} passed"
-        + "".join(f"\n  not passed: {name}" for name in others)
-    ]
-    lines += [
-        f"files:  {store.location(product)}",
-        *(f"          {name}" for name in _shown([record.path for record in (receipt.files if receipt else ())])),
-        f"time:   {seconds:.1f} s",
-        "see it: make ui, then open http://127.0.0.1:3000",
-    ]
-    return "\n".join(lines)
-
-
-def _shown(names: list[str], most: int = 12) -> list[str]:
-    return names if len(names) <= most else [*names[: most - 1], f"… and {len(names) - most + 1} more"]

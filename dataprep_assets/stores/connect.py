@@ -13,6 +13,7 @@ The environment (`place_of`):
 - `file:///folder` or a path.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +40,7 @@ __all__ = [
 WRITE_PAIR = ("R2_DATASET_WRITE_ACCESS_KEY_ID", "R2_DATASET_WRITE_SECRET_ACCESS_KEY")
 READ_PAIR = ("R2_DATASET_READ_ACCESS_KEY_ID", "R2_DATASET_READ_SECRET_ACCESS_KEY")
 AWS_PAIR = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+_ENDPOINT = re.compile(r"https?://[^\s/@?#]+(?:/[^\s?#]*)?")
 
 
 class Place(Protocol):
@@ -185,6 +187,8 @@ def s3_credentials(environment: Mapping[str, str]) -> S3Credentials | None:
 def s3_endpoint(environment: Mapping[str, str]) -> str | None:
     """DATAPREP_ENDPOINT_URL, else the endpoint of the Cloudflare account R2_DATASET_ACCOUNT_ID, else None."""
     if endpoint := environment.get("DATAPREP_ENDPOINT_URL"):
+        if not _ENDPOINT.fullmatch(endpoint):  # not repeated: what stands before an @ is a secret
+            raise ConfigError("DATAPREP_ENDPOINT_URL: must be http(s)://host[:port], without credentials in it")
         return endpoint
     account = environment.get("R2_DATASET_ACCOUNT_ID")
     if account and not account.isalnum():

@@ -119,7 +119,7 @@ def s3_client(settings: S3Settings, config: Any = None) -> Any:
     import boto3
     from botocore import UNSIGNED
     from botocore.config import Config
-    from botocore.exceptions import BotoCoreError
+    from botocore.exceptions import BotoCoreError, ProfileNotFound
 
     endpoint = settings.endpoint_url
     if endpoint is not None and (
@@ -144,6 +144,11 @@ def s3_client(settings: S3Settings, config: Any = None) -> Any:
             aws_session_token=settings.aws_session_token,
             config=config,
         )
+    except ProfileNotFound:
+        raise ConfigError(
+            f"the profile {settings.profile_name!r} (AWS_PROFILE, --profile) is not in the configuration of AWS: "
+            "`aws configure list-profiles` names those that are"
+        ) from None
     except (BotoCoreError, ValueError) as error:
         # Only its type: a credential process's own words could be in the text.
         raise ConfigError(

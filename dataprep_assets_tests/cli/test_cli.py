@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.cli import main
-from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets_tests.cli.commands import dataprep, environment
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
@@ -30,7 +30,28 @@ def test_run_prints_the_table_the_checks_and_where_things_are(ran: tuple[Path, s
     assert "checks: 86 of 86 passed" in out
     for name in ("train.bin", "val.bin", "test.bin", "meta.pkl"):
         assert name in out
-    assert "make ui" in out
+    assert f"for the trainer: nanoGPT: data_dir = '{ran[0]}/artifacts/sample_corpus/nanogpt_bins'" in out
+    assert out.splitlines()[-1] == "see it: make ui, then open http://127.0.0.1:3000"
+
+
+def test_show_ends_as_the_run_did_and_list_tells_what_was_run(
+    ran: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = ran
+    for name, value in environment(folder).items():
+        monkeypatch.setenv(name, value)
+    assert main(["show", "sample_corpus"]) == 0
+    shown = capsys.readouterr().out
+    told = out[out.index("split  ") : out.index("time:")].rstrip("\n")
+    assert told in shown, "the lines of the run, checks and files included"
+    assert "* nanogpt_bins" in shown
+    assert "3 of 3 shards" in shown
+    assert main(["list", "--json", "sample_corpus", "sample_notes"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["dataset"], row["component"], row["state"], row["to_make"]) for row in rows] == [
+        ("sample_corpus", "TokenizedCorpus", "up to date", 0),
+        ("sample_notes", "PackedCohorts", "never run", None),
+    ]
 
 
 def test_a_second_run_does_nothing(ran: tuple[Path, str]) -> None:
@@ -39,6 +60,7 @@ def test_a_second_run_does_nothing(ran: tuple[Path, str]) -> None:
     again = dataprep(folder, "run", "sample_corpus")
     assert again.returncode == 0
     assert "all is up to date" in again.stdout
+    assert "for the trainer: nanoGPT: data_dir = " in again.stdout
     after = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file() and "artifacts" in p.parts}
     assert after == before
 

@@ -1,11 +1,11 @@
 """What `pip install` gives: the wheel alone, without the checkout, makes a project and runs it."""
 
-import json
 import os
 import re
 import subprocess
 import sys
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -48,6 +48,7 @@ def said(folder: Path, *arguments: str) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DATAPREP_")}
     environment |= {"PYTHONPATH": str(site), "PATH": f"{BIN}:{os.environ['PATH']}"}
     environment["DAGSTER_HOME"] = str(folder / ".dagster")
+    environment["OMP_NUM_THREADS"] = "1"  # threads of a tiny model cost more than they give
     done = subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=400
     )
@@ -74,24 +75,81 @@ def test_the_installed_command_runs_the_sample_and_verifies_it(project: Path) ->
     assert found == "sample_corpus: all is up to date\n"
 
 
-def test_the_readmes_first_dataset_of_ones_own_is_made_as_it_says(project: Path) -> None:
-    readme = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
-    (declaration,) = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
-    folder = project / "my_data" / "defs" / "my_corpus"
-    (folder / "texts").mkdir(parents=True)
-    words = re.findall(r"\w+", "a fox jumps over the lazy dog while she sells sea shells by the shore and rain falls")
-    for split, count in (("train", 300), ("val", 40)):
-        texts = [" ".join(words[(number * step) % len(words)] for step in range(1, 60)) for number in range(count)]
-        lines = [json.dumps({"text": f"{split.title()} {number}. {text}."}) for number, text in enumerate(texts)]
-        (folder / "texts" / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (folder / "defs.yaml").write_text(declaration, encoding="utf-8")
-    out = said(project, "-m", "dataprep_assets.cli", "run", "my_corpus")
-    passed, every = re.findall(r"checks: (\d+) of (\d+) passed", out)[0]
-    assert passed == every, out
-    bins = project / ".dataprep" / "artifacts" / "my_corpus"
-    assert (bins / "nanogpt_bins" / "train.bin").stat().st_size > 0
-    assert (bins / "megatron_bins" / "train.idx").exists()
-    assert "all match their receipts" in said(project, "-m", "dataprep_assets.cli", "verify", str(bins))
+IN_ONE_PROCESS = """
+import shlex, sys
+from dataprep_assets.cli import main
+for line in sys.argv[1:]:
+    print(f"$ {line}", flush=True)
+    if (code := main(shlex.split(line)[1:])) != 0:
+        sys.exit(f"{line}: exit code {code}")
+"""
+NOT_RUN = {
+    "python -m venv .venv && source .venv/bin/activate": "the fixture's environment has what pip would install",
+    "pip install dataprep-assets": "the fixture has unpacked the wheel",
+    "pip install torch": "the readers' environment has it, or that part is skipped",
+    "dataprep init my-data": "the fixture has done it",
+    "cd my-data": "every line runs there",
+}
+
+
+def test_the_tutorial_from_ones_own_text_to_a_training_loop(project: Path) -> None:
+    """Line by line; its declaration is the README's."""
+    page = (PROJECT_ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    commands: list[str] = []
+    outs: dict[str, str] = {}
+
+    def run_commands() -> None:
+        if commands:
+            told = said(project, "-c", IN_ONE_PROCESS, *commands)
+            outs.update((part.partition("\n")[0], part) for part in told.split("$ ")[1:])
+        commands.clear()
+
+    for language, block in re.findall(r"^```(python|yaml|bash)\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        if language != "bash":
+            name = block.partition("\n")[0].removeprefix("# ")
+            (project / name).write_text(block, encoding="utf-8")
+            continue
+        for line in (line.partition("  #")[0].strip() for line in block.splitlines()):
+            if line in NOT_RUN:
+                continue
+            if line.startswith("dataprep "):
+                commands.append(line)
+                continue
+            run_commands()
+            program, script = line.split()
+            assert program == "python"
+            if script == "gpt.py" and find_spec("torch") is None:
+                continue
+            outs[line] = said(project, script, *(["20"] if script == "gpt.py" else []))
+    run_commands()
+
+    (readme,) = re.findall(r"```yaml\n(.*?)```", (PROJECT_ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    declared = (project / "my_data" / "defs" / "my_corpus" / "defs.yaml").read_text(encoding="utf-8")
+    assert declared.partition("\n")[2] == readme
+    assert "1 declaration: nothing to correct" in outs["dataprep check my_corpus"]
+    made, shown = outs["dataprep run my_corpus"], outs["dataprep show my_corpus"]
+    passed, every = re.findall(r"checks: (\d+) of (\d+) passed", made)[0]
+    assert passed == every, made
+    assert made.splitlines()[-1].startswith('see it: DAGSTER_HOME="$PWD/.dagster" PYTHONPATH="$PWD" dg dev')
+    assert made[made.index("split ") : made.index("time:")] in shown
+    assert (project / ".dataprep" / "artifacts" / "my_corpus" / "megatron_bins" / "train.idx").exists()
+    for line in ("python bigram.py", "python gpt.py"):
+        if line in outs:
+            losses = [float(loss) for loss in re.findall(r"loss on val ([0-9.]+)", outs[line])]
+            assert losses[-1] < losses[0] - 1, outs[line]
+    assert "all match their receipts" in outs["dataprep verify"]
+    assert "all is up to date" in outs["dataprep status my_corpus"]
+
+
+def test_the_python_of_the_pages_runs_on_the_sample(project: Path) -> None:
+    if not (project / ".dataprep" / "artifacts" / "sample_corpus" / "data_card").is_dir():  # run alone
+        said(project, "-m", "dataprep_assets.cli", "run", "sample_corpus")
+    docs = PROJECT_ROOT / "docs"
+    out = said(project, str(PROJECT_ROOT / "dataprep_assets_tests" / "docs" / "run_blocks.py"), str(docs))
+    assert [line for line in out.splitlines() if line.startswith("ran ")] == [
+        f"ran {page}.md" for page in ("installation", "dagster", "storage", "trace")
+    ]
+    assert "sample_corpus/token_bins/train-" in out
 
 
 def test_dagsters_own_command_takes_the_project(project: Path) -> None:

@@ -64,6 +64,17 @@ def test_yaml_on_every_page_is_yaml() -> None:
             yaml.safe_load(block)
 
 
+def test_every_row_of_a_table_has_the_cells_of_its_heading() -> None:
+    """A bar in a cell, also in code, is escaped: a code host ends the cell there and drops the rest of the row."""
+    wrong = []
+    for page in pages():
+        text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        for table in re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE):
+            rows = [len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()]
+            wrong += [(page.name, table.splitlines()[at][:60]) for at, bars in enumerate(rows) if bars != rows[0]]
+    assert wrong == []
+
+
 def said_commands() -> list[tuple[str, str]]:
     """Page and words of every `dataprep …` line in the shell blocks."""
     return [
@@ -97,3 +108,17 @@ def test_every_option_of_a_run_is_on_the_page_of_commands() -> None:
     run = get_command(cli._app).commands["run"]  # type: ignore[attr-defined]
     options = {option for parameter in run.params for option in parameter.opts if option.startswith("--")}
     assert {option for option in options if option not in text} == set()
+
+
+def test_every_key_of_the_migration_pages_is_in_the_reference() -> None:
+    """In the column that says what stands here, `key: …` and `key.key` are keys."""
+    known = set(re.findall(r"^\| `(\w+)` \|", (DOCS / "yaml-reference.md").read_text(encoding="utf-8"), re.MULTILINE))
+    found = set()
+    for page in sorted((DOCS / "migration").glob("*.md")):
+        for row in re.findall(r"^\|(.*)\|$", page.read_text(encoding="utf-8"), re.MULTILINE):
+            for code in re.findall(r"`([^`]+)`", re.split(r"(?<!\\)\|", row)[-1]):
+                match = re.match(r"([a-z_]+(?:\.[a-z_]+)*): |([a-z_]+(?:\.[a-z_]+)+)$", code)
+                if match and not code.endswith(".json"):
+                    found |= {(page.name, part) for part in (match[1] or match[2]).split(".")}
+    assert len(found) > 40
+    assert {(page, key) for page, key in found if key not in known} == set()

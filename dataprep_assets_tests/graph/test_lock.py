@@ -70,7 +70,7 @@ def test_a_blend_whose_bytes_name_its_folders_has_the_same_lock_elsewhere(stage:
     assert lock_bytes(locks[0]) == lock_bytes(locks[1])
     assert str(tmp_path) not in lock_bytes(locks[0]).decode()
     placed = {name.partition("/")[0] for name, one in locks[0].artifacts.items() if one.is_placed}
-    assert placed == {"blend_plan", "blend_preview", "runs"}
+    assert placed == {"blend_plan", "blend_preview", "runs"} | ({"rl_manifest"} if stage == "rl" else set())
     assert locks[0].artifacts["blend_plan"].sources.keys() >= {"code" if stage == "pretrain" else "code__train"}
 
 

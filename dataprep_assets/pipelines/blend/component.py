@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from dagster.components.scaffold.scaffold import scaffold_with
 
-from dataprep_assets.errors import TokenizerError
 from dataprep_assets.graph.estimate import Estimate
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.shown import number_of
@@ -28,12 +27,12 @@ from dataprep_assets.pipelines.blend.cost import blend_cost
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.launches import launches, streamed_shards
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.remarks import blend_remarks
+from dataprep_assets.pipelines.blend.rl_manifest import rl_manifest_spec
 from dataprep_assets.pipelines.blend.runs import RunFacts
 from dataprep_assets.pipelines.blend.sft.cuts import cut_lines
-from dataprep_assets.pipelines.blend.sft.template_remarks import template_remarks
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
 from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
-from dataprep_assets.pipelines.corpus.remarks import bundle_at_hand, separator_remarks
 from dataprep_assets.planning.cost import Machine
 
 
@@ -54,18 +53,7 @@ class TrainingBlend(DatasetComponent):
         return blend_run(self.declaration, store)
 
     def remarks(self) -> Iterator[Remark]:
-        blend = self.declaration
-        if blend.tokenizer is None:
-            return
-        try:
-            bundle = bundle_at_hand(blend.tokenizer)
-        except TokenizerError as error:
-            yield Remark(keys=("tokenizer",), sentence=str(error))
-            return
-        if bundle is not None and blend.stage == "pretrain" and blend.pretrain_options.add_eos:
-            yield from separator_remarks(bundle, blend.pretrain_options.separator, ("pretrain", "separator"))
-        if bundle is not None and blend.stage == "sft":
-            yield from template_remarks(blend.sft_options, blend.tokenizer, bundle)
+        return blend_remarks(self.declaration)
 
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         if self.declaration.stage != "pretrain":
@@ -93,7 +81,7 @@ class TrainingBlend(DatasetComponent):
 
 
 def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
-    """The graph of a blend: plan → preview → snapshots and certificate → shards → run."""
+    """The graph of a blend: plan → preview → snapshots and certificate → shards → run; of RL → manifest."""
     partitions = Partitions(
         dynamic=f"{blend.dataset}_shards",
         keys=lambda store: load_blend_plan(blend, store).partitions,
@@ -108,8 +96,10 @@ def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
         step = RunStep.called("engine certificate")
         certificates = [engine_certificate_spec(blend_engine(blend), inputs=(preview,), step=step)]
     shards = blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates), step=work)
-    run = blend_spec(blend, shards=shards, step=RunStep.called("blend"))
-    return [plan, preview, *certificates, snapshot, shards, run]
+    end = RunStep.called("blend")
+    run = blend_spec(blend, shards=shards, step=end)
+    manifests = [rl_manifest_spec(blend, run=run, step=end)] if blend.stage == "rl" else []
+    return [plan, preview, *certificates, snapshot, shards, run, *manifests]
 
 
 def _ranges(blend: BlendDeclaration, store: ArtifactStore) -> Sequence[Sequence[str]]:

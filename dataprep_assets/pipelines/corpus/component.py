@@ -32,7 +32,7 @@ from dataprep_assets.pipelines.corpus.source_watch import corpus_watch
 from dataprep_assets.pipelines.corpus.stream_tracer import corpus_tracer
 from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS, token_bins_spec
 from dataprep_assets.pipelines.corpus.token_shard import TOKENS
-from dataprep_assets.pipelines.corpus.view import artifact_name, view_spec
+from dataprep_assets.pipelines.corpus.view import artifact_name, trainer_lines, view_spec
 from dataprep_assets.planning.cost import Machine
 
 
@@ -85,7 +85,7 @@ class TokenizedCorpus(DatasetComponent):
                 f"{split:<8}{files:>8,}{len(shards):>8,}{total.documents:>12,}{total.tokens:>16,}"
                 f"{total.tokens / cpu if cpu else 0:>16,.0f}{size:>16,} B"
             )
-        return lines
+        return [*lines, *(f"for the trainer: {line}" for line in trainer_lines(corpus, store))]
 
 
 def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:

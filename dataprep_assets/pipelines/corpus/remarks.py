@@ -65,7 +65,7 @@ def separator_remarks(bundle: TokenizerBundle, declared: str, keys: tuple[str, .
         keys: Where the declaration has it.
     """
     try:
-        separator = bundle.separator(declared)
+        separator = bundle.separator(declared, key=".".join(keys))
     except TokenizerError as error:
         yield Remark(keys=keys, sentence=str(error))
         return
@@ -83,7 +83,7 @@ def _file_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         files = open_source(corpus.source).list().files
         build_manifest(files, include=corpus.include, splits=corpus.splits)
     except SourceError as error:
-        yield Remark(keys=("source",), sentence=str(error))
+        yield Remark(keys=("source",), sentence=str(error), of_source=True)
         return
     except ConfigError as error:  # its sentence begins with the key
         yield Remark(keys=tuple(str(error).partition(":")[0].split(".")), sentence=str(error))

@@ -45,6 +45,7 @@ __all__ = [
     "artifact_name",
     "build_view",
     "combined_splits",
+    "trainer_lines",
     "view_named",
     "view_spec",
 ]
@@ -135,6 +136,7 @@ class CorpusView:
             None for a copying view.
         copied: Reads a copied split's ids back, given the view's directory and the split's name.
         places: Opens a copying view to say where documents lie in it.
+        trainer: What to tell the trainer, in one line: given where the view is, and its facts.
         calls: What the reader of a linked view calls a document's place, given the view's receipt.
         keeps_documents: Whether a copy holds every token and every document; else the tail may be left out.
         kinds: Dagster's kinds.
@@ -147,6 +149,7 @@ class CorpusView:
     description: str
     write: Callable[[Sequence[CombinedSplit], UnderConstruction], None]
     defects: Callable[[Path, Receipt, Sequence[CombinedSplit]], Iterator[str]]
+    trainer: Callable[[str, ViewFacts], str]
     linked: Callable[[str], str] | None = None
     copied: Callable[[Path, str], Copied] | None = None
     places: Callable[[ArtifactHandle], Locate] | None = None
@@ -167,6 +170,16 @@ def view_named(name: str) -> CorpusView:
 def artifact_name(view: str) -> str:
     """The artifact, and asset, of a view: `nanogpt_bins`."""
     return f"{view}_bins"
+
+
+def trainer_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
+    """What to tell the trainer of each view that is there."""
+    for name in corpus.views:
+        artifact = corpus.artifact(artifact_name(name))
+        if (receipt := store.receipt(artifact)) is not None:
+            facts = ViewFacts.of(receipt)
+            splits = {split: facts.splits[split] for split in corpus.splits}  # as declared: a receipt sorts its keys
+            yield view_named(name).trainer(store.location(artifact), facts.model_copy(update={"splits": splits}))
 
 
 def combined_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> list[CombinedSplit]:

@@ -1,6 +1,6 @@
 """`PackedCohorts` and `CombinedCohorts`: notes by birth month, packed into rows that MaxText reads; and mixtures."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
@@ -9,6 +9,7 @@ import dagster as dg
 from dagster.components.scaffold.scaffold import scaffold_with
 from pydantic import BaseModel
 
+from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
@@ -25,6 +26,7 @@ from dataprep_assets.pipelines.notes.maxtext import maxtext_settings
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts_spec
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
+from dataprep_assets.pipelines.notes.remarks import notes_remarks
 from dataprep_assets.pipelines.notes.replay import combined_directory_spec
 from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.pipelines.notes.tfds_directory import tfds_directory_spec
@@ -53,6 +55,9 @@ class PackedCohorts(DatasetComponent):
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(DIRECTORIES[self.declaration.formats[0]])
+
+    def remarks(self) -> Iterable[Remark]:
+        return notes_remarks(self.declaration)
 
     def retract(self, store: ArtifactStore, ids: Path) -> Retracted:
         return retract_patients(self.declaration, store, ids)

@@ -15,7 +15,7 @@ from dataprep_assets.pipelines.notes.retractions import retracted_patients
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
 
-__all__ = ["NotesPlan", "notes_plan", "pad_id"]
+__all__ = ["NotesPlan", "checked_pad", "notes_plan"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +70,12 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
         bad_records=notes.bad_records.policy,
         sample_rate=notes.sample_rate,
     )
+    pad_id = checked_pad(notes, bundle, separator_id=stream.separator_id, bos_id=stream.bos_id)
     key = notes.patient_key.load()
     return NotesPlan(
         notes=notes,
         stream=stream,
-        shape=RowShape(columns=notes.columns, row_length=notes.capacity, pad_id=pad_id(notes, bundle, stream)),
+        shape=RowShape(columns=notes.columns, row_length=notes.capacity, pad_id=pad_id),
         tokenizer=bundle.name,
         vocab_size=bundle.vocab_size,
         key=key,
@@ -82,11 +83,13 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
     )
 
 
-def pad_id(notes: NotesDeclaration, bundle: TokenizerBundle, stream: StreamPlan) -> int:
+def checked_pad(
+    notes: NotesDeclaration, bundle: TokenizerBundle, *, separator_id: int | None, bos_id: int | None
+) -> int:
     """The pad id that ``notes`` declare, looked up in ``bundle``, the tokenizer.
 
-    Raises ConfigError when it is not in the vocabulary; and, unless `may_occur` is declared, when documents encoded by
-    ``stream`` can hold it.
+    Raises ConfigError when it is not in the vocabulary; and, unless `may_occur` is declared, when documents can hold
+    it, which end with ``separator_id`` and begin with ``bos_id``.
     """
     pad = notes.pad
     found = bundle.token(pad.token, key="pad.token").id if pad.token is not None else pad.id
@@ -97,11 +100,11 @@ def pad_id(notes: NotesDeclaration, bundle: TokenizerBundle, stream: StreamPlan)
         return found
     special = {token.id for token in bundle.special_tokens}
     why = None
-    if found in (stream.separator_id, stream.bos_id):
+    if found in (separator_id, bos_id):
         why = "ends or begins every document"
     elif found not in special:
         why = "is an ordinary token, which documents hold"
-    elif stream.special_tokens == "match":
+    elif notes.document.special_tokens == "match":
         why = "can come out of text with `special_tokens: match`"
     if why is not None:
         raise ConfigError(

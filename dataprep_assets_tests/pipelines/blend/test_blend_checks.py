@@ -282,6 +282,11 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     "blend.splits_disjoint": ("sft", same_rows_in_two_splits),
     "blend.realised_as_requested": ("pretrain", other_weights),
     "blend.blend_sources_unchanged": ("pretrain", grown),
+    "rl_manifest.files_intact": ("rl", lambda m: put(m.directory("rl_manifest") / "shards.json", b"{}")),
+    "rl_manifest.names_the_latest_run": (
+        "rl",
+        lambda m: edit_json(m.directory("rl_manifest") / "manifest.json", lambda v: v.update(run_hash="0")),
+    ),
     "data_card.card_matches_receipts": ("rl", card_changed(lambda card: card.update(description="others"))),
     "data_card.croissant_valid": ("sft", card_changed(lambda card: card["distribution"][0].pop("sha256"))),
 }

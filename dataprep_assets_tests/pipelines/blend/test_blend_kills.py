@@ -158,7 +158,7 @@ def test_the_bridges_rule_trains_on_exactly_what_the_assistant_says(undisturbed:
 
 def test_the_manifest_of_an_rl_run_lists_every_task_once(undisturbed: dict[str, tuple[Path, Run]]) -> None:
     directory = run_directory("rl", undisturbed["rl"][0])
-    manifest = json.loads((directory / "manifest.json").read_bytes())
+    manifest = json.loads((directory / "shards.json").read_bytes())
     wanted = {"train": Counter[str](), "val": Counter[str]()}
     for name, rows in sample_rows():
         if "sample_blend_rl" in name:

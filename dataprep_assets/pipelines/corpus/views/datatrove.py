@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from dataprep_assets.formats import datatrove
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.token_shard import ENDS
-from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, UnderConstruction
+from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, UnderConstruction, ViewFacts
 
 
 def _linked(split: str) -> str:
@@ -33,6 +35,11 @@ def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> It
     yield from ()
 
 
+def _trainer(where: str, facts: ViewFacts) -> str:
+    path, width = f"{where}/{_linked(next(iter(facts.splits)))}", np.dtype(facts.dtype).itemsize
+    return f"datatrove: DatatroveFileDataset({path!r}, seq_len=…, token_size={width})"
+
+
 VIEW = CorpusView(
     name="datatrove",
     description="`<split>/<split>.ds` with index and metadata for datatrove and nanotron.",
@@ -41,4 +48,5 @@ VIEW = CorpusView(
     calls=lambda span, _: {"document": span.document},
     write=_write,
     defects=_defects,
+    trainer=_trainer,
 )

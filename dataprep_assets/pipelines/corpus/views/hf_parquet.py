@@ -65,4 +65,5 @@ VIEW = CorpusView(
     keeps_documents=True,
     write=_write,
     defects=_defects,
+    trainer=lambda where, _: f"datasets: load_dataset({where!r})",
 )

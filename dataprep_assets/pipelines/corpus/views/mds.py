@@ -84,6 +84,10 @@ def _places(handle: ArtifactHandle) -> Locate:
     return locate
 
 
+def _trainer(where: str, facts: ViewFacts) -> str:
+    return f"mosaicml-streaming: StreamingDataset(local={where!r}, split={next(iter(facts.splits))!r}, batch_size=…)"
+
+
 VIEW = CorpusView(
     name="mds",
     description="`<split>/index.json` and shards of fixed-length samples for mosaicml-streaming's StreamingDataset.",
@@ -94,4 +98,5 @@ VIEW = CorpusView(
     places=_places,
     write=_write,
     defects=_defects,
+    trainer=_trainer,
 )

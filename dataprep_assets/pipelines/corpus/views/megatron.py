@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dataprep_assets.formats import megatron
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, UnderConstruction
+from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, UnderConstruction, ViewFacts
 
 
 def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
@@ -24,6 +24,13 @@ def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> It
             yield f"{index}: {held} sequences for {split.documents} documents"
 
 
+def _trainer(where: str, facts: ViewFacts) -> str:
+    """The options of Megatron-LM for the splits that it knows."""
+    options = {"train": "train", "val": "valid", "valid": "valid", "validation": "valid", "test": "test"}
+    given = [f"--{options[split]}-data-path {where}/{split}" for split in facts.splits if split in options]
+    return "Megatron-LM: " + (" ".join(given) or f"--data-path {where}/{next(iter(facts.splits))}")
+
+
 VIEW = CorpusView(
     name="megatron",
     description="`<split>.bin` and `<split>.idx` for Megatron-Core's IndexedDataset.",
@@ -32,4 +39,5 @@ VIEW = CorpusView(
     calls=lambda span, _: {"sequence": span.document},
     write=_write,
     defects=_defects,
+    trainer=_trainer,
 )

@@ -28,4 +28,5 @@ VIEW = CorpusView(
     linked=lambda split: f"{split}.bin",
     write=_write,
     defects=_defects,
+    trainer=lambda where, _: f"nanoGPT: data_dir = {where!r}",
 )

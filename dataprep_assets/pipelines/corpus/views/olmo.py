@@ -6,7 +6,7 @@ from pathlib import Path
 from dataprep_assets.formats import olmo
 from dataprep_assets.graph.place import Span
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, UnderConstruction
+from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, UnderConstruction, ViewFacts
 
 
 def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
@@ -34,6 +34,11 @@ def _instances(span: Span, receipt: Receipt) -> Mapping[str, int | list[int]]:
     return {"instances": list(range(span.start // length, (span.stop - 1) // length + 1))} if length else {}
 
 
+def _trainer(where: str, facts: ViewFacts) -> str:
+    paths = [f"{where}/{next(iter(facts.splits))}.npy"]
+    return f"OLMo-core: NumpyFSLDatasetConfig(paths={paths}, dtype=NumpyDatasetDType.{facts.dtype}, …)"
+
+
 VIEW = CorpusView(
     name="olmo",
     description="`<split>.npy` (headerless) with an index for OLMo-core and MaxText's olmo_grain.",
@@ -43,4 +48,5 @@ VIEW = CorpusView(
     calls=_instances,
     write=_write,
     defects=_defects,
+    trainer=_trainer,
 )

@@ -1,0 +1,127 @@
+"""`dataprep list`: the datasets of the project, and what there is to do with each."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dataprep_assets.cli import project
+from dataprep_assets.cli.arguments import AsJson, dataset_names
+from dataprep_assets.cli.status import known_failures
+from dataprep_assets.errors import ConfigError, DataprepError
+
+if TYPE_CHECKING:
+    from dataprep_assets.orchestration.component import DatasetComponent
+
+__all__ = ["Listed", "command"]
+
+_COLUMNS = ("dataset", "component", "state", "why")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """A dataset and its state.
+
+    Attributes:
+        dataset: Its name, as commands take it.
+        component: What declares it: `TokenizedCorpus`.
+        state: `never run`, `up to date`, `N to make`, `broken declaration`; `unknown` where its store cannot be read or
+            its component is none of ours.
+        to_make: How many artifacts a run would make; None where that is not known.
+        why: The reason of the first of them, or what is wrong.
+    """
+
+    dataset: str
+    component: str
+    state: str
+    to_make: int | None = None
+    why: str = ""
+
+
+def command(
+    datasets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME...]", help="Datasets; default: all declared ones.", autocompletion=dataset_names),
+    ] = None,
+    json_: AsJson = False,
+) -> int:
+    """List the datasets with their state: never run, up to date, how many artifacts to make, or a broken declaration.
+
+    A dataset that was run is examined as by `dataprep status`; name those that you want, where sources are large.
+    """
+    components = project.components()
+    for name in datasets or ():
+        project.declaration_of(name)
+    rows = (_listed(name, components[name]) for name in datasets or components)
+    if json_:
+        for row in rows:
+            print(json.dumps(asdict(row)), flush=True)
+    elif sys.stdout.isatty():
+        _print_table(rows)
+    else:
+        for line in _aligned([_COLUMNS, *(_cells(row) for row in rows)]):
+            print(line)
+    return 0
+
+
+def _listed(name: str, component: str) -> Listed:
+    """The state of one dataset; whatever is wrong with one stops no other."""
+    from dataprep_assets.orchestration.component import DatasetComponent
+
+    try:
+        loaded = project.declarations().load(project.declaration_of(name))
+    except ConfigError as error:
+        return Listed(dataset=name, component=component, state="broken declaration", why=_first_line(error))
+    if not isinstance(loaded, DatasetComponent):
+        return Listed(dataset=name, component=component, state="unknown", why="not a component of dataprep_assets")
+    try:
+        to_make, why = _to_make(loaded)
+    except DataprepError as error:
+        return Listed(dataset=name, component=component, state="unknown", why=_first_line(error))
+    state = "never run" if to_make is None else f"{to_make:,} to make" if to_make else "up to date"
+    return Listed(dataset=name, component=component, state=state, to_make=to_make, why=why)
+
+
+def _to_make(component: "DatasetComponent") -> tuple[int | None, str]:
+    """How many artifacts a run would make, and why the first; None for a dataset of which nothing was made yet."""
+    from dataprep_assets.graph.status import never_built, stale
+
+    store = component.store(project.storage())
+    if never_built(component.specs, store):
+        return None, ""
+    found = list(stale(component.specs, store, known_failures(component.specs)))
+    return len(found), str(found[0]) if found else ""
+
+
+def _first_line(error: DataprepError) -> str:
+    first, *more = str(error).splitlines()
+    return f"{first} (and {len(more)} more: `dataprep check`)" if more else first
+
+
+def _cells(row: Listed) -> tuple[str, ...]:
+    return (row.dataset, row.component, row.state, row.why)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[at]) for row in rows) for at in range(len(_COLUMNS) - 1)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=True)]
+        yield "  ".join([*cells, row[-1]]).rstrip()
+
+
+def _print_table(rows: "Iterable[Listed]") -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console, table = Console(), Table(*_COLUMNS, box=box.SIMPLE_HEAD)
+    colours = {"up to date": "green", "broken declaration": "red", "unknown": "red", "never run": "dim"}
+    with console.status("looking at the datasets …"):
+        for row in rows:
+            colour = colours.get(row.state, "yellow")
+            table.add_row(row.dataset, row.component, f"[{colour}]{row.state}[/]", escape(row.why))
+    console.print(table)

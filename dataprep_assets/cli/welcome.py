@@ -1,0 +1,49 @@
+"""What `dataprep` alone says: the datasets here, and what a person can do next. Without Dagster, so at once."""
+
+from collections.abc import Iterator
+
+from dataprep_assets.cli import project
+from dataprep_assets.errors import ConfigError
+
+__all__ = ["welcome"]
+
+_OWN = "dg scaffold defs dataprep_assets.components.TokenizedCorpus my_corpus"
+
+
+def welcome() -> Iterator[str]:
+    """The lines."""
+    yield "dataprep makes training data for language models, with proofs, in Dagster."
+    yield ""
+    try:
+        root, components = project.current().root, project.components()
+    except ConfigError as error:
+        yield str(error)
+        yield from _next([("dataprep init my-data", "make one, with a sample that needs no network")])
+        return
+    yield f"{root}: {len(components)} {'dataset' if len(components) == 1 else 'datasets'}"
+    width = max(map(len, components), default=0)
+    for name, component in components.items():
+        yield f"  {name:<{width}}  {component}"
+    if not components:
+        yield from _next([(_OWN, "declare a dataset, every key explained")])
+        return
+    kinds, order = project.kinds(), (None, "sample", "example")
+    # the reader's own before what was shipped, and of that what runs anywhere
+    name = min(components, key=lambda name: (order.index(kinds[name]), components[name] != "TokenizedCorpus", name))
+    yield from _next(
+        [
+            ("dataprep list", "which of them are made, and which are not"),
+            (f"dataprep run {name}", "make it, with all its checks; what is there is kept"),
+            (f"dataprep show {name}", "what it makes and where, and the lines for the trainer"),
+            (_OWN, "declare another, every key explained"),
+            (project.browser(), "the same in the browser"),
+        ]
+    )
+
+
+def _next(commands: list[tuple[str, str]]) -> Iterator[str]:
+    yield ""
+    yield "Next:"
+    for command, what in [*commands, ("dataprep --help", "all commands")]:
+        yield f"  {command}"
+        yield f"      {what}"

@@ -1,0 +1,74 @@
+"""What is said of notes before they are packed: by `dataprep check`, and by `dataprep run` when it begins.
+
+Only what costs little is looked at: a tokenizer that is on this machine, the patient key, the retraction list, and the
+listing of a folder. No sentence names a file of the source, a patient or a key.
+"""
+
+from collections.abc import Iterator
+
+from dataprep_assets.errors import ConfigError, SourceError, TokenizerError
+from dataprep_assets.graph.remark import Remark
+from dataprep_assets.pipelines.corpus.declaration import LocalSource
+from dataprep_assets.pipelines.corpus.remarks import bundle_at_hand, separator_remarks
+from dataprep_assets.pipelines.notes.cohort_source import list_cohorts, no_file
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.notes_plan import checked_pad
+from dataprep_assets.pipelines.notes.retractions import retracted_patients
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+
+__all__ = ["notes_remarks"]
+
+
+def notes_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
+    """Of the tokenizer and its tokens, of the patient key with the list that was made under it, and of the months."""
+    try:
+        bundle = bundle_at_hand(notes.tokenizer)
+    except TokenizerError as error:
+        yield Remark(keys=("tokenizer",), sentence=str(error))
+        bundle = None
+    if bundle is not None:
+        yield from _token_remarks(notes, bundle)
+    try:
+        key = notes.patient_key.load()
+    except ConfigError as error:
+        yield Remark(keys=("patient_key",), sentence=str(error))
+    else:
+        try:
+            retracted_patients(notes.retractions, key)
+        except ConfigError as error:
+            yield Remark(keys=("retractions",), sentence=str(error))
+    if isinstance(notes.source, LocalSource):
+        yield from _month_remarks(notes)
+
+
+def _token_remarks(notes: NotesDeclaration, bundle: TokenizerBundle) -> Iterator[Remark]:
+    told = list(separator_remarks(bundle, notes.document.separator, ("document", "separator")))
+    yield from told
+    try:
+        bos = bundle.bos(notes.document.bos)
+    except TokenizerError as error:
+        yield Remark(keys=("document", "bos"), sentence=str(error))
+        return
+    if any(not remark.hint for remark in told):
+        return
+    try:
+        separator = bundle.separator(notes.document.separator).id
+        checked_pad(notes, bundle, separator_id=separator, bos_id=bos.id if bos else None)
+    except (ConfigError, TokenizerError) as error:
+        yield Remark(keys=("pad",), sentence=str(error))
+
+
+def _month_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
+    """Of a folder's cohort files: that it can be listed, and that each declared month has one."""
+    assert isinstance(notes.source, LocalSource)
+    if not notes.source.path.is_dir():
+        sentence = f"source.path: {notes.source.path}: no such folder"
+        yield Remark(keys=("source", "path"), sentence=sentence, of_source=True)
+        return
+    try:
+        found = list_cohorts(notes)
+    except SourceError as error:
+        yield Remark(keys=("source",), sentence=str(error), of_source=True)
+        return
+    if missing := [month for month in notes.months.expected if month not in found]:
+        yield Remark(keys=("months",), sentence=str(no_file(missing)), of_source=True)

@@ -1,0 +1,142 @@
+"""A wrong environment or storage: what is wrong, in a few lines without a stack, before anything is built."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.cli import main, project
+from dataprep_assets.project_template import write_project
+
+SECRET = "canary-secret-value-0123456789"
+KEYS = {"R2_DATASET_WRITE_ACCESS_KEY_ID": "CANARYKEYID0123456789", "R2_DATASET_WRITE_SECRET_ACCESS_KEY": SECRET}
+R2 = {"DATAPREP_STORAGE": "r2", "DATAPREP_BUCKET": "b", "DATAPREP_ENDPOINT_URL": "http://127.0.0.1:9", **KEYS}
+MOST_LINES = 6
+RUN, STATUS = ["run", "sample_corpus"], ["status", "sample_corpus"]
+VERIFY = ["verify"]  # reads nothing but the storage
+
+# what is typed, the variables (HERE is the folder of the files below), the exit code, what is said
+CASES = [
+    (VERIFY, {"DATAPREP_STORAGE": "tape"}, 2, "DATAPREP_STORAGE: 'tape': one of ['local', 'gcs', 'r2', 's3']"),
+    (VERIFY, {"DATAPREP_STORAGE": "gcs"}, 2, "DATAPREP_BUCKET: not set; DATAPREP_STORAGE=gcs needs it"),
+    (VERIFY, {"DATAPREP_STORAGE": "s3"}, 2, "DATAPREP_BUCKET: not set (or R2_DATASET_BUCKET_NAME)"),
+    (VERIFY, {**R2, "DATAPREP_ENDPOINT_URL": ""}, 2, "DATAPREP_ENDPOINT_URL: not set (or R2_DATASET_ACCOUNT_ID)"),
+    (VERIFY, {**R2, **dict.fromkeys(KEYS, "")}, 2, "R2_DATASET_WRITE_ACCESS_KEY_ID: not set; DATAPREP_STORAGE=r2"),
+    (
+        VERIFY,
+        {**R2, "R2_DATASET_WRITE_SECRET_ACCESS_KEY": ""},
+        2,
+        "R2_DATASET_WRITE_SECRET_ACCESS_KEY: not set, but R2_DATASET_WRITE_ACCESS_KEY_ID is",
+    ),
+    (
+        VERIFY,
+        {**R2, "DATAPREP_ENDPOINT_URL": "", "R2_DATASET_ACCOUNT_ID": "https://a.b"},
+        2,
+        "R2_DATASET_ACCOUNT_ID: an account id has letters and digits only; set no URL here",
+    ),
+    (VERIFY, {**R2, "DATAPREP_ENDPOINT_URL": "minio:9000"}, 2, "DATAPREP_ENDPOINT_URL: must be http(s)://host[:port]"),
+    (VERIFY, {**R2, "DATAPREP_ENDPOINT_URL": "http://exa mple"}, 2, "DATAPREP_ENDPOINT_URL: must be http(s)://host"),
+    (VERIFY, {**R2, "DATAPREP_ENDPOINT_URL": f"http://k:{SECRET}@h"}, 2, "DATAPREP_ENDPOINT_URL: must be http(s)://h"),
+    (VERIFY, {**R2, "DATAPREP_BUCKET": "s3://b/x"}, 2, "invalid bucket name 's3://b/x': give it without s3://"),
+    (VERIFY, {"DATAPREP_STORAGE": "s3", "DATAPREP_BUCKET": "b", "AWS_PROFILE": "none"}, 2, "the profile 'none' (AWS_P"),
+    (
+        VERIFY,
+        {"DATAPREP_STORAGE": "gcs", "DATAPREP_BUCKET": "b", "GOOGLE_APPLICATION_CREDENTIALS": "/nowhere.json"},
+        2,
+        "gs://b: no usable Google credentials (DefaultCredentialsError). Set GOOGLE_APPLICATION_CREDENTIALS",
+    ),
+    (VERIFY, {"DATAPREP_CACHE_BYTES": "10GB"}, 2, "DATAPREP_CACHE_BYTES: '10GB' is not a number of bytes: give digits"),
+    (VERIFY, {"DATAPREP_CACHE_BYTES": "0"}, 2, "DATAPREP_CACHE_BYTES: '0' is not a number of bytes"),
+    (VERIFY, {"DATAPREP_ROOT": "s3://b/x"}, 2, "DATAPREP_ROOT: 's3://b/x': a folder or, in a bucket, a prefix"),
+    (VERIFY, {**R2, "DATAPREP_ROOT": "s3://b/x"}, 2, "DATAPREP_ROOT: 's3://b/x': a folder or, in a bucket, a prefix"),
+    (VERIFY, {}, 2, "nothing there to verify"),
+    (["verify", "http://x/y"], {}, 2, "'http://x/y' is not a storage address: give s3://bucket/prefix, gs://"),
+    (["verify", f"s3://k:{SECRET}@b/x"], {}, 2, "a storage URL holds credentials; leave them out"),
+    (["sync", "s3://", "HERE/copy"], {}, 2, "'s3://' is not a storage address"),
+    (["diff", "HERE/nowhere", "HERE/nowhere"], {}, 2, "nowhere: neither a lock nor a folder is there"),
+    (["init", "HERE/file"], {}, 2, "file: is there and not empty; name a folder that is not"),
+    (["init", "/proc/nowhere/my-data"], {}, 1, "/proc/nowhere: No such file or directory"),
+    (
+        ["lock", "sample_corpus", "--output", "/nowhere/a.lock"],
+        {},
+        2,
+        "--output /nowhere/a.lock: not a file in a folder",
+    ),
+    (STATUS, {"DATAPREP_ROOT": "HERE/file"}, 1, "file/sample_corpus/manifest/receipt.json: Not a directory"),
+    (RUN, {"DATAPREP_WORKERS": "many"}, 2, "DATAPREP_WORKERS: 'many' is not a number of processes: give one from 1"),
+    (RUN, {"DATAPREP_WORKERS": "0"}, 2, "DATAPREP_WORKERS: '0' is not a number of processes"),
+    (RUN, {"DATAPREP_ENGINE": "spark"}, 2, "DATAPREP_ENGINE: 'spark': one of ['processes', 'ray']"),
+    (["check"], {"DATAPREP_SHOW": "all"}, 2, "DATAPREP_SHOW: 'all': give one of none, samples, examples, or"),
+    (RUN, {"DAGSTER_HOME": "relative/home"}, 2, "DAGSTER_HOME: 'relative/home': Dagster wants an absolute path"),
+    (RUN, {"DAGSTER_HOME": "HERE/file"}, 2, "file: cannot be made a folder: File exists"),
+    (RUN, {"DAGSTER_HOME": "/proc/home"}, 2, "DAGSTER_HOME: /proc/home: cannot be made a folder: No such file"),
+    (RUN, {"DAGSTER_HOME": "HERE/no_yaml"}, 2, "no_yaml/dagster.yaml: Dagster cannot open its instance: while parsing"),
+    (STATUS, {"DAGSTER_HOME": "HERE/no_key"}, 2, 'Received unexpected config entry "storrage" at the root.'),
+    (STATUS, {"DATAPREP_PROJECT": "/nowhere"}, 2, "/nowhere: not a project: no pyproject.toml with [tool.dg.project]"),
+    (STATUS, {"DATAPREP_PROJECT": "HERE/no_toml"}, 2, "no_toml/pyproject.toml: not TOML: Expected ']'"),
+    (STATUS, {"DATAPREP_PROJECT": "HERE/no_package"}, 2, "no_package: there is no folder nowhere/defs, where the"),
+    (STATUS, {"DATAPREP_PROJECT": "HERE/no_module"}, 2, "[tool.dg.project] names neither `root_module` nor `defs_mod"),
+]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a project, and with files and folders that are wrong in one way each."""
+    folder = tmp_path_factory.mktemp("environment")
+    write_project(folder / "environment_project")
+    (folder / "file").touch()
+    for path, text in {
+        "no_yaml/dagster.yaml": "storage: {sqlite: [}\n",
+        "no_key/dagster.yaml": "storrage: {}\n",
+        "no_toml/pyproject.toml": "[tool.dg\n",
+        "no_package/pyproject.toml": '[tool.dg.project]\nroot_module = "nowhere"\n',
+        "no_module/pyproject.toml": "[tool.dg.project]\n",
+    }.items():
+        (folder / path).parent.mkdir()
+        (folder / path).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def wrong(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """An environment in which nothing is set, in the folder of the project."""
+    for name in list(os.environ):
+        if name.startswith(("DATAPREP_", "DAGSTER_HOME", "AWS_", "R2_", "GOOGLE_", "DATASET_BINS")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("DAGSTER_HOME", str(here / "environment_project" / ".dagster"))
+    monkeypatch.setattr(project, "_chosen", [])
+    monkeypatch.chdir(here / "environment_project")
+    project.current.cache_clear()
+    yield monkeypatch
+    project.current.cache_clear()
+
+
+def test_there_are_thirty_and_more() -> None:
+    assert len(CASES) >= 30
+
+
+@pytest.mark.parametrize(("typed", "variables", "code", "said"), CASES)
+def test_what_is_wrong_is_said_in_a_few_lines(
+    typed: list[str],
+    variables: dict[str, str],
+    code: int,
+    said: str,
+    here: Path,
+    wrong: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if variables.get("DATAPREP_STORAGE") in ("s3", "r2"):
+        pytest.importorskip("dagster_aws")
+    if variables.get("DATAPREP_STORAGE") == "gcs":
+        pytest.importorskip("dagster_gcp")
+    for name, value in variables.items():
+        wrong.setenv(name, value.replace("HERE", str(here)))
+    assert main([word.replace("HERE", str(here)) for word in typed]) == code
+    told = capsys.readouterr()
+    assert said in told.err
+    assert len((told.out + told.err).splitlines()) <= MOST_LINES
+    assert "Traceback" not in told.err
+    assert SECRET not in told.out + told.err
+    assert not (here / "environment_project" / ".dataprep").exists(), "nothing was built"

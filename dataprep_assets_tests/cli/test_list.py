@@ -1,0 +1,117 @@
+"""`dataprep` alone, `dataprep list` and `dataprep show` before anything was run, and where a declaration is broken."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.cli import main, project
+from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.project_template import write_project
+
+CLEAN = ("DATAPREP_PROJECT", "DATAPREP_STORAGE", "DATAPREP_ROOT")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project as `dataprep init` makes it, with two more datasets, of which one is broken."""
+    folder = tmp_path_factory.mktemp("list") / "listed_project"
+    write_project(folder)
+    defs = folder / "listed_project" / "defs"
+    good = (defs / "sample_corpus" / "defs.yaml").read_text()
+    for name, old, new in (("broken", "splits:", "spilts:"), ("other", "path: ./data", "path: ../sample_corpus/data")):
+        (defs / name).mkdir()
+        text = good.replace("dataset: sample_corpus", f"dataset: {name}")
+        (defs / name / "defs.yaml").write_text(text.replace(old, new))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def in_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in CLEAN:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DAGSTER_HOME", str(root / ".dagster"))
+    monkeypatch.setattr(project, "_chosen", [])
+    monkeypatch.chdir(root)
+    project.current.cache_clear()
+    yield
+    project.current.cache_clear()
+
+
+def test_alone_it_names_the_datasets_and_commands_that_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  sample_corpus  TokenizedCorpus" in lines
+    for command in ("dataprep list", "dataprep run broken", "dataprep show broken", "dataprep --help"):
+        assert f"  {command}" in lines
+    assert '  DAGSTER_HOME="$PWD/.dagster" PYTHONPATH="$PWD" dg dev' in lines
+
+
+def test_outside_of_a_project_it_says_how_to_make_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert f"{tmp_path}: in no project" in out
+    assert "  dataprep init my-data" in out
+
+
+def test_a_broken_declaration_is_one_row_and_the_others_have_their_state(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["list"]) == 0
+    heading, *rows = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["dataset", "component", "state", "why"]
+    path = root / "listed_project" / "defs" / "broken" / "defs.yaml"
+    assert rows[0].startswith(f"broken         TokenizedCorpus  broken declaration  {path}:")
+    assert "spilts: unknown key; did you mean `splits`?" in rows[0]
+    assert [row.split(maxsplit=2) for row in rows[1:]] == [
+        ["other", "TokenizedCorpus", "never run"],
+        ["sample_corpus", "TokenizedCorpus", "never run"],
+    ]
+    assert main(["list", "nonesuch"]) == 2
+    assert "'nonesuch' is not a dataset here" in capsys.readouterr().err
+
+
+def test_on_a_terminal_it_is_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "dumb")  # no escape codes
+    assert main(["list", "sample_corpus", "broken"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(set(line.strip()) == {"─"} for line in lines), "a line below the heading"
+    rows = [line.split() for line in lines]
+    assert ["sample_corpus", "TokenizedCorpus", "never", "run"] in rows
+    assert any(row[:4] == ["broken", "TokenizedCorpus", "broken", "declaration"] for row in rows)
+
+
+def test_in_this_repository_it_names_a_sample_that_runs_anywhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(PROJECT_ROOT)
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  dataprep run sample_corpus" in lines
+    assert "  make ui" in lines
+
+
+def test_in_json_a_line_is_a_dataset(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--json", "other"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "dataset": "other",
+        "component": "TokenizedCorpus",
+        "state": "never run",
+        "to_make": None,
+        "why": "",
+    }
+
+
+def test_what_was_never_run_is_shown_with_its_artifacts_and_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "sample_corpus"]) == 0
+    out = capsys.readouterr().out
+    assert "* nanogpt_bins" in out
+    assert "not planned" in out
+    assert out.splitlines()[-1].startswith("never run: `dataprep run sample_corpus` makes it")

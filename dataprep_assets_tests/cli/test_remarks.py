@@ -1,0 +1,147 @@
+"""`dataprep check` of notes and blends: each mistake a sentence with file and line, found without building anything."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.cli import check, main, project
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.project_template import write_project
+from dataprep_assets_tests.project import SAMPLE
+
+SAMPLES = SAMPLE.parent
+DATASET = '{"datasets": [{"name": "a", "path": "%s"}]}'
+
+NOTES = [
+    (
+        "path: ../sample_corpus/tokenizer",
+        "path: /nowhere/tokenizer",
+        "tokenizer:",
+        "/nowhere/tokenizer: no tokenizer.json.",
+    ),
+    ('separator: "<|endoftext|>"', 'separator: "<|nope|>"', "separator:", "'<|nope|>' is not in the vocabulary"),
+    ("  document:", '  document:\n    bos: "<|nope|>"', "bos:", "document.bos: '<|nope|>' is not in the vocabulary"),
+    ('token: "<|pad|>"', 'token: "<|nope|>"', "pad:", "pad.token: '<|nope|>' is not in the vocabulary"),
+    ('token: "<|pad|>"', "id: 5", "pad:", "pad: id 5 is an ordinary token, which documents hold"),
+    ('token: "<|pad|>"', 'token: "<|endoftext|>"', "pad:", "ends or begins every document"),
+    ('token: "<|pad|>"', "id: 5000", "pad:", "pad.id: 5000 is not below the 4096 ids"),
+    ("public: a key for", "env: UNSET_KEY #", "patient_key:", "the environment variable UNSET_KEY is not set"),
+    ("public: a key for", "env: SHORT_KEY #", "patient_key:", "SHORT_KEY has 5 characters, at least 32 are needed"),
+    ('last: "2011-02"', 'last: "2011-04"', "months:", "2 declared months have no file in the source: 2011-03, 2011-04"),
+    ('last: "2011-02"', 'last: "2011-02"\n    allow_missing: ["2011-01"]', "source:", "2011-01 have a file, but"),
+    ("path: ./data", "path: ./date", "path:", "date: no such folder"),
+    (
+        "  row_length:",
+        "  retractions: ./list.jsonl\n  row_length:",
+        "retractions:",
+        "list.jsonl: line 1: not a retraction",
+    ),
+    ('last: "2011-02"', 'last: "2011-13"', "last:", "months.last: is not allowed: Last month, YYYY-MM"),
+    ("likes {colour}", "likes {coluor}", "header:", "template.header names ['coluor']; declared fields are"),
+    ("likes {colour}", "likes {colour", "header:", "template.header: "),
+]
+SFT = [
+    ("path: ./tokenizer", "path: ./tokeniser", "tokenizer:", "tokeniser"),
+    (
+        "chat_template: nano3",
+        "chat_template: ./chat.jinja",
+        "chat_template:",
+        "is not a bundled template (nano3), Jinja",
+    ),
+    ("chat_template: nano3", 'chat_template: "{% raw %}{% for %}{% endraw %}"', "chat_template:", "inline: line 1: "),
+    (
+        "chat_template: nano3",
+        "chat_template: \"{% raw %}{{ strftime_now('%d') }}{% endraw %}\"",
+        "chat_template:",
+        "Declare `template_date`",
+    ),
+    ("chat_template: nano3", 'chat_template: nano3\n    stop: "<|nope|>"', "stop:", "expected '<|nope|>'"),
+    ("blend: ./blend.json", "blend: ./blond.json", "blend:", "blond.json: cannot be read: No such file"),
+    ("blend: ./blend.json", "blend: ./wrong.json", "blend:", "not the JSON of a blend"),
+    ("blend: ./blend.json", f"blend: {DATASET % './absent.jsonl'}", "blend:", "absent.jsonl: No such file"),
+    ("blend: ./blend.json", f"blend: {DATASET % './data/*.parquet'}", "blend:", "holds no data file"),
+    ("blend: ./blend.json", f"blend: {DATASET % 'ftp://host/a.jsonl'}", "blend:", "known are hf://, s3://, gs:// and"),
+    ("blend: ./blend.json", f"blend: {DATASET % 'hf://one'}", "blend:", "is not hf://organization/name"),
+    ("blend: ./blend.json", f"blend: {DATASET % 's3://bucket/a'}", "blend:", "name the folder to fetch it to"),
+    ("held_out: {valid: 1}", "held_out: {vlaid: 1}", "held_out:", "held_out.vlaid: unknown key; did you mean `valid`?"),
+]
+PRETRAIN = [
+    ("path: ../sample_corpus/tokenizer", "path: ./none", "tokenizer:", "no tokenizer.json"),
+    ('separator: "<|endoftext|>"', 'separator: "<|nope|>"', "separator:", "'<|nope|>' is not in the vocabulary"),
+]
+RL = [
+    ("transforms:", "transforms: [passthruogh]\n    # ", "transforms:", "'passthruogh' is none of"),
+    (
+        "transforms:",
+        'transforms: ["no_module:function"]\n    # ',
+        "transforms:",
+        "no_module:function: cannot be",
+    ),
+    ("transforms:", "transforms: [select]\n    # ", "transforms:", "select without fields would leave nothing"),
+    (
+        "transforms:",
+        "transforms: [{resolve_hf_placeholders: {sources: {a/b: hf://a/b}}}]\n    # ",
+        "transforms:",
+        "a/b",
+    ),
+]
+BASES = {"notes": NOTES, "blend_sft": SFT, "blend_pretrain": PRETRAIN, "blend_rl": RL}
+CASES = [(base, number) for base, cases in BASES.items() for number in range(len(cases))]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, list[str]], Path]]:
+    """What one `dataprep check` says of each wrong declaration, by its name, and the folder of all."""
+    root = tmp_path_factory.mktemp("remarks") / "remarked_project"
+    write_project(root)
+    defs = root / "remarked_project" / "defs"
+    for base, number in CASES:
+        folder, sample = defs / f"{base}_{number}", SAMPLES / f"sample_{base}"
+        folder.mkdir()
+        for part in sample.iterdir():
+            if part.name != "defs.yaml":
+                (folder / part.name).symlink_to(part)
+        (folder / "list.jsonl").write_text('{"patient": "Ann Nonymous"}\n')
+        (folder / "wrong.json").write_text('{"datasets": [}')
+        old, new, _, _ = BASES[base][number]
+        text = (sample / "defs.yaml").read_text().replace(f"dataset: sample_{base}", f"dataset: {base}_{number}")
+        assert old in text, (base, number)
+        (folder / "defs.yaml").write_text(text.replace(old, new, 1).replace("../sample_", f"{SAMPLES}/sample_"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("DATAPREP_PROJECT", "UNSET_KEY"):
+            patch.delenv(name, raising=False)
+        patch.setenv("SHORT_KEY", "short")
+        patch.setattr(project, "_chosen", [])
+        project.current.cache_clear()
+        lines: list[str] = []
+        patch.setattr("builtins.print", lambda *said, **_: lines.extend(str(said[0]).splitlines()))
+        assert main(["--project", str(root), "check"]) == 2
+        by_name = {
+            f"{base}_{number}": [line for line in lines if f"/{base}_{number}/defs.yaml:" in line]
+            for base, number in CASES
+        }
+        yield by_name, defs
+    project.current.cache_clear()
+
+
+@pytest.mark.parametrize(("base", "number"), CASES)
+def test_it_is_told_in_one_sentence_with_its_line(
+    told: tuple[dict[str, list[str]], Path], base: str, number: int
+) -> None:
+    lines, defs = told
+    name, (_, _, key, said) = f"{base}_{number}", BASES[base][number]
+    path = defs / name / "defs.yaml"
+    places = [at for at, line in enumerate(path.read_text().splitlines(), 1) if line.lstrip().startswith(key)]
+    (line,) = lines[name]
+    assert line.startswith(tuple(f"{path}:{place}: " for place in places)), line
+    assert said in line
+    assert "Ann Nonymous" not in line
+
+
+def test_what_only_a_source_says_stops_no_run(told: tuple[dict[str, list[str]], Path]) -> None:
+    """A dataset may be current without its source; a key or a token that is missing stops it at once."""
+    del told
+    check.require_sound("notes_9", project.component("notes_9"))
+    with pytest.raises(ConfigError, match="UNSET_KEY is not set"):
+        check.require_sound("notes_7", project.component("notes_7"))

@@ -1,0 +1,45 @@
+"""Every Python block of a page is run by a test; here those that need no dataset."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.serving.release import Place
+from dataprep_assets.stores.local import LocalStore
+from dataprep_assets_tests.docs.run_blocks import block
+from dataprep_assets_tests.serving.releases import make_release, publish
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+INSTALLED = "dataprep_assets_tests/cli/test_installed.py"
+RUN_BY = {
+    "tutorial.md": INSTALLED,
+    "installation.md": INSTALLED,
+    "dagster.md": INSTALLED,
+    "storage.md": INSTALLED,
+    "trace.md": INSTALLED,
+    "pipelines/release.md": "this file",
+}
+
+
+def test_no_page_has_python_that_nobody_runs() -> None:
+    pages = {
+        page.relative_to(DOCS).as_posix()
+        for page in DOCS.rglob("*.md")
+        if re.search(r"^ *```py", page.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert pages == set(RUN_BY)
+
+
+def test_a_release_is_read_as_its_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    release = make_release(tmp_path / "built", (8,) * 5)
+    publish(release, tmp_path / "built", Place(LocalStore(tmp_path / ".dataprep" / "sample_release_published")))
+    names: dict[str, object] = {"__name__": "block"}
+    exec(compile(block(DOCS / "pipelines" / "release.md"), "release.md", "exec"), names)
+    assert names["steps"] == 455
+    assert getattr(names["tokens"], "shape", None) is not None
+    assert isinstance(names["name"], int)
+    assert capsys.readouterr().out

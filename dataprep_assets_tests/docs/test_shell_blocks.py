@@ -1,0 +1,87 @@
+"""Every line of the shell blocks of the pages: which test runs it, or why none does."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = "dataprep_assets_tests"
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines of pages that match a pattern. Run by a `file`, in which `proof` stands; or `not_run`, because."""
+
+    pattern: str
+    pages: str = ".*"
+    file: str | None = None
+    proof: str = ""
+    not_run: str = ""
+
+
+CLUSTER = "wants a cluster or Docker; the files that it applies are held by dataprep_assets_tests/deploy"
+READERS_OWN = "names a dataset of the reader's own"
+LINES = (
+    Lines(r"make demo", file=".ci/run", proof="make PYTHON="),
+    Lines(r"make test", file=".ci/run", proof=" test"),
+    Lines(r"python -m venv .*|pip install (dataprep-assets|torch)", not_run="it would come from a network"),
+    Lines(r"dataprep init my-data", file=f"{TESTS}/cli/test_installed.py", proof='"init", "my-data"'),
+    Lines(r"cd my-data", file=f"{TESTS}/cli/test_installed.py", proof='folder / "my-data"'),
+    Lines(r"dataprep run sample_corpus", file=f"{TESTS}/cli/test_installed.py", proof='"run", "sample_corpus"'),
+    Lines(
+        r"dataprep (check|run|show|status) my_corpus|dataprep verify|python (make_texts|bigram|gpt)\.py",
+        file=f"{TESTS}/cli/test_installed.py",
+        proof='"tutorial.md"',
+    ),
+    Lines(r"mkdir -p .*|cp ~/train.jsonl .*", pages="README.md", not_run="the reader's files; the tutorial makes such"),
+    Lines(r'export DAGSTER_HOME="\$PWD/.dagster" .*', file=f"{TESTS}/cli/test_installed.py", proof='"DAGSTER_HOME"'),
+    Lines(r"dg dev", not_run="it stays; the tests of the browser start the same webserver and daemon by themselves"),
+    Lines(
+        r"(cd|cp|rm) .*|echo .*|dataprep .*sample_corpus.*",
+        "docs/corpus-changes.md",
+        f"{TESTS}/cli/test_tour.py",
+        "tour()",
+    ),
+    Lines(r"dataprep .* my_notes.*", not_run=f"{READERS_OWN}; pipelines/notes/test_retract.py retracts and runs one"),
+    Lines(r"export MY_NOTES_KEY=.*", not_run=READERS_OWN),
+    Lines(r"dataprep run my_tasks", not_run=READERS_OWN),
+    Lines(r"dataprep run slimpajama_627b_qwen3 .*", not_run="900 GB; cli/test_part.py runs parts of the sample"),
+    Lines(r"python tools/preprocess_data.py .*|--tokenizer-model .*", not_run="the original, which is not ours"),
+    Lines(r"dataprep run sample_(notes|release|tasks)\b.*", file="Makefile", proof="sample_notes sample_replay"),
+    Lines(r"dg scaffold .*PackedCohorts .*", file=f"{TESTS}/pipelines/notes/test_component.py", proof="scaffold"),
+    Lines(r"dg scaffold .*ShardRelease .*", file=f"{TESTS}/pipelines/release/test_component.py", proof="ShardRelease"),
+    Lines(r"dg scaffold .*TaskMigration .*", file=f"{TESTS}/pipelines/tasks/test_component.py", proof="TaskMigration"),
+    Lines(r"cp deploy/storage/.*|set -a; .*", "docs/storage.md", not_run="the reader's own bucket and keys"),
+    Lines(r"dataprep preflight", file=f"{TESTS}/cli/test_cli.py", proof='"preflight"'),
+    Lines(r"(cd|cp|htpasswd|docker compose|kubectl|helm) .*", "deploy/README.md", not_run=CLUSTER),
+)
+
+
+@cache
+def shell_lines() -> list[tuple[str, str]]:
+    """Page and line of every shell block, without comments."""
+    found = []
+    for page in (ROOT / "README.md", ROOT / "deploy" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        text = page.read_text(encoding="utf-8")
+        for block in re.findall(r"^ *```bash\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE):
+            lines = (line.partition("  #")[0].strip() for line in block.splitlines())
+            found += [(page.relative_to(ROOT).as_posix(), line) for line in lines if line]
+    return found
+
+
+def meant(lines: Lines, page: str, line: str) -> bool:
+    """Whether an entry is about a line."""
+    return bool(re.fullmatch(lines.pages, page) and re.fullmatch(lines.pattern, line))
+
+
+def test_of_every_line_it_is_said_what_runs_it() -> None:
+    assert [(page, line) for page, line in shell_lines() if not any(meant(one, page, line) for one in LINES)] == []
+
+
+def test_every_entry_is_about_a_line_and_its_test_is_there() -> None:
+    for one in LINES:
+        assert any(meant(one, page, line) for page, line in shell_lines()), one
+        assert (one.file is None) != (one.not_run == ""), one
+        if one.file is not None:
+            assert one.proof in (ROOT / one.file).read_text(encoding="utf-8"), one

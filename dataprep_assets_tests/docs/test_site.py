@@ -1,0 +1,73 @@
+"""The site of `make docs`: every page is in its navigation, it builds, and it asks nothing of a network."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from os import environ
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dataprep_assets_tests.docs.site_hook import ROOT, linked_files, pages
+
+CONFIG = ROOT / "mkdocs.yml"
+LOADED = re.compile(
+    r"""<(?:script|img|iframe|link(?![^>]*rel="?canonical))[^>]*?\b(?:src|href)="?(https?:[^"\s>]+|//[^"\s>]+)"""
+)
+
+
+def config() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))
+    return found
+
+
+def listed(nav: Any) -> Iterator[str]:
+    """The paths of a navigation, in order."""
+    if isinstance(nav, str):
+        yield nav
+    else:
+        for entry in nav.values() if isinstance(nav, dict) else nav:
+            yield from listed(entry)
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    paths = list(listed(config()["nav"]))
+    assert sorted(paths) == sorted(page.relative_to(ROOT).as_posix() for page in pages())
+
+
+def test_what_pages_link_to_is_taken_along() -> None:
+    names = {path.relative_to(ROOT).as_posix() for path in linked_files()}
+    assert "dataprep_assets_tests/ui/pictures/graph.png" in names
+    assert not {name for name in names if name.endswith(".md")}
+
+
+def test_nothing_is_configured_that_comes_from_a_network() -> None:
+    declared = config()
+    assert declared["theme"]["font"] is False
+    assert declared["plugins"] == ["search"]
+    assert "http" not in CONFIG.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_it_builds_without_a_warning_and_its_pages_load_nothing_from_elsewhere(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="no mkdocs: pip install mkdocs-material")
+    pytest.importorskip("material", reason="no theme: pip install mkdocs-material")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(CONFIG)]
+    # a proxy that is not there: whatever would be fetched fails
+    nowhere = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9", "NO_MKDOCS_2_WARNING": "1"}
+    environment = {**environ, **nowhere}
+    done = subprocess.run(
+        [*command, "--site-dir", str(tmp_path)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    built = {page: page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html")}
+    assert len(built) >= len(pages())
+    assert {(page.name, url) for page, text in built.items() for url in LOADED.findall(text)} == set()
+    assert 'src="../dataprep_assets_tests/ui/pictures/datasets.png"' in built[tmp_path / "docs" / "operations.html"]
+    assert "<code>&lt;|im_end|&gt;</code>" in built[tmp_path / "docs" / "migration" / "slimpajama-scripts.html"]
+    found = json.loads((tmp_path / "search" / "search_index.json").read_bytes())["docs"]
+    assert "docs/corpus-changes.html#retract" in {entry["location"] for entry in found}
