@@ -8,13 +8,14 @@ from pydantic import ValidationError
 
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.pipelines.blend.component import TrainingBlend
+from dataprep_assets.pipelines.blend.data_blend import DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.planner import stage_identity
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.chat.choices import NEMOTRON, OURS
-from dataprep_assets_tests.pipelines.blend.sft.conversations import plan
+from dataprep_assets_tests.pipelines.blend.sft.conversations import conversation, plan, write_rows
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
 from dataprep_assets_tests.tokenization.chat.trap import NO_KWARGS, TRAP
 
@@ -108,9 +109,11 @@ def test_a_template_of_the_hub_is_a_file_at_a_commit(tmp_path: Path, monkeypatch
         declared_template(absent, tokenizer)
 
 
-def test_a_template_that_can_be_read_in_two_ways_is_told_before_anything_is_built() -> None:
-    assert list(TrainingBlend(blend()).remarks()) == []
-    (remark,) = TrainingBlend(blend(chat_template=NO_KWARGS)).remarks()
+def test_a_template_that_can_be_read_in_two_ways_is_told_before_anything_is_built(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.jsonl", [conversation(0)])
+    datasets = {"blend": DataBlend.model_validate({"datasets": [{"name": "a", "path": str(path)}]})}
+    assert list(TrainingBlend(blend().model_copy(update=datasets)).remarks()) == []
+    (remark,) = TrainingBlend(blend(chat_template=NO_KWARGS).model_copy(update=datasets)).remarks()
     assert remark.keys == ("sft", "chat_template")
     assert "nothing says which" in remark.sentence
     assert not remark.hint
