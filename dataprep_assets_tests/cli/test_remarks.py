@@ -56,7 +56,7 @@ SFT = [
         "chat_template:",
         "Declare `template_date`",
     ),
-    ("chat_template: nano3", 'chat_template: nano3\n    stop: "<|nope|>"', "stop:", "expected '<|nope|>'"),
+    ("chat_template: nano3", 'chat_template: nano3\n    stop: "<|nope|>"', "chat_template:", "expected '<|nope|>'"),
     ("blend: ./blend.json", "blend: ./blond.json", "blend:", "blond.json: cannot be read: No such file"),
     ("blend: ./blend.json", "blend: ./wrong.json", "blend:", "not the JSON of a blend"),
     ("blend: ./blend.json", f"blend: {DATASET % './absent.jsonl'}", "blend:", "absent.jsonl: No such file"),
