@@ -88,7 +88,7 @@ class Declarations:
     def _right(self, folder: Path, wrong: Mapping[Path, str]) -> Iterator[dg.Definitions]:
         """The definitions of a folder without those that are wrong."""
         if not any(folder in path.parents for path in wrong):
-            yield self._tree(folder).build_defs()
+            yield _without_tree(self._tree(folder).build_defs())
             return
         if folder / _YAML in wrong:
             return
@@ -144,6 +144,21 @@ def _component_of(document: Document) -> type[DatasetComponent] | None:
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{where}: cannot be imported: {error}") from error
     return other if isinstance(other, type) and issubclass(other, DatasetComponent) else None
+
+
+def _without_tree(loaded: dg.Definitions) -> dg.Definitions:
+    """The same definitions without the tree that they came from: Dagster merges no two that have one."""
+    return dg.Definitions(
+        assets=loaded.assets,
+        asset_checks=loaded.asset_checks,
+        schedules=loaded.schedules,
+        sensors=loaded.sensors,
+        jobs=loaded.jobs,
+        resources=loaded.resources,
+        executor=loaded.executor,
+        loggers=loaded.loggers,
+        metadata=loaded.metadata,
+    )
 
 
 def _reason(error: BaseException) -> str:

@@ -5,10 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from dataprep_assets_tests.forked import run
+
+_DG = "from dagster_dg_cli.cli import main; main()"
+"""What the script `dg` is."""
+
 
 def dg(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The real `dg` on a project folder; `-P` and PYTHONPATH make it import that folder's code."""
-    command = [str(Path(sys.executable).parent / "dg"), *arguments]
+    """The real `dg` on a project folder; PYTHONPATH makes it import that folder's code."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(folder),
@@ -19,6 +23,4 @@ def dg(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         "VIRTUAL_ENV": str(Path(sys.executable).parent.parent),
     }
     environment.pop("DAGSTER_HOME")
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
+    return run(["-c", _DG, *arguments], cwd=folder, env=environment, timeout=600)

@@ -149,8 +149,11 @@ def located(project: Declarations) -> dict[str, dg.AssetSpec]:
 def test_a_broken_file_leaves_the_other_datasets_in_the_code_location(project: Declarations, text: str) -> None:
     (project.folder / "mine" / "defs.yaml").write_text(text)
     (project.folder / "own.py").write_text("import dagster as dg\n\n@dg.asset\ndef own() -> None: ...\n")
+    third = project.folder / "more" / "third"
+    third.mkdir(parents=True)
+    (third / "defs.yaml").write_text(GOOD.replace("dataset: mine", "dataset: third"))
     specs = located(project)
-    assert {"other/manifest", "own"} <= set(specs)
+    assert {"other/manifest", "third/manifest", "own"} <= set(specs)
     (broken,) = (spec for key, spec in specs.items() if key.startswith("mine/"))
     assert (broken.key.path[-1], broken.group_name) == ("cannot_be_loaded", "mine")
     assert f"{project.folder / 'mine' / 'defs.yaml'}:" in (broken.description or "")

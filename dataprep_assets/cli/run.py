@@ -97,6 +97,9 @@ def _run(name: str, lock: "Lock | None") -> int:
             print(summary(component, instance, store, project.browser(), time.monotonic() - started))
             if locked is not None:
                 locked.after()
+        else:
+            for line in component.standing(store):
+                print(line)
     return 0 if ok else 1
 
 

@@ -62,6 +62,8 @@ def _print(
             print(line)
         for other in _reached(component, rebuild):
             print(f"reaches: {other['dataset']}/{other['artifact']}, which is made of {other['through']}")
+    for line in component.standing(store):
+        print(line)
     for artifact, location in left:
         print(f"in no plan any more: {artifact}: {location} (`dataprep prune {name}`)")
 
@@ -73,6 +75,7 @@ def _as_json(
         "dataset": component.declaration.dataset,
         **rebuild.to_json(),
         "reaches": _reached(component, rebuild),
+        "standing": list(component.standing(store)),
         "in_no_plan": [{"artifact": artifact, "location": location} for artifact, location in left],
     }
 

@@ -2,7 +2,7 @@
 
 The trainer's loaders read these files in Python's text mode, where LF, CR LF and a lone CR all end a line; so they do
 here. What a loader would forgive or misread is a defect here: a byte order mark, carriage returns, blank
-lines, a last line without its end, bytes that are not UTF-8, JSON that is none (NaN included), values that are not
+lines, a last line without its end, bytes that are not UTF-8, JSON that is none, NaN and its like, values that are not
 objects, keys given twice, halves of surrogate pairs. Rows that are still readable are returned beside their defects, so
 that one defect does not hide what else is wrong.
 
@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 __all__ = ["Defect", "DefectKind", "TaskRow", "TaskRows", "parse_rows", "read_rows"]
 
@@ -30,6 +30,7 @@ DefectKind = Literal[
     "bad_json",
     "cut_short",
     "not_an_object",
+    "constant",
     "duplicate_key",
     "lone_surrogate",
 ]
@@ -73,10 +74,6 @@ class TaskRows:
     def of_kind(self, *kinds: DefectKind) -> list[Defect]:
         """The defects of these kinds."""
         return [d for d in self.defects if d.kind in kinds]
-
-
-class _NotJsonError(ValueError):
-    """A spelling that Python's parser takes and JSON does not have."""
 
 
 def read_rows(path: Path) -> TaskRows:
@@ -137,8 +134,9 @@ def _judge(line: int, byte: int, raw: bytes, end: bytes, defects: list[Defect]) 
         bad("blank", "is blank")
         return None
     repeated: list[str] = []
+    constants: list[str] = []
     try:
-        value = _parse(text, repeated)
+        value = _parse(text, repeated, constants)
     except RecursionError:
         bad("bad_json", "is nested too deeply")
         return None
@@ -148,8 +146,8 @@ def _judge(line: int, byte: int, raw: bytes, end: bytes, defects: list[Defect]) 
         else:
             bad("bad_json", f"is not JSON at column {error.colno}: {error.msg}")
         return None
-    except ValueError as error:
-        bad("bad_json", f"is not JSON: {error if isinstance(error, _NotJsonError) else 'a number is too long'}")
+    except ValueError:
+        bad("bad_json", "is not JSON: a number is too long")
         return None
     if not isinstance(value, dict):
         bad("not_an_object", f"is {_json_type(value)}, not an object")
@@ -157,6 +155,8 @@ def _judge(line: int, byte: int, raw: bytes, end: bytes, defects: list[Defect]) 
     if _nested_deeper(value, _DEPTH):
         bad("bad_json", "is nested too deeply")
         return None
+    if constants:
+        bad("constant", f"holds {constants[0]}, which Python's parser takes and JSON does not have")
     if repeated:
         bad("duplicate_key", f"gives key {repeated[0]!r} twice")
     if "\\u" in text and _has_lone_surrogate(value):
@@ -164,7 +164,7 @@ def _judge(line: int, byte: int, raw: bytes, end: bytes, defects: list[Defect]) 
     return value
 
 
-def _parse(text: str, repeated: list[str]) -> Any:
+def _parse(text: str, repeated: list[str], constants: list[str]) -> Any:
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(items)  # of equal keys the last counts, as in the loaders
         if len(made) < len(items):
@@ -172,8 +172,9 @@ def _parse(text: str, repeated: list[str]) -> Any:
             repeated.append(next(key for i, key in enumerate(keys) if key in keys[:i]))
         return made
 
-    def constant(name: str) -> NoReturn:
-        raise _NotJsonError(f"{name} is not a JSON value")
+    def constant(name: str) -> float:
+        constants.append(name)
+        return float(name)
 
     return json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
 

@@ -232,6 +232,9 @@ def _sentence(details: ErrorDetails, model: type[BaseModel], *, hidden: bool) ->
     _, field = _field_at(model, details["loc"])
     got = "" if hidden else f"{details['input']!r:.80}"
     if kind == "extra_forbidden":
+        foreign = getattr(model, "elsewhere", {}).get(str(details["loc"][-1]))
+        if foreign is not None:
+            return f"unknown key; here it is {foreign}"
         near = _near_key(details, model)
         known = ", ".join(_known_keys(details, model))
         return "unknown key; " + (f"did you mean `{near}`?" if near else f"known here: {known}")

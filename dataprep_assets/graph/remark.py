@@ -10,7 +10,7 @@ class Remark:
     """One thing about a declaration.
 
     Attributes:
-        keys: Of the YAML, outermost first: the place that it is about.
+        keys: Of the YAML, outermost first, and places in lists: what it is about.
         sentence: What is wrong, and what to do.
         hint: Whether it can be meant: a run then goes on.
         of_source: Whether the source alone says it, of which a run may need nothing: it goes on, too.

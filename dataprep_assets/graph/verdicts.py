@@ -2,8 +2,9 @@
 
 The verdict on a partition is kept beside the dataset (`.findings/<artifact>/<partition>.json`) with the digest of the
 content that was examined and the version of each proof, so that a check can speak of all partitions after a run that
-touched a few: those whose content and proofs have not changed need no second reading. It is a cache: deleting it costs
-time only.
+touched a few: those whose content and proofs have not changed need no second reading. A partition that the run is about
+needs none either, where its artifact can tell that nothing that its proofs look at is other than it was. It is a cache:
+deleting it costs time only.
 
 Entry points: `of_all_partitions`; `prove_all`, `proven`; `remember`, `remembered`.
 """
@@ -22,7 +23,7 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
-from dataprep_assets.integrity.digest import canonical_json
+from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.receipt import Receipt
 
 __all__ = ["Verdicts", "of_all_partitions", "prove_all", "proven", "remember", "remembered", "summarized"]
@@ -86,6 +87,7 @@ def of_all_partitions(
     artifact: Callable[[str], Artifact],
     prove: Callable[[Sequence[str]], Verdicts],
     noun: str = "shard",
+    unchanged: Callable[[str], bool] = lambda partition: False,
 ) -> Iterator[tuple[str, Finding]]:
     """One finding of each proof for all partitions of an artifact, whatever partitions the run is about.
 
@@ -100,9 +102,13 @@ def of_all_partitions(
         artifact: The artifact of a partition.
         prove: Yields the findings of the given partitions.
         noun: What a person calls a partition.
+        unchanged: Whether the files of a partition, and all else that its proofs read, are what its receipt says. Asked
+            of those of the run whose receipt passed every proof before: they are not proven again.
     """
+    stands = {p for p in examined if _passed_before(artifact(p), store, proofs) and unchanged(p)}
+    examined = [p for p in examined if p not in stands]
     fresh: dict[str, dict[str, Finding]] = {}
-    for partition, findings in prove(examined):
+    for partition, findings in prove(examined) if examined else ():
         remember(artifact(partition), store, findings, proofs)
         fresh[partition] = findings
     found: dict[str, dict[str, Finding]] = {}
@@ -174,7 +180,7 @@ def remember(
 ) -> None:
     """Keep the verdicts on an artifact's present content, each with the version of its proof."""
     try:
-        content = store.require(artifact).content
+        receipt = store.require(artifact)
     except DataprepError:
         return  # nothing there to remember a verdict on
     path = _memory(artifact, store)
@@ -188,7 +194,26 @@ def remember(
         }
         for proof in proofs
     }
-    write_atomically(path, canonical_json({"content": content, "findings": kept}))
+    value = {"content": receipt.content, "receipt": _identity(receipt), "findings": kept}
+    write_atomically(path, canonical_json(value))
+
+
+def _identity(receipt: Receipt) -> str:
+    """Digest of all that a receipt claims, but for what was measured while it was made."""
+    ledger = receipt.ledger.to_json() if receipt.ledger else None
+    return digest_value([receipt.key, receipt.content, dict(receipt.inputs), dict(receipt.facts), ledger])
+
+
+def _passed_before(artifact: Artifact, store: ArtifactStore, proofs: Iterable[Proof]) -> bool:
+    """Whether every proof as it is now passed the artifact with the very receipt that it has."""
+    kept = remembered(artifact, store, proofs)
+    if kept is None or not all(finding.passed for finding in kept.values()):
+        return False
+    try:
+        value = json.loads(_memory(artifact, store).read_bytes())
+        return bool(value.get("receipt") == _identity(store.require(artifact)))
+    except (OSError, ValueError, DataprepError):
+        return False
 
 
 def remembered(artifact: Artifact, store: ArtifactStore, proofs: Iterable[Proof]) -> dict[str, Finding] | None:

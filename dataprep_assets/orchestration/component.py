@@ -131,6 +131,13 @@ class DatasetComponent(dg.Component):
     def summary(self, store: ArtifactStore) -> list[str]:
         """Lines that tell a person what was made, at the end of a run."""
 
+    def standing(self, store: ArtifactStore) -> Sequence[str]:
+        """Lines that a person needs whatever a run did: told by one with nothing to do or that failed, and by `status`.
+
+        Where there are any, they are among those of `summary`.
+        """
+        return ()
+
     def remarks(self) -> Iterable[Remark]:
         """What can be said of the declaration before anything is built, at little cost."""
         return ()

@@ -113,34 +113,38 @@ class TokenizerBundle:
         value = self._config.get(name)
         return value.get("content") if isinstance(value, dict) else value
 
-    def separator(self, declared: str) -> SpecialToken:
+    def separator(self, declared: str, *, key: str = "document.separator") -> SpecialToken:
         """The token appended to every document: the declared one, or for `auto` the tokenizer's end of document.
 
-        `auto` refuses a chat-turn token and a tokenizer that has none, naming the candidates.
+        `auto` refuses a chat-turn token and a tokenizer that has none, naming the candidates. `key` is where the
+        declaration has it, for messages.
         """
         if declared != "auto":
-            return self.token(declared, key="document.separator")
+            return self.token(declared, key=key)
         configured = self._configured("eos_token")
         if configured and configured not in CHAT_TURN_TOKENS:
-            return self.token(configured, key="document.separator (auto: eos_token)")
+            return self.token(configured, key=f"{key} (auto: eos_token)")
         ours = [c for c in _DOCUMENT_END_TOKENS if self._reference.token_to_id(c) is not None]
         because = (
             f"its eos_token {configured!r} ends a chat turn, not a document" if configured else "it has no eos_token"
         )
         raise TokenizerError(
-            f"document.separator: auto cannot choose for {self.name}: {because}. Name one; in its vocabulary are {ours}"
+            f"{key}: auto cannot choose for {self.name}: {because}. Name one; in its vocabulary are {ours}"
         )
 
-    def bos(self, declared: str) -> SpecialToken | None:
-        """The token put before every document: None for `none`, the tokenizer's own for `auto`, or the declared one."""
+    def bos(self, declared: str, *, key: str = "document.bos") -> SpecialToken | None:
+        """The token put before every document: None for `none`, the tokenizer's own for `auto`, or the declared one.
+
+        `key` is where the declaration has it, for messages.
+        """
         if declared == "none":
             return None
         if declared != "auto":
-            return self.token(declared, key="document.bos")
+            return self.token(declared, key=key)
         configured = self._configured("bos_token")
         if not configured:
-            raise TokenizerError(f"document.bos: auto: {self.name} has no bos_token. Use none, or name the token")
-        return self.token(configured, key="document.bos (auto: bos_token)")
+            raise TokenizerError(f"{key}: auto: {self.name} has no bos_token. Use none, or name the token")
+        return self.token(configured, key=f"{key} (auto: bos_token)")
 
     @cached_property
     def special_literals(self) -> "LiteralFinder":

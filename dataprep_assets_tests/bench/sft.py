@@ -196,7 +196,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the bench and print its figures; 1 when the target is missed."""
     arguments = _arguments(argv)
     os.environ.update(ONE_THREAD)
-    template = ChatTemplate.load("nano3")
+    template = ChatTemplate.load("chatml_reasoning")
     contenders: dict[str, Baseline | Ours] = {
         "apply_chat_template loop": Baseline(arguments.tokenizer, template, arguments.pack_size),
         "packed_sft": Ours(arguments.tokenizer, template, arguments.pack_size),

@@ -2,10 +2,10 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets_tests.forked import run
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -17,12 +17,5 @@ def dataprep(
     folder: Path, *arguments: str, project: Path = PROJECT_ROOT, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the command of a project to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "dataprep_assets.cli", *arguments],
-        env=environment(folder) | variables | {"PYTHONPATH": str(project)},
-        cwd=project,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    path = {"PYTHONPATH": str(project)}
+    return run(["-m", "dataprep_assets.cli", *arguments], env=environment(folder) | variables | path, cwd=project)

@@ -5,8 +5,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import yaml
 from dataprep_assets.cli import main
 from dataprep_assets.graph.lock_file import read_lock
 from dataprep_assets.stores.connect import place_of
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import dataprep, environment
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.moto_server import moto_server
@@ -246,18 +245,18 @@ def test_a_killed_lock_leaves_the_old_one_or_the_new_one(place: tuple[Path, Path
     good = path.read_bytes()
     path.write_bytes(b"the old one")
     variables = environment(work) | {"PYTHONPATH": str(clone)}
-    command = [sys.executable, "-m", "dataprep_assets.cli", "lock", NAME]
+    command = ["-m", "dataprep_assets.cli", "lock", NAME]
     started = time.monotonic()
-    subprocess.run(command, env=variables, cwd=clone, check=True, capture_output=True)
+    forked.run(command, env=variables, cwd=clone, check=True)
     whole = time.monotonic() - started
     path.write_bytes(b"the old one")
     for part in (0.7, 0.9, 1.0):
-        process = subprocess.Popen(command, env=variables, cwd=clone, stdout=subprocess.DEVNULL)
+        process = forked.start(command, env=variables, cwd=clone)
         time.sleep(whole * part)
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert path.read_bytes() in (b"the old one", good)
-    subprocess.run(command, env=variables, cwd=clone, check=True, capture_output=True)
+    forked.run(command, env=variables, cwd=clone, check=True)
     assert path.read_bytes() == good
     assert read_lock(path).dataset == NAME
 

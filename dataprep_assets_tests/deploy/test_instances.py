@@ -25,7 +25,8 @@ def instance(name: str, home: Path, environment: dict[str, str]) -> Iterator[dg.
     """The instance of `deploy/<name>/dagster.yaml` in a home of its own."""
     home.mkdir()
     shutil.copy(DEPLOY / name / "dagster.yaml", home)
-    with mock.patch.dict(os.environ, environment), dg.DagsterInstance.from_config(str(home)) as found:
+    places = {"DAGSTER_HOME": str(home)}
+    with mock.patch.dict(os.environ, places | environment), dg.DagsterInstance.from_config(str(home)) as found:
         yield found
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.spec import Proof
-from dataprep_assets.graph.verdicts import prove_all, proven, remember, remembered, summarized
+from dataprep_assets.graph.verdicts import of_all_partitions, prove_all, proven, remember, remembered, summarized
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
@@ -87,6 +88,37 @@ def test_verdicts_of_other_partitions_are_remembered_while_their_content_stands(
     assert other["is_polite"].passed
     assert other["is_polite"].facts["notices_not_examined_yet"] == 1, "its verdict was about other content"
     assert found(declaration, store, ["n-1"])["is_polite"].facts["notices_not_examined_yet"] == 0
+
+
+def test_what_is_unchanged_and_passed_is_not_proven_again_by_a_run_about_it(
+    declaration: Notices, store: LocalArtifacts
+) -> None:
+    proven_now: list[str] = []
+
+    def prove(partitions: Sequence[str]) -> Iterator[tuple[str, dict[str, Finding]]]:
+        for partition in partitions:
+            proven_now.append(partition)
+            yield partition, judged_notice(store, declaration, partition)
+
+    def run(*unchanged: str, proofs: Sequence[Proof] = NOTICE_PROOFS) -> dict[str, Finding]:
+        proven_now.clear()
+        of_notice = partial(declaration.artifact, "notices")
+        return dict(
+            of_all_partitions(
+                store, proofs, KEYS, KEYS, artifact=of_notice, prove=prove, unchanged=lambda one: one in unchanged
+            )
+        )
+
+    run()
+    assert proven_now == list(KEYS)
+    again = run(*KEYS)
+    assert proven_now == ["n-1"], "what failed is proven again"
+    assert again["has_words"].summary.startswith("All 3 shards pass: 1 examined now, 2 before")
+    assert again["is_polite"].facts["shards_failed"] == 1
+    run("n-0")
+    assert proven_now == ["n-1", "n-2"]
+    run(*KEYS, proofs=STRICTER)
+    assert proven_now == list(KEYS), "an older version of a proof says nothing of this one"
 
 
 def test_verdicts_of_an_older_version_of_a_proof_no_longer_count(declaration: Notices, store: LocalArtifacts) -> None:

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.stores.connect import Place
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import ObjectInfo, Store
+from dataprep_assets_tests import forked
 
 
 class StreamFacts(Facts):
@@ -113,11 +112,6 @@ def main(bucket: str, cache: str, version: str, at: str) -> None:
 def killed_at(bucket: Path, cache: Path, version: str, at: int) -> bool:
     """Run `main` in a process; whether it was killed."""
     program = f"from {__name__} import main; import sys; main(*sys.argv[1:])"
-    done = subprocess.run(
-        [sys.executable, "-c", program, bucket, cache, version, str(at)],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
+    done = forked.run(["-c", program, bucket, cache, version, at])
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode != 0

@@ -4,8 +4,6 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +17,7 @@ from dataprep_assets.integrity.sync import MANIFEST, Item, Sync, inventory
 from dataprep_assets.integrity.verify import verify_store
 from dataprep_assets.stores.connect import LocalPlace, Place, server_between
 from dataprep_assets.stores.store import ObjectInfo, Store
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.fakes.places import Places, places
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
@@ -204,13 +203,7 @@ def test_a_sync_that_is_killed_again_and_again_ends_whole_and_copies_nothing_twi
     )
     sent: list[str] = []
     for _ in range(20):
-        done = subprocess.run(
-            [sys.executable, "-c", program, tmp_path / "a", destination, tmp_path / "work"],
-            capture_output=True,
-            text=True,
-            cwd=Path(__file__).parents[2],
-            check=False,
-        )
+        done = forked.run(["-c", program, tmp_path / "a", destination, tmp_path / "work"])
         sent += done.stdout.split()
         if done.returncode == 0:
             break

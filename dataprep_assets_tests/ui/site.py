@@ -20,6 +20,7 @@ from unittest import mock
 import dagster as dg
 
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.project import cloned_project
 from dataprep_assets_tests.servers import end, free_port
 from dataprep_assets_tests.ui.browser import BIN, Site, answers, wait_until
@@ -133,8 +134,7 @@ def site(
         "PYTHONPATH": str(project),
     }
     for command in before:
-        dataprep = [str(BIN / "python"), "-m", "dataprep_assets.cli", *command]
-        subprocess.run(dataprep, env=environment, check=True, cwd=project, timeout=300)
+        forked.run(["-m", "dataprep_assets.cli", *command], env=environment, check=True, cwd=project)
     port = free_port()
     with open(folder / "server.log", "wb") as log:
         server = subprocess.Popen(

@@ -3,13 +3,13 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.servers import end, free_port
 from dataprep_assets_tests.ui.browser import BIN, Browser, Site, answers, wait_until
 
@@ -27,8 +27,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         "DATAPREP_ROOT": str(folder / "artifacts"),
         "DAGSTER_DISABLE_TELEMETRY": "yes",
     }
-    command = [sys.executable, "-m", "dataprep_assets.cli", "run", "sample_blend_rl"]
-    subprocess.run(command, env=environment, check=True, cwd=PROJECT_ROOT, timeout=300)
+    command = ["-m", "dataprep_assets.cli", "run", "sample_blend_rl"]
+    forked.run(command, env=environment, check=True, cwd=PROJECT_ROOT)
     port = free_port()
     with open(folder / "server.log", "wb") as log:
         server = subprocess.Popen(

@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.planner import stage_identity
 from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested
 from dataprep_assets.pipelines.blend.run_proofs import rows_read_once, run_intact, shards_complete, splits_disjoint
-from dataprep_assets.pipelines.blend.runs import RUNS, VERSION, RunFacts, build_blend_run, run_recipe
+from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts, build_blend_run, run_recipe, run_version
 from dataprep_assets.pipelines.blend.share_plot import plotted
 from dataprep_assets.pipelines.blend.source_shares_proofs import blend_sources_unchanged
 from dataprep_assets.pipelines.blend.stage_shards import stage_shards
@@ -33,13 +33,13 @@ from dataprep_assets.pipelines.blend.trainer_entry import trainer_lines
 from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard
 from dataprep_assets.pipelines.blend.wandb_log import log_tables
 
-__all__ = ["blend_run", "blend_spec", "run_lines"]
+__all__ = ["BLEND", "blend_run", "blend_spec", "run_lines"]
 
 BLEND = "blend"
 _READS = {
     "pretrain": "blend.json, which Megatron reads",
     "sft": "Split folders of packed Parquet, which Megatron Bridge reads",
-    "rl": "manifest.json, which lists the JSON lines of every split",
+    "rl": "A file of JSON lines for every split, and manifest.json, which names them",
 }
 
 
@@ -54,7 +54,7 @@ def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec, step: RunStep) 
     return ArtifactSpec(
         declaration=blend,
         name=BLEND,
-        version=VERSION,
+        version=run_version(blend),
         description=f"{_READS[blend.stage]}, over the shards' own bytes.",
         kinds={"json", "file"},
         inputs=(shards,),

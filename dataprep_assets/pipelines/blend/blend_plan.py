@@ -12,15 +12,15 @@ from typing import Any
 
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.graph.declaration import ATTRIBUTION
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown, Table
+from dataprep_assets.graph.shown import Markdown, Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions, Proof, Proofs, RunStep
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources, plan_is_current
+from dataprep_assets.pipelines.blend.data_blend import SAID, BlendDataset, noted
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import (
     BLEND_PLAN,
@@ -98,7 +98,7 @@ def _recipe(blend: BlendDeclaration, plan: BlendPlan) -> Recipe:
         "held_out": blend.held_out.model_dump() if blend.held_out else None,
         "sample": blend.sample.model_dump() if blend.sample else None,
         "num_shards": blend.num_shards,
-        "blend": {unit.name: unit.dataset.model_dump(exclude={"name", "path", *ATTRIBUTION}) for unit in plan.units},
+        "blend": {unit.name: unit.dataset.model_dump(exclude={"name", "path", *SAID}) for unit in plan.units},
     }
     return Recipe(
         artifact=blend.artifact(BLEND_PLAN),
@@ -156,19 +156,36 @@ def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Rec
 
 
 def _metadata(blend: BlendDeclaration, store: ArtifactStore, _: Receipt) -> Mapping[str, Shown]:
-    plan = load_blend_plan(blend, store)
+    plan, notes = load_blend_plan(blend, store), blend.data_blend().notes
     return {
         "run_hash": plan.run_hash,
         "datasets": len(plan.units),
         "shards": len(plan.partitions),
         "source_bytes": sum(unit.size_bytes for unit in plan.units),
         "plan_table": Table(plan_rows(blend, plan)),
+        **({"notes": Markdown("\n".join(f"- {line}" for line in noted(notes)))} if notes else {}),
     }
 
 
 def plan_rows(blend: BlendDeclaration, plan: BlendPlan) -> list[dict[str, str | int | float]]:
-    """The `plan_table`: a row for each dataset, with the columns that Nemotron's W&B table of a stage has."""
-    return [_plan_row(blend, unit) for unit in plan.units]
+    """The `plan_table`: a row for each dataset, with the columns that Nemotron's W&B table of a stage has.
+
+    Where the blend says categories and notes of its datasets, these are columns too.
+    """
+    declared = {unit.dataset.name: unit.dataset for unit in blend.data_blend().units()}
+    said = [_said(declared.get(unit.dataset.name)) for unit in plan.units]
+    columns = [name for name in ("category", "notes") if any(name in one for one in said)]
+    return [
+        _plan_row(blend, unit) | {name: one.get(name, "") for name in columns}
+        for unit, one in zip(plan.units, said, strict=True)
+    ]
+
+
+def _said(dataset: BlendDataset | None) -> dict[str, str]:
+    if dataset is None:  # no longer declared
+        return {}
+    category = {} if dataset.category is None else {"category": dataset.category}
+    return category | ({"notes": "; ".join(noted(dataset.notes))} if dataset.notes else {})
 
 
 def _plan_row(blend: BlendDeclaration, unit: PlannedUnit) -> dict[str, str | int | float]:

@@ -4,10 +4,12 @@ Its proof stops the run where a dataset would round to nothing. `preview.py` mak
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+
+from pydantic import Field
 
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
@@ -19,21 +21,26 @@ from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
+from dataprep_assets.pipelines.blend.fields import fault_of_files
 from dataprep_assets.pipelines.blend.plan import BLEND_PLAN, BlendPlan, load_blend_plan, plan_key
-from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend, sample_size
+from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend, sample_size, sampled_paths
 from dataprep_assets.pipelines.blend.share_plot import plotted
 from dataprep_assets.pipelines.corpus.snapshot_proofs import disk_headroom
 
 __all__ = ["BlendPreviewFacts", "blend_preview_spec", "build_blend_preview", "nothing_rounds_to_zero"]
 
-VERSION = 2
+VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 3, "rl": 2}
+"""The version of the step, by stage."""
 BLEND_PREVIEW = "blend_preview"
 PREVIEW = "preview.json"
 
 
 class BlendPreviewFacts(Facts):
-    """The preview of every dataset (`sources`), the datasets that round to zero, and sums over all datasets."""
+    """The preview of every dataset (`sources`), the datasets that round to zero, and sums over all datasets.
+
+    `faults` has a sentence for each of these that is empty or lacks the field that is read.
+    """
 
     run_hash: str
     sources: tuple[SourcePreview, ...]
@@ -43,6 +50,7 @@ class BlendPreviewFacts(Facts):
     shards: int
     bytes_to_fetch: int
     disk_bytes: int
+    faults: dict[str, str] = Field(default_factory=dict)
 
 
 def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec, step: RunStep) -> ArtifactSpec:
@@ -50,7 +58,7 @@ def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec, step: Run
     return ArtifactSpec(
         declaration=blend,
         name=BLEND_PREVIEW,
-        version=VERSION,
+        version=VERSIONS[blend.stage],
         description="Rows, tokens, epochs and realisable weights of each dataset, from a sample of it.",
         kinds={"json"},
         inputs=(plan,),
@@ -72,8 +80,8 @@ def _recipe(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> R
     }
     return Recipe(
         artifact=blend.artifact(BLEND_PREVIEW),
-        key=digest_value(["blend_preview", VERSION, plan_key(plan), list(asked.values())]),
-        version=VERSION,
+        key=digest_value(["blend_preview", VERSIONS[blend.stage], plan_key(plan), list(asked.values())]),
+        version=VERSIONS[blend.stage],
         settings=asked,
         upstream={BLEND_PLAN: store.require(blend.artifact(BLEND_PLAN)).content},
     )
@@ -93,6 +101,7 @@ def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: Ble
     def write(staged: Path) -> Written:
         found = preview_blend(blend, plan)
         rows = [asdict(source) for source in found]
+        faults = _faults(blend, plan, [source.name for source in found if source.rounds_to_zero])
         (staged / PREVIEW).write_text(json.dumps(rows, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
         return Written(
             inputs={unit.name: unit.plan_hash for unit in plan.units},
@@ -105,10 +114,23 @@ def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: Ble
                 shards=sum(source.shards for source in found),
                 bytes_to_fetch=sum(source.bytes_to_fetch for source in found),
                 disk_bytes=sum(source.disk_bytes for source in found),
+                **({"faults": faults} if faults else {}),
             ),
         )
 
     return ensure(_recipe(blend, store, plan), store, write)
+
+
+def _faults(blend: BlendDeclaration, plan: BlendPlan, names: Collection[str]) -> dict[str, str]:
+    """What is wrong with those of these datasets that have a fault of their own."""
+    found: dict[str, str] = {}
+    for unit in plan.units:
+        if unit.name in names:
+            paths = sampled_paths(blend, unit)
+            fault = fault_of_files(blend, unit.dataset, paths, whole=len(paths) == len(unit.entries))
+            if fault is not None:
+                found[unit.name] = fault
+    return found
 
 
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
@@ -142,18 +164,25 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) ->
     yield "disk_headroom", disk_headroom(store.root, facts.bytes_to_fetch + facts.disk_bytes)
 
 
+_FAULT_ADVICE = "Name the field that its rows have, correct its path, or set its weight to 0"
+
+
 @judged
 def nothing_rounds_to_zero(preview: Receipt) -> Finding:
     """Every dataset with a weight has data, and its share of the training is at least one sample."""
-    sources = BlendPreviewFacts.of(preview).sources
+    facts = BlendPreviewFacts.of(preview)
+    sources, faults = facts.sources, facts.faults
     zero = [source for source in sources if source.rounds_to_zero]
+    # those with a fault first: no weight helps them
+    zero.sort(key=lambda source: source.name not in faults)
     return verdict(
         (
-            f"{source.name}: a share of {source.requested:.6f} is {source.samples} samples of {source.tokens} tokens"
+            faults.get(source.name)
+            or f"{source.name}: a share of {source.requested:.6f} is {source.samples} samples of {source.tokens} tokens"
             for source in zero
         ),
         f"Each of {len(sources)} datasets is at least one sample.",
-        "Raise its weight, or `train_tokens`, or set its weight to 0",
+        _FAULT_ADVICE if faults else "Raise its weight, or `train_tokens`, or set its weight to 0",
         facts={"datasets": len(sources), "rounded_to_zero": len(zero)},
         table=[_shown(source) for source in sources],
     )

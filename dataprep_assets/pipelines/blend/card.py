@@ -18,9 +18,11 @@ from dataprep_assets.graph.card_contents import (
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.blend import BLEND
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import PlannedUnit, load_blend_plan
 from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts
+from dataprep_assets.pipelines.blend.stream import blend_separator
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 
 __all__ = ["blend_card"]
@@ -34,7 +36,7 @@ _ABOUT = {
 
 def blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
     """The data card of a blend, of the run that its trainer reads."""
-    run = specs[-1]
+    (run,) = (spec for spec in specs if spec.name == BLEND)
     return data_card_spec(
         CardSubject(
             declaration=blend,
@@ -70,8 +72,7 @@ def _tokenizer(blend: BlendDeclaration) -> CardTokenizer | None:
     if blend.tokenizer is None:
         return None
     bundle = load_bundle(blend.tokenizer)
-    ends = blend.stage == "pretrain" and blend.pretrain_options.add_eos
-    separator = bundle.separator(blend.pretrain_options.separator) if ends else None
+    separator = blend_separator(blend, bundle) if blend.stage == "pretrain" else None
     return CardTokenizer(
         name=bundle.name,
         sha256=bundle.digest,

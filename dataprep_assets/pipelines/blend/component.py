@@ -28,7 +28,9 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.launches import launches, streamed_shards
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.remarks import blend_remarks
+from dataprep_assets.pipelines.blend.rl_manifest import rl_manifest_spec
 from dataprep_assets.pipelines.blend.runs import RunFacts
+from dataprep_assets.pipelines.blend.sft.cuts import cut_lines
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
 from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
 from dataprep_assets.planning.cost import Machine
@@ -74,11 +76,12 @@ class TrainingBlend(DatasetComponent):
             )
         shards = f"{len(plan.partitions):,} {SHARDS[blend.stage].name}, {len(facts.empty):,} of them empty"
         lines.append(f"{shards}; run {plan.run_hash}")
+        lines += cut_lines(blend, store, plan)
         return [*lines, *(f"for the trainer: {line}" for line in run_lines(receipt))]
 
 
 def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
-    """The graph of a blend: plan → preview → snapshots and certificate → shards → run."""
+    """The graph of a blend: plan → preview → snapshots and certificate → shards → run; of RL → manifest."""
     partitions = Partitions(
         dynamic=f"{blend.dataset}_shards",
         keys=lambda store: load_blend_plan(blend, store).partitions,
@@ -93,8 +96,10 @@ def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
         step = RunStep.called("engine certificate")
         certificates = [engine_certificate_spec(blend_engine(blend), inputs=(preview,), step=step)]
     shards = blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates), step=work)
-    run = blend_spec(blend, shards=shards, step=RunStep.called("blend"))
-    return [plan, preview, *certificates, snapshot, shards, run]
+    end = RunStep.called("blend")
+    run = blend_spec(blend, shards=shards, step=end)
+    manifests = [rl_manifest_spec(blend, run=run, step=end)] if blend.stage == "rl" else []
+    return [plan, preview, *certificates, snapshot, shards, run, *manifests]
 
 
 def _ranges(blend: BlendDeclaration, store: ArtifactStore) -> Sequence[Sequence[str]]:

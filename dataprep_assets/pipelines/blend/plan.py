@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dataprep_assets.errors import FormatError, IntegrityError
-from dataprep_assets.graph.declaration import ATTRIBUTION
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.pipelines.blend.declaration import BlendDataset, BlendDeclaration
+from dataprep_assets.pipelines.blend.data_blend import SAID, BlendDataset
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.rows import RowRange
 
@@ -114,7 +114,7 @@ def partition_key(unit: str, index: int) -> str:
 def _unit_json(unit: PlannedUnit) -> dict[str, Any]:
     return {
         "name": unit.name,
-        "dataset": unit.dataset.model_dump(exclude=set(ATTRIBUTION)),
+        "dataset": unit.dataset.model_dump(exclude=set(SAID)),
         "split": unit.split,
         "plan_hash": unit.plan_hash,
         "commit": unit.commit,

@@ -12,16 +12,19 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, DataBlend, Unit
+from dataprep_assets.pipelines.blend.data_blend import DataBlend, Unit
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import RL_SPLITS, Discovered, discover, discover_splits, open_place
 from dataprep_assets.pipelines.blend.plan import VERSION, BlendPlan, PlannedBlendShard, PlannedPart, PlannedUnit
 from dataprep_assets.pipelines.blend.rl.transforms import fingerprint
+from dataprep_assets.pipelines.blend.sft.chat_plan import chosen_parts
+from dataprep_assets.pipelines.blend.sft.declared_template import declared_template
+from dataprep_assets.pipelines.blend.stream import blend_bos, blend_separator
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.rows import RowRange, count_rows, split_rows
-from dataprep_assets.tokenization.chat.template import ChatTemplate
 
 __all__ = ["plan_blend", "refound", "relisted", "source_digest", "stage_identity"]
 
@@ -41,10 +44,12 @@ def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
     if blend.stage == "pretrain":
         identity["options"] = blend.pretrain_options.model_dump(exclude={"sample_rate", "sequence_length"})
     elif blend.stage == "sft":
-        identity["options"] = blend.sft_options.model_dump(mode="json", exclude={"chat_template", "sample_rate"})
-        identity["template"] = ChatTemplate.load(blend.sft_options.chat_template).digest
+        options = blend.sft_options
+        template = declared_template(options, blend.required_tokenizer)
+        identity["options"] = options.identity() | chosen_parts(template, options.template_kwargs, options.choices)
+        identity["template"] = template.digest
     else:
-        identity["options"] = blend.rl_options.model_dump(exclude={"transforms"})
+        identity["options"] = blend.rl_options.identity
         identity["transforms"] = fingerprint(blend.rl_options.transforms, blend.sources)
     if blend.tokenizer is not None:
         identity["tokenizer"] = load_bundle(blend.tokenizer).digest
@@ -57,6 +62,10 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
     With a `frozen` plan, files that have not changed are not counted again. Without `relist`, mirrored datasets whose
     declaration has not changed are not listed again either: they stay at the revision that was frozen.
     """
+    if blend.stage == "pretrain":  # refused now, not when the engine is certified
+        bundle = load_bundle(blend.required_tokenizer)
+        blend_separator(blend, bundle)
+        blend_bos(blend, bundle)
     identity = stage_identity(blend)
     before = {unit.name: unit for unit in frozen.units} if frozen else {}
     units = [
@@ -81,7 +90,9 @@ def relisted(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
     """
     if unit.commit is not None and unit.dataset.path.rstrip("/").endswith(f"@{unit.commit}"):
         return refound(unit)
-    declared = next((u for u in blend.data_blend().units() if u.dataset == unit.dataset), None)
+    declared = next(
+        (u for u in blend.data_blend().units() if u.dataset.unattributed == unit.dataset.unattributed), None
+    )
     if declared is None:  # it is no longer declared so, which the plan's own proofs tell
         return refound(unit)
     if blend.stage == "rl" and declared.split is None and unit.dataset.split is None:

@@ -7,6 +7,7 @@ smallest one where they have to be fetched. A file that is read to its end is co
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.pipelines.blend.blend_sample import row_texts
@@ -86,7 +87,7 @@ def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePrevie
                     epochs=look.epochs,
                     samples=look.samples,
                     bytes_to_fetch=access.bytes_to_fetch(unit.entries),
-                    disk_bytes=_disk_bytes(blend, unit, amount),
+                    disk_bytes=_disk_bytes(blend, unit, amount) + _split_file_bytes(blend, units, unit, look.epochs),
                 )
             )
     return found
@@ -116,7 +117,7 @@ def _token_prospects(
             requested=look.requested,
             realisable=look.realisable,
             epochs=look.epochs if look.tokens else 0.0,
-            samples=int(look.wanted_tokens // sample_size(blend)) if look.tokens else 0,
+            samples=int(look.wanted_tokens // _filled(blend, look.tokens)) if look.tokens else 0,
         )
         for look in looks
     ]
@@ -139,6 +140,11 @@ def _record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amoun
     ]
 
 
+def _filled(blend: BlendDeclaration, tokens: int) -> int:
+    """Tokens of a sample of a dataset that has so many: a packed row holds what there is, a sequence is full."""
+    return min(sample_size(blend), tokens) if blend.stage == "sft" else sample_size(blend)
+
+
 def sample_size(blend: BlendDeclaration) -> int:
     """Tokens of a training sample; for RL a sample is a record."""
     sizes = {"pretrain": blend.pretrain_options.sequence_length, "sft": blend.sft_options.pack_size, "rl": 1}
@@ -150,6 +156,20 @@ def _disk_bytes(blend: BlendDeclaration, unit: PlannedUnit, amount: _Amount) -> 
     if blend.stage == "pretrain":
         return round(amount.tokens * token_dtype(blend_dtype(blend)).itemsize + amount.rows * (8 + 4 + 8 + 8))
     return round(amount.tokens * (4 + 1)) if blend.stage == "sft" else unit.size_bytes
+
+
+def _split_file_bytes(blend: BlendDeclaration, units: Sequence[PlannedUnit], unit: PlannedUnit, epochs: float) -> int:
+    """RL: what a dataset takes in the file of its split; nothing where that is a link to the only shard."""
+    is_link = sum(len(other.chosen) for other in units) == 1 and epochs <= 1
+    return 0 if blend.stage != "rl" or is_link else round(unit.size_bytes * epochs)
+
+
+def sampled_paths(blend: BlendDeclaration, unit: PlannedUnit) -> list[Path]:
+    """The files of a dataset that may tell what is wrong with it: all that are here, else the one of the preview."""
+    access = open_place(unit.dataset, blend.sources).access
+    entries = _sampled_files(unit, access) if access.mirrored else unit.entries
+    access.fetch(entries)
+    return [access.path(entry) for entry in entries]
 
 
 def _estimate(blend: BlendDeclaration, unit: PlannedUnit) -> _Amount:

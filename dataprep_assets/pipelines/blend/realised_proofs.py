@@ -1,7 +1,7 @@
 """Proof on the shares of a run: each dataset is as much of the blend as was requested.
 
 The shares are computed again from what the trainer reads: those of pretraining from `blend.json`, those of RL from
-`manifest.json` and the ledgers of the shards that it lists, those of SFT are rows.
+`shards.json` and the ledgers of the shards that it lists, those of SFT are rows.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan, partition_key
 from dataprep_assets.pipelines.blend.realised import Realised
 from dataprep_assets.pipelines.blend.run_layout import json_object
 from dataprep_assets.pipelines.blend.runs import RunFacts
-from dataprep_assets.pipelines.blend.trainer_entry import BLEND, MANIFEST, manifest_key
+from dataprep_assets.pipelines.blend.trainer_entry import BLEND, SHARDS, manifest_key
 from dataprep_assets.planning.blend import drift, record_shares, requested_shares
 
 __all__ = ["realised_as_requested"]
@@ -106,9 +106,9 @@ def _rl_shares(at: _SplitOfRun) -> tuple[_Shares, _Shares]:
             asked[name] += ledger.rows_in
     root = f"{at.facts.root}/datasets/"
     written = dict.fromkeys(at.weights, 0)
-    for path in json_object(at.directory / MANIFEST).get(manifest_key(at.split), []):
+    for path in json_object(at.directory / SHARDS).get(manifest_key(at.split), []):
         stem = path.removeprefix(root).removesuffix(".zst").removesuffix(".jsonl")
-        if stem in ledgers:  # another one is a defect of the manifest
+        if stem in ledgers:  # another one is a defect of the list
             name = PurePosixPath(stem).parts[0]
             written[name] = written.get(name, 0) + ledgers[stem].documents
     return record_shares(asked, at.weights), record_shares(written, dict.fromkeys(written, 1.0))

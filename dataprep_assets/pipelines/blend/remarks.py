@@ -1,57 +1,95 @@
 """What is said of a blend before it is built: by `dataprep check`, and by `dataprep run` when it begins.
 
-As for a corpus, only what costs little is looked at: a tokenizer and sources that are on this machine.
+Only what costs little is looked at: its JSON, a tokenizer that is on this machine, its template, its transforms, and
+the listing and the first rows of sources that are files here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from dataprep_assets.errors import ConfigError, SourceError, TokenizerError
+from dataprep_assets.errors import ConfigError, DataprepError, SourceError, TokenizerError
 from dataprep_assets.graph.remark import Remark
-from dataprep_assets.pipelines.blend.declaration import BlendDataset, BlendDeclaration, DataBlend
+from dataprep_assets.pipelines.blend.data_blend import BlendDataset, DataBlend
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import list_meant, open_place
-from dataprep_assets.pipelines.blend.rl.transform_remarks import transform_remarks
+from dataprep_assets.pipelines.blend.fields import asked_field, fault_of_files
+from dataprep_assets.pipelines.blend.rl.transforms import compose, declared_sources
+from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
 from dataprep_assets.pipelines.blend.sft.template_remarks import template_remarks
-from dataprep_assets.pipelines.blend.stream import blend_dtype
+from dataprep_assets.pipelines.blend.stream import blend_bos, blend_dtype
+from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
 from dataprep_assets.pipelines.corpus.remarks import bundle_at_hand, separator_remarks
 from dataprep_assets.planning.blend import SPLITS
+from dataprep_assets.planning.manifest import natural_key
 from dataprep_assets.sources.access import LocalTree
+from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 __all__ = ["blend_remarks"]
 
 
 def blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
-    """Of its file, its tokenizer with what is done with it, its transforms, and its sources."""
+    """Of its file, its tokenizer and what is done with it, its transforms, and its datasets."""
     try:
         data = blend.data_blend()
     except ConfigError as error:
         yield Remark(keys=("blend",), sentence=str(error))
         return
-    yield from _tokenizer_remarks(blend)
+    if blend.tokenizer is not None:
+        yield from _tokenizer_remarks(blend, blend.tokenizer)
     if blend.stage == "rl":
-        yield from transform_remarks(blend.rl_options)
+        yield from _transform_remarks(blend)
     for keys, dataset in _placed(data):
-        yield from _source_remarks(blend, dataset, keys)
+        yield from _dataset_remarks(blend, dataset, keys if isinstance(blend.blend, DataBlend) else ("blend",))
 
 
-def _tokenizer_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
-    if blend.tokenizer is None:
-        return
+def _tokenizer_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclaration) -> Iterator[Remark]:
     try:
-        bundle = bundle_at_hand(blend.tokenizer)
+        bundle = bundle_at_hand(tokenizer)
     except TokenizerError as error:
         yield Remark(keys=("tokenizer",), sentence=str(error))
         return
-    if bundle is None:
-        return
     if blend.stage == "sft":
-        yield from template_remarks(blend.sft_options, bundle)
-        return
+        if bundle is not None:
+            yield from template_remarks(blend.sft_options, tokenizer, bundle)
+        else:
+            yield from _lone_template_remarks(blend, tokenizer)
+    elif bundle is not None:
+        yield from _stream_remarks(blend, bundle)
+
+
+def _lone_template_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclaration) -> Iterator[Remark]:
+    """Of a template whose tokenizer is not on this machine."""
+    try:
+        if template_at_hand(blend.sft_options, tokenizer):
+            declared_template(blend.sft_options, tokenizer)
+    except ConfigError as error:
+        yield Remark(keys=("sft", "chat_template"), sentence=str(error))
+
+
+def _stream_remarks(blend: BlendDeclaration, bundle: TokenizerBundle) -> Iterator[Remark]:
+    """Of pretraining: the tokens around a document, and the width of the ids."""
     if blend.pretrain_options.add_eos:
         yield from separator_remarks(bundle, blend.pretrain_options.separator, ("pretrain", "separator"))
+    try:
+        blend_bos(blend, bundle)
+    except TokenizerError as error:
+        yield Remark(keys=("pretrain", "add_bos"), sentence=str(error))
     try:
         blend_dtype(blend)
     except ConfigError as error:
         yield Remark(keys=("pretrain", "dtype"), sentence=str(error))
+
+
+def _transform_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
+    transforms, keys = blend.rl_options.transforms, ("rl", "transforms")
+    try:
+        sources = declared_sources(transforms)
+        compose(transforms)
+    except ConfigError as error:
+        yield Remark(keys=keys, sentence=str(error))
+        return
+    for name, source in sources.items():
+        dataset = BlendDataset.model_construct(name=name, path=source.path, split=source.split, subset=None)
+        yield from _listing_remarks(blend, dataset, keys)
 
 
 def _placed(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDataset]]:
@@ -62,13 +100,29 @@ def _placed(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDatas
                 yield ("blend", key, index), dataset
 
 
-def _source_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> Iterator[Remark]:
-    """A path that cannot be one; and a dataset that is not there, which a run may not need: it may be made already."""
+def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> Iterator[Remark]:
+    """Of the place of a dataset, and of its first rows: one that is empty, or has none of the fields that are read."""
+    inline = keys != ("blend",)
+    found = list(_listing_remarks(blend, dataset, (*keys, "path") if inline else keys))
+    yield from found
+    place = None if found else open_place(dataset, blend.sources)
+    if place is None or not isinstance(place.access, LocalTree):
+        return
+    _, files = list_meant(place, dataset)
+    paths = [place.access.root / file.relpath for file in sorted(files, key=lambda file: natural_key(file.relpath))]
+    fault = fault_of_files(blend, dataset, paths)
+    if fault is not None:
+        asked = asked_field(blend, dataset)
+        yield Remark(keys=(*keys, asked[0]) if asked and inline else keys, sentence=fault)
+
+
+def _listing_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: Sequence[str | int]) -> Iterator[Remark]:
+    """Of a dataset's path, and of the files there where it is a folder: of `keys`, where the declaration has it."""
     try:
         place = open_place(dataset, blend.sources)
         if isinstance(place.access, LocalTree):
             list_meant(place, dataset)
-    except ConfigError as error:
-        yield Remark(keys=keys, sentence=str(error))
     except SourceError as error:
-        yield Remark(keys=keys, sentence=str(error), of_source=True)
+        yield Remark(keys=tuple(keys), sentence=str(error), of_source=True)
+    except DataprepError as error:
+        yield Remark(keys=tuple(keys), sentence=str(error))

@@ -37,6 +37,11 @@ class RunLayout:
         part = Part(shard.artifact, data_file(self.blend, shard.receipt, suffix))
         self.joined.append(self.store.join(self.target, name, [part], verify=self.blend.verify == "full"))
 
+    def join(self, shards: Sequence[FinishedShard], suffix: str, name: str) -> None:
+        """Put the shards' data files with this suffix into one, in order; read and compared as by `link`."""
+        parts = [Part(shard.artifact, data_file(self.blend, shard.receipt, suffix)) for shard in shards]
+        self.joined.append(self.store.join(self.target, name, parts, verify=self.blend.verify == "full"))
+
     def write(self, name: str, value: Any) -> None:
         """Write a JSON file of the run."""
         path = self.target / name

@@ -28,7 +28,8 @@ from dataprep_assets.pipelines.blend.realised import Realised, realised, used_sh
 from dataprep_assets.pipelines.blend.run_layout import RunLayout, write_datasets
 from dataprep_assets.pipelines.blend.trainer_entry import write_entry
 
-VERSION = 2
+VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 2, "rl": 3}
+"""The version of the layout of a run, by stage."""
 RUNS = "runs"
 CONFIG = "config.json"
 REALISED = "realised.json"
@@ -67,7 +68,12 @@ def run_key(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shar
         [[unit.name, unit.split, unit.dataset.weight] for unit in plan.units],
     ]
     content = [[str(shard.artifact.partition), shard.receipt.content] for shard in shards]
-    return digest_value([RUNS, VERSION, plan.run_hash, use, content])
+    return digest_value([RUNS, run_version(blend), plan.run_hash, use, content])
+
+
+def run_version(blend: BlendDeclaration) -> int:
+    """The version of the layout of a run, which is the stage's."""
+    return VERSIONS[blend.stage]
 
 
 def run_recipe(
@@ -80,7 +86,7 @@ def run_recipe(
     return Recipe(
         artifact=blend.artifact(RUNS, plan.run_hash),
         key=run_key(blend, store, plan, shards),
-        version=VERSION,
+        version=run_version(blend),
         settings={
             "run_hash": plan.run_hash,
             "train_tokens": blend.train_tokens,

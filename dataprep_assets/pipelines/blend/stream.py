@@ -4,10 +4,11 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.corpus.token_stream import StreamPlan
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
-__all__ = ["blend_dtype", "blend_ids", "blend_stream"]
+__all__ = ["blend_bos", "blend_dtype", "blend_ids", "blend_separator", "blend_stream"]
 
 UINT16_VOCABULARY = 65_500
 """Megatron's own bound (`DType.optimal_dtype`): a vocabulary below it is stored as uint16, any other as int32."""
@@ -30,6 +31,17 @@ def blend_dtype(blend: BlendDeclaration) -> str:
     return "uint16" if declared == "uint16" else "uint32"
 
 
+def blend_separator(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken | None:
+    """The token that ends each document of a pretraining blend, if one does; TokenizerError where there is none."""
+    options = blend.pretrain_options
+    return bundle.separator(options.separator, key="pretrain.separator") if options.add_eos else None
+
+
+def blend_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken | None:
+    """The token that begins each document of a pretraining blend, if one does; TokenizerError where there is none."""
+    return bundle.bos("auto", key="pretrain.add_bos") if blend.pretrain_options.add_bos else None
+
+
 def blend_ids(blend: BlendDeclaration) -> DocumentIds | None:
     """How documents are identified: by their text, and not at all in a sensitive blend."""
     return None if blend.sensitive else DocumentIds()
@@ -41,13 +53,13 @@ def blend_stream(blend: BlendDeclaration, certificate: Certificate, text_field: 
     `blend` is the declaration, `certificate` that of the engine, `text_field` the key or column of the dataset's text.
     """
     bundle, options = load_bundle(blend.required_tokenizer), blend.pretrain_options
-    bos = bundle.bos("auto") if options.add_bos else None
+    separator, bos = blend_separator(blend, bundle), blend_bos(blend, bundle)
     return StreamPlan(
         tokenizer=bundle.directory,
         tokenizer_digest=bundle.digest,
         certificate=certificate.to_json(),
         special_tokens=options.special_tokens,
-        separator_id=bundle.separator(options.separator).id if options.add_eos else None,
+        separator_id=separator.id if separator else None,
         bos_id=bos.id if bos else None,
         dtype=blend_dtype(blend),
         text_field=text_field,

@@ -1,9 +1,11 @@
-"""What a trainer reads first in a run: `blend.json` and `data_args.txt`, split folders, or `manifest.json`.
+"""What a trainer reads first in a run: `blend.json` and `data_args.txt`, split folders, or a manifest of split files.
 
     blend.json                               pretrain, sft: weights and prefixes of every split
     data_args.txt                            pretrain: the same for a blend of one split
     splits/<split>/<pos>__<name>__shard_<i>.parquet    sft: files in proportion to the weights, which the trainer reads
-    manifest.json                            rl: every shard of every split, as often as the weights ask
+    manifest.json                            rl: the file of each split, in Nemotron's form (`rl_manifest.py`)
+    splits/<split>.jsonl                     rl: the shards of a split in one file, as often as the weights ask
+    shards.json                              rl: which shards these are
 
 Entry points: `write_entry`, `trainer_lines`, `manifest_key`.
 """
@@ -18,11 +20,24 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.pipelines.blend.realised import repeated, weighted
 from dataprep_assets.pipelines.blend.run_layout import RunLayout
 
-__all__ = ["BLEND", "DATA_ARGS", "MANIFEST", "manifest_key", "trainer_lines", "write_entry"]
+__all__ = [
+    "BLEND",
+    "DATA_ARGS",
+    "MANIFEST",
+    "RL_MANIFEST",
+    "SHARDS",
+    "manifest_key",
+    "split_file",
+    "trainer_lines",
+    "write_entry",
+]
 
 BLEND = "blend.json"
 DATA_ARGS = "data_args.txt"
 MANIFEST = "manifest.json"
+SHARDS = "shards.json"
+RL_MANIFEST = "rl_manifest"
+"""The artifact that has the manifest of the latest run, so that its path stays."""
 Used = Mapping[str, Sequence[FinishedShard]]
 """The shards of each split."""
 
@@ -30,6 +45,11 @@ Used = Mapping[str, Sequence[FinishedShard]]
 def manifest_key(split: str) -> str:
     """The key of a split in `manifest.json`: NeMo RL says `val` where a blend says `valid`."""
     return "val" if split == "valid" else split
+
+
+def split_file(key: str, suffix: str) -> str:
+    """The file of a split in a run, for its key in the manifest."""
+    return f"splits/{key}{suffix}"
 
 
 def trainer_lines(stage: Stage, root: str, used: Collection[str], files: Collection[str]) -> list[str]:
@@ -43,7 +63,7 @@ def trainer_lines(stage: Stage, root: str, used: Collection[str], files: Collect
     if stage == "sft":
         keys = {"train": "packed_train_data_path", "valid": "packed_val_data_path"}
         return [f"{keys.get(split, split)}={root}/splits/{split}/" for split in used]
-    return [f"{root}/{MANIFEST}"]
+    return [f"{root.rsplit('/', 2)[0]}/{RL_MANIFEST}/{MANIFEST}"]  # beside the folder of the runs
 
 
 def write_entry(run: RunLayout, plan: BlendPlan, used: Used) -> None:
@@ -76,21 +96,26 @@ def _write_sft(run: RunLayout, _: BlendPlan, used: Used) -> None:
 
 
 def _write_rl(run: RunLayout, plan: BlendPlan, used: Used) -> None:
+    """The file of each split, the manifest that names them, and the list of what is in them.
+
+    Nemotron's recipes read a split from one file, which its manifest has as text, empty where a split has none
+    (`_manifest_resolver` of `nemo_runspec/config/resolvers.py`, `setup_single_nemo_gym_dataset` of its RL trainers).
+    """
     (suffix,) = suffixes(run.blend)
-    listed: dict[str, list[str]] = {"train": [], "val": [], "test": []}
+    files = {"train": "", "val": "", "test": ""}
+    listed: dict[str, list[str]] = {key: [] for key in files}
     records: dict[str, int] = {}
     for split, members in used.items():
-        key = manifest_key(split)
-        shards = repeated(members)
-        listed.setdefault(key, []).extend(f"{run.root}/{shard.stem}{suffix}" for shard in shards)
+        key, shards = manifest_key(split), repeated(members)
+        run.join(shards, suffix, split_file(key, suffix))
+        files[key] = f"{run.root}/{split_file(key, suffix)}"
+        listed[key] = [f"{run.root}/{shard.stem}{suffix}" for shard in shards]
         records[key] = sum(shard.rows for shard in shards)
-    value = {
-        **listed,
-        "run_hash": plan.run_hash,
-        "source_splits": sorted({unit.home for unit in plan.units}),
-        "records": records,
-    }
-    (run.target / MANIFEST).write_bytes(canonical_json(value) + b"\n")
+    splits = sorted({unit.home for unit in plan.units})
+    manifest = {**files, "mode": "resolve", "source_splits": splits, "run_hash": plan.run_hash}
+    (run.target / MANIFEST).write_bytes(canonical_json(manifest) + b"\n")
+    value = {**listed, "run_hash": plan.run_hash, "source_splits": splits, "records": records}
+    (run.target / SHARDS).write_bytes(canonical_json(value) + b"\n")
 
 
 _WRITERS: Mapping[Stage, Callable[[RunLayout, BlendPlan, Used], None]] = {

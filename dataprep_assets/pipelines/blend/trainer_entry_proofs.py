@@ -11,7 +11,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import suffixes
 from dataprep_assets.pipelines.blend.run_layout import json_object
 from dataprep_assets.pipelines.blend.runs import RunFacts
-from dataprep_assets.pipelines.blend.trainer_entry import BLEND, MANIFEST, manifest_key
+from dataprep_assets.pipelines.blend.trainer_entry import BLEND, MANIFEST, SHARDS, manifest_key, split_file
 
 __all__ = ["entry_lists_every_shard"]
 
@@ -93,10 +93,30 @@ def _split_folder_defects(blend: BlendDeclaration, directory: Path, facts: RunFa
 
 
 def _rl_manifest_defects(blend: BlendDeclaration, directory: Path, facts: RunFacts) -> Iterator[str]:
-    value = json_object(directory / MANIFEST)
-    root, folders, (suffix,) = f"{facts.root}/", _plan_folders(directory), suffixes(blend)
+    yield from _rl_list_defects(blend, directory, facts)
+    value, listed = json_object(directory / MANIFEST), json_object(directory / SHARDS)
+    (suffix,) = suffixes(blend)
     if value.get("run_hash") != facts.run_hash:
         yield f"{MANIFEST}: run hash {value.get('run_hash')}, the receipt says {facts.run_hash}"
+    used = {manifest_key(split) for split in facts.used}
+    for key in ("train", "val", "test"):
+        wanted = f"{facts.root}/{split_file(key, suffix)}" if key in used else ""
+        if value.get(key) != wanted:
+            yield f"{MANIFEST}: {key} is {value.get(key)!r}, not {wanted!r}"
+        if key not in used:
+            continue
+        file = directory / split_file(key, suffix)
+        parts = [directory / path.removeprefix(f"{facts.root}/") for path in listed.get(key, [])]
+        sizes = [path.stat().st_size for path in (file, *parts) if path.is_file()]
+        if len(sizes) != 1 + len(parts) or sizes[0] != sum(sizes[1:]):
+            yield f"{file.name}: it is not the {len(parts)} files of {SHARDS} in one"
+
+
+def _rl_list_defects(blend: BlendDeclaration, directory: Path, facts: RunFacts) -> Iterator[str]:
+    value = json_object(directory / SHARDS)
+    root, folders, (suffix,) = f"{facts.root}/", _plan_folders(directory), suffixes(blend)
+    if value.get("run_hash") != facts.run_hash:
+        yield f"{SHARDS}: run hash {value.get('run_hash')}, the receipt says {facts.run_hash}"
     repeats = {(row.split, row.name): round(row.epochs) for row in facts.realised}
     for split in facts.used:
         listed = value.get(manifest_key(split), [])
@@ -106,7 +126,7 @@ def _rl_manifest_defects(blend: BlendDeclaration, directory: Path, facts: RunFac
             for _ in range(repeats[split, PurePosixPath(stem).parts[1]])
         ]
         if sorted(path.removeprefix(root) for path in listed) != wanted:
-            yield f"{MANIFEST}: {split} lists {len(listed)} files, expected {len(wanted)}"
+            yield f"{SHARDS}: {split} lists {len(listed)} files, expected {len(wanted)}"
         for path in dict.fromkeys(listed):
             if not (directory / path.removeprefix(root)).is_file():
-                yield f"{MANIFEST}: {path}: listed, but missing"
+                yield f"{SHARDS}: {path}: listed, but missing"

@@ -32,13 +32,12 @@ from dataprep_assets.pipelines.corpus.engine_certificate_proofs import (
     separator_ends_documents,
 )
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.tokenization.adversarial_cache import adversarial_comparison
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import (
     CLASSES,
     Certificate,
-    Comparison,
     certify,
-    compare,
     refused_outright,
 )
 from dataprep_assets.tokenization.engines import FAST_ENGINES, ReferenceEngine, SpecialTokens, fast_engine
@@ -59,8 +58,6 @@ VERSION = 1
 CERTIFICATE = "certificate.json"
 CHARACTERS_PER_DOCUMENT = 50_000
 """Documents of a sample are cut here: a certificate costs a few seconds of the reference's time."""
-_ADVERSARIAL: dict[tuple[str, ...], Comparison] = {}
-"""By tokenizer, mode, engine and versions: a run of several datasets with one tokenizer compares this set once."""
 
 
 class CertificateFacts(Facts):
@@ -250,10 +247,8 @@ def certified(
             raise
         return refused_outright(bundle, mode, name, str(error))
     reference = ReferenceEngine(bundle, mode)
-    known = (bundle.digest, mode, engine.name, engine.version, reference.version)
-    if known not in _ADVERSARIAL:
-        _ADVERSARIAL[known] = compare(bundle, engine, reference)
-    certificate = certify(bundle, mode, engine, sample(), reference=reference, adversarial=_ADVERSARIAL[known])
+    adversarial = adversarial_comparison(bundle, mode, engine, reference)
+    certificate = certify(bundle, mode, engine, sample(), reference=reference, adversarial=adversarial)
     refused = tuple(k for k in CLASSES if k in (*certificate.refused, *declared.refuse))
     if refused == certificate.refused:
         return certificate

@@ -65,7 +65,7 @@ def separator_remarks(bundle: TokenizerBundle, declared: str, keys: tuple[str, .
         keys: Where the declaration has it.
     """
     try:
-        separator = bundle.separator(declared)
+        separator = bundle.separator(declared, key=".".join(keys))
     except TokenizerError as error:
         yield Remark(keys=keys, sentence=str(error))
         return

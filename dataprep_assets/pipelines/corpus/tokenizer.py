@@ -7,7 +7,7 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-__all__ = ["load_bundle"]
+__all__ = ["hub_file", "load_bundle"]
 
 
 @lru_cache(maxsize=8)
@@ -15,24 +15,31 @@ def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
     """The declared tokenizer; one named by hub repository is fetched into the cache once, at its pinned revision."""
     if declared.path is not None:
         return TokenizerBundle.load(declared.path, name=declared.name)
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
-
     assert declared.repo is not None
     assert declared.revision is not None
-    try:
-        found = Path(hf_hub_download(declared.repo, "tokenizer.json", revision=declared.revision))
-        try:
-            hf_hub_download(declared.repo, "tokenizer_config.json", revision=declared.revision)
-        except LocalEntryNotFoundError:
-            raise
-        except EntryNotFoundError:
-            pass  # a repository without one: no declared EOS or BOS
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise TokenizerError(
-            f"tokenizer.repo: {declared.repo}@{declared.revision} cannot be fetched: {error}. "
-            "Check the names and the network, or point `tokenizer.path` to a local copy"
-        ) from error
+    found = hub_file(declared.repo, declared.revision, "tokenizer.json")
+    if found is None:
+        raise TokenizerError(f"tokenizer.repo: {declared.repo}@{declared.revision} has no tokenizer.json")
+    hub_file(declared.repo, declared.revision, "tokenizer_config.json")  # without one: no declared EOS or BOS
     return TokenizerBundle.load(
         found.parent, name=declared.name or declared.repo.rpartition("/")[2], revision=declared.revision
     )
+
+
+def hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer.repo") -> Path | None:
+    """A file of a hub repository at a commit, fetched into the cache once; None where the repository has no such file.
+
+    TokenizerError when it cannot be fetched; it names `key`, the setting that asked for the file.
+    """
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(repo, file, revision=revision))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+            return None
+        raise TokenizerError(
+            f"{key}: {repo}@{revision}: {file} cannot be fetched: {error}. Check the names and the network, or give "
+            f"the path of a local copy{' as `tokenizer.path`' if key == 'tokenizer.repo' else ''}"
+        ) from error

@@ -26,6 +26,7 @@ from dataprep_assets.pipelines.notes.sharded_cohort import (
     ShardedCohort,
     ensure_sharded_cohort,
 )
+from dataprep_assets.pipelines.notes.standing import is_intact, is_unchanged
 
 __all__ = ["build_cohort_shards", "cohort_shards_spec", "sharded_cohorts"]
 
@@ -117,6 +118,7 @@ def _examine(
     notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, examined: Sequence[str]
 ) -> Iterator[tuple[str, Finding]]:
     workers = worker_count(notes.workers)
+    cohorts = {cohort.month: cohort for cohort in sharded_cohorts(notes, store, examined, format)}
     return of_all_partitions(
         store,
         SHARD_PROOFS,
@@ -124,10 +126,18 @@ def _examine(
         examined,
         artifact=partial(notes.artifact, COHORT_SHARDS[format]),
         prove=lambda months: prove_all(
-            sharded_cohorts(notes, store, months, format), prove_cohort_shards, workers, silent=notes.sensitive
+            [cohorts[month] for month in months], prove_cohort_shards, workers, silent=notes.sensitive
         ),
         noun="cohort",
+        unchanged=lambda month: _unchanged(cohorts[month]),
     )
+
+
+def _unchanged(cohort: ShardedCohort) -> bool:
+    """The rows that the shards are compared with are those that they were made from, byte for byte, too."""
+    return is_unchanged(
+        cohort.artifact, cohort.store, lambda: cohort.recipe(cohort.store.require(cohort.packed))
+    ) and is_intact(cohort.packed, cohort.store)
 
 
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:

@@ -3,19 +3,19 @@
 The columnar files are read once for all proofs that count tokens, the source once for all that compare with it; both
 in blocks, so memory does not grow with the cohort.
 
-Entry points: `OpenedCohort`; `RowScan`, `SourceScan`, `SampledNote` for what a reading found.
+Entry points: `OpenedCohort`; `load_tokenizer`; `RowScan`, `SourceScan`, `SampledNote` for what a reading found.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, TokenizerError
 from dataprep_assets.graph.finding import ledger_of
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
@@ -36,7 +36,7 @@ from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets.sources.cohorts import CohortReader
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-__all__ = ["REBUILD", "SAMPLED_NOTES", "OpenedCohort", "RowScan", "SampledNote", "SourceScan"]
+__all__ = ["REBUILD", "SAMPLED_NOTES", "OpenedCohort", "RowScan", "SampledNote", "SourceScan", "load_tokenizer"]
 
 SAMPLED_NOTES = 16
 """Notes of a cohort that are rendered and encoded again."""
@@ -44,6 +44,18 @@ SAMPLED_RETRACTED = 8
 """Retracted notes of a cohort that are looked for."""
 REBUILD = "Materialize this partition of packed_cohorts again"
 Int64 = NDArray[np.int64]
+
+
+@lru_cache(maxsize=1)
+def load_tokenizer(directory: Path, digest: str) -> TokenizerBundle:
+    """The tokenizer with this digest, loaded once a process: for a small month that takes longer than all its proofs.
+
+    Raises TokenizerError when its files are others by now.
+    """
+    bundle = TokenizerBundle.load(directory)
+    if bundle.digest != digest:
+        raise TokenizerError(f"{directory}: the tokenizer changed while the proofs were going on; start them again")
+    return bundle
 
 
 @dataclass(frozen=True, kw_only=True)

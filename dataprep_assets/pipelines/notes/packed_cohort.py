@@ -19,6 +19,7 @@ from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatErr
 from dataprep_assets.execution.tasks import report
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
@@ -255,9 +256,15 @@ class _Writer:
     def _require_notes(self, spool: Spool, ledger: Ledger) -> None:
         if ledger.documents or ledger.dropped.get(RETRACTED) or self._month in self._notes.months.allow_empty:
             return
+        if not spool.patients_seen and not ledger.dropped:
+            found = "its file has no patient"
+        elif not ledger.dropped:
+            found = f"none of its {number_of(spool.patients_seen, 'patient')} has a note: their lists are empty"
+        else:
+            reasons = ", ".join(f"{count} for {reason}" for reason, count in ledger.dropped.items())
+            found = f"none of its notes is left: {reasons}"
         raise BadRecordError(
-            f"{self._month}: no note is left of {spool.patients_seen} patients, dropped {dict(ledger.dropped)}. Check "
-            "cohorts.fields, or name the month in months.allow_empty"
+            f"{self._month}: {found}. Check cohorts.fields, or name the month in months.allow_empty if that is right"
         )
 
     def _facts(self, spool: Spool, splits: Mapping[str, PackedSplit], retracted: int) -> PackedCohortFacts:

@@ -27,6 +27,7 @@ from dataprep_assets.pipelines.notes.packed_cohorts_proofs import COHORT_PROOFS,
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
 from dataprep_assets.pipelines.notes.retractions import retracted_here
 from dataprep_assets.pipelines.notes.source_watch import notes_watch
+from dataprep_assets.pipelines.notes.standing import is_unchanged
 
 __all__ = ["build_packed_cohorts", "packed_cohorts", "packed_cohorts_spec"]
 
@@ -121,6 +122,7 @@ def _recipes(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[str
 
 
 def _examine(notes: NotesDeclaration, store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:
+    cohorts = {cohort.month: cohort for cohort in packed_cohorts(notes, store, examined)}
     return of_all_partitions(
         store,
         COHORT_PROOFS,
@@ -128,9 +130,10 @@ def _examine(notes: NotesDeclaration, store: ArtifactStore, examined: Sequence[s
         examined,
         artifact=partial(notes.artifact, PACKED_COHORTS),
         prove=lambda months: prove_all(
-            packed_cohorts(notes, store, months), prove_cohort, worker_count(notes.workers), silent=notes.sensitive
+            [cohorts[month] for month in months], prove_cohort, worker_count(notes.workers), silent=notes.sensitive
         ),
         noun="cohort",
+        unchanged=lambda month: is_unchanged(cohorts[month].artifact, store, lambda: cohorts[month].recipe_now),
     )
 
 

@@ -19,7 +19,7 @@ from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.corpus import round_trip_proofs
 from dataprep_assets.pipelines.corpus.token_shard import TokenBinsFacts
 from dataprep_assets.pipelines.notes.cohort_source_proofs import notes_recounted, round_trip
-from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort
+from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort, load_tokenizer
 from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort
 from dataprep_assets.pipelines.notes.packed_files import QUARANTINE, packed_paths, read_patients
 from dataprep_assets.pipelines.notes.packed_rows_proofs import (
@@ -34,7 +34,6 @@ from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import DEFECTS
 from dataprep_assets.pipelines.notes.retraction_proofs import no_retracted_document
 from dataprep_assets.pipelines.notes.spool import split_of
-from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 __all__ = ["COHORT_PROOFS", "certificate_valid", "ledger_balances", "patients_in_their_split", "prove_cohort"]
 
@@ -79,7 +78,7 @@ def prove_cohort(cohort: PackedCohort) -> dict[str, Finding]:
     try:
         with unquoting(cohort.month):
             receipt, directory = cohort.store.require(cohort.artifact), cohort.store.local(cohort.artifact)
-            bundle = TokenizerBundle.load(cohort.plan.stream.tokenizer)
+            bundle = load_tokenizer(cohort.plan.stream.tokenizer, cohort.plan.stream.tokenizer_digest)
     except DataprepError as error:  # a receipt that cannot be read is the finding
         return {proof.name: Finding(passed=False, summary=str(error)) for proof in COHORT_PROOFS}
     packed = OpenedCohort(

@@ -11,7 +11,7 @@ task from the last component of the path, in lower case.
 Entry points: `TaskContract`, `shipped_contracts`, `contract_from`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -47,6 +47,7 @@ __all__ = [
     "TaskContract",
     "TruthAnswer",
     "contract_from",
+    "domains",
     "shipped_contracts",
     "value_at",
 ]
@@ -169,6 +170,9 @@ class LoaderRules(Declared):
     )
     empty_train: Literal["accepted", "stops"]
     reads: tuple[str, ...] = Field((), description="Keys read while loading, besides the label or answer.")
+    formatted: tuple[str, ...] = Field(
+        (), description="Texts that the trainer puts into a prompt in whatever type they are: a number is its digits."
+    )
     answer: AnswerRule
 
 
@@ -177,7 +181,11 @@ class TaskContract(Declared):
 
     folder: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", description="Name of the task's folder.")
     files: dict[Split, FileSpec] = Field(description="The file of each split.")
-    keys: dict[str, KeySpec] = Field(min_length=1, description="The exact keys of a row.")
+    keys: dict[str, KeySpec] = Field(min_length=1, description="The keys of a row.")
+    extra_keys: Literal["allowed", "warned", "refused"] = Field(
+        "warned",
+        description="Other keys of rows: `allowed` says nothing of them, `warned` names them, `refused` blocks.",
+    )
     id: str | None = Field(None, description="Key that identifies a row in a file; none: its place does.")
     label: str = Field(description="Key of the label or answer.")
     labels: dict[Split, tuple[Scalar, ...]] = Field({}, description="Labels allowed in each split.")
@@ -199,6 +207,11 @@ class TaskContract(Declared):
         """The splits that the task has, in the order train, validation, test."""
         return tuple(s for s in SPLITS if s in self.files)
 
+    @property
+    def prompted(self) -> tuple[str, ...]:
+        """Paths of all that a prompt is made of: texts, and keys whose value chooses its words."""
+        return tuple(dict.fromkeys([*self.text, *self.loader.formatted, *(path for path, _ in domains(self.keys))]))
+
     @model_validator(mode="after")
     def _consistent(self) -> "TaskContract":
         for split in ("train", "validation"):
@@ -212,7 +225,7 @@ class TaskContract(Declared):
         if self.labels and set(self.labels) != set(self.files):
             raise ValueError(f"labels: give them for {list(self.splits)}, or not at all")
         group = (self.choices.texts, self.choices.labels, self.choices.answer) if self.choices else ()
-        for path in (*self.text, *self.loader.reads, *group):
+        for path in (*self.text, *self.loader.reads, *self.loader.formatted, *group):
             if not self._has(path):
                 raise ValueError(f"{path!r} is none of the keys {sorted(self.keys)}")
         if self.loader.answer.rule in ("choice_text", "choice_label") and self.choices is None:
@@ -226,6 +239,14 @@ class TaskContract(Declared):
                 return False
             keys = keys[part].keys
         return True
+
+
+def domains(keys: Mapping[str, KeySpec], above: str = "") -> Iterator[tuple[str, KeySpec]]:
+    """Path and specification of every key with a fixed set of values."""
+    for name, spec in keys.items():
+        if spec.one_of:
+            yield above + name, spec
+        yield from domains(spec.keys, f"{above}{name}.")
 
 
 def value_at(row: Mapping[str, Any], path: str) -> Any:

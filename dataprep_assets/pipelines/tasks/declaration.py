@@ -59,6 +59,8 @@ class TaskMigrationDeclaration(DatasetDeclaration):
     layout: str = Field(
         "Data/rejection_sampling/0_data", description="Where both projects keep `<Task>/`, below their roots."
     )
+    old_layout: str | None = Field(None, description="The same of the old project alone, where it is another place.")
+    new_layout: str | None = Field(None, description="The same of the new project alone, where it is another place.")
     original: Path | None = Field(
         None, description="Folder with the original `<Task>/` folders, which rewrites are compared with."
     )
@@ -71,9 +73,11 @@ class TaskMigrationDeclaration(DatasetDeclaration):
     )
     _contracts: dict[str, TaskContract] = PrivateAttr(default_factory=dict)
 
-    @field_validator("layout")
+    @field_validator("layout", "old_layout", "new_layout")
     @classmethod
-    def _relative(cls, value: str) -> str:
+    def _relative(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
         if Path(value).is_absolute() or ".." in Path(value).parts:
             raise ValueError(f"{value!r}: must be a path below the projects' roots")
         return Path(value).as_posix()
@@ -112,9 +116,9 @@ class TaskMigrationDeclaration(DatasetDeclaration):
     @property
     def old_tasks(self) -> Path:
         """Folder of the old project that holds the task folders."""
-        return self.old_root / self.layout
+        return self.old_root / (self.old_layout or self.layout)
 
     @property
     def new_tasks(self) -> Path:
         """Folder of the new project that holds the task folders."""
-        return self.new_root / self.layout
+        return self.new_root / (self.new_layout or self.layout)

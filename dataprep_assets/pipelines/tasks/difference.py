@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from dataprep_assets.formats.task_rows import TaskRow
 from dataprep_assets.pipelines.tasks.contract import TaskContract, value_at
+from dataprep_assets.pipelines.tasks.loader import label_taken
 
 __all__ = ["Paired", "RowDifference", "compare", "pairs", "row_ids"]
 
@@ -40,11 +41,14 @@ class Paired:
     original: TaskRow | None
 
     def relabelled(self, contract: TaskContract) -> bool:
-        """Whether the label differs from the original's, in value or type."""
+        """Whether the trainer takes the label for another one than the original's, or cannot take it."""
         if self.original is None:
             return False
         ours, theirs = (value_at(r.value, contract.label) for r in (self.row, self.original))
-        return _identity(ours) != _identity(theirs)
+        if _identity(ours) == _identity(theirs):
+            return False
+        taken = label_taken(self.row.value, contract)
+        return taken is None or taken != label_taken(self.original.value, contract)
 
 
 def row_ids(rows: Sequence[TaskRow], contract: TaskContract) -> list[Hashable]:

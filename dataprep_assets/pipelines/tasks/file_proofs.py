@@ -1,12 +1,16 @@
 """Proofs on a task's folder and its files: names, kinds, permissions, encoding, lines."""
 
-from dataclasses import replace
+import json
+from collections.abc import Iterator
+from typing import Any
 
+from dataprep_assets.formats.task_rows import Defect
 from dataprep_assets.graph.finding import Finding, judged, verdict
-from dataprep_assets.pipelines.tasks.contract import TaskContract
+from dataprep_assets.pipelines.tasks.contract import Split, TaskContract, value_at
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.placing import MODE
-from dataprep_assets.pipelines.tasks.row_findings import MEND, over_kinds, over_rows
+from dataprep_assets.pipelines.tasks.record import AbsenceCause
+from dataprep_assets.pipelines.tasks.row_findings import MEND, Fault, found, over_kinds, over_rows
 
 __all__ = [
     "every_line_object",
@@ -46,10 +50,10 @@ def task_folder_name(task: TaskFolder) -> Finding:
 def files_present(task: TaskFolder) -> Finding:
     """A required file that has another spelling is there for this proof; `names_exact` says what is wrong with it."""
     told = {a.name: a.detail for a in task.record.absent} if task.record else {}
-    return verdict(
+    return found(
         (
-            f"{f.name}: is missing in {task.folder}" + (f" ({told[f.name]})" if f.name in told else "")
-            for f in task.files.values()
+            Fault(f"{f.name}: is missing in {task.folder}" + (f" ({told[f.name]})" if f.name in told else ""), split=s)
+            for s, f in task.files.items()
             if f.required and not f.present and not f.alike
         ),
         f"{', '.join(f.name for f in task.files.values() if f.present)} are there.",
@@ -66,17 +70,22 @@ def _symptom(contract: TaskContract) -> str:
     return f'The trainer would say "{contract.loader.missing_message}"'
 
 
+def _absent(task: TaskFolder, *causes: AbsenceCause) -> Iterator[Fault]:
+    """The files that the migration could not take for one of these causes."""
+    return (Fault(f"{a.name}: {a.detail}", split=a.split) for a in task.absent_because(*causes))
+
+
 @judged
 def names_exact(task: TaskFolder) -> Finding:
     """Names that a person would take for the contract's, and the loader does not."""
-    return verdict(
+    return found(
         [
             *(
-                f"{alike}: the trainer reads {f.name} and does not look at this file"
-                for f in task.files.values()
+                Fault(f"{alike}: the trainer reads {f.name} and does not look at this file", f.present, s)
+                for s, f in task.files.items()
                 for alike in f.alike
             ),
-            *task.absent_because("other_case"),
+            *_absent(task, "other_case"),
         ],
         "Every name is exactly the contract's.",
         f"{_symptom(task.contract)}. Give the file its exact name in the old project and migrate again",
@@ -88,10 +97,10 @@ def names_exact(task: TaskFolder) -> Finding:
 def regular_or_valid_links(task: TaskFolder) -> Finding:
     """No folder, device or broken link stands in a file's place."""
     present = [f for f in task.files.values() if f.present]
-    return verdict(
+    return found(
         [
-            *(f"{f.name}: {f.problem}" for f in present if f.problem is not None),
-            *task.absent_because("broken_link", "directory", "not_regular", "outside_old_project"),
+            *(Fault(f"{f.name}: {f.problem}", split=f.split) for f in present if f.problem is not None),
+            *_absent(task, "broken_link", "directory", "not_regular", "outside_old_project"),
         ],
         f"{sum(f.link for f in present)} links and {sum(not f.link for f in present)} regular files.",
         'The trainer may say "Unable to load JSONL file". Put the file in its place in the old project and migrate '
@@ -102,25 +111,21 @@ def regular_or_valid_links(task: TaskFolder) -> Finding:
 
 @judged
 def readable_0644(task: TaskFolder) -> Finding:
-    """Judged by the permissions, not by trying: the trainer runs as somebody else. Of a link, its target's count."""
+    """Blocks where nobody, or not this user, may read a file; the trainer may run as another. Of a link, its target's
+    permissions count."""
     files = [f for f in task.files.values() if f.present and f.problem is None]
-    closed = [
-        f"{f.name}: its permissions are {f.permissions:04o}: not everyone may read it"
-        for f in files
-        if f.permissions & 0o444 != 0o444
-    ]
-    other = [
-        f"{f.name}: its permissions are {f.permissions:04o}, not {MODE:04o}"
-        for f in files
-        if not f.link and f.permissions != MODE and f.permissions & 0o444 == 0o444
-    ]
-    closed += task.absent_because("unreadable")
-    return verdict(
-        closed + other,
+    told = {f.split: f"{f.name}: its permissions are {f.permissions:04o}" for f in files}
+    closed = [f for f in files if f.permissions & 0o444 != 0o444]
+    other = [f for f in files if f not in closed and not f.link and f.permissions != MODE]
+    return found(
+        [
+            *(Fault(f"{told[f.split]}: not everyone may read it", f.readable, f.split) for f in closed),
+            *(Fault(f"{told[f.split]}, not {MODE:04o}", taken=True, split=f.split) for f in other),
+            *_absent(task, "unreadable"),
+        ],
         f"Everyone may read the {len(files)} files.",
         'The trainer may say "Unable to load JSONL file". Run `chmod 644` on the file (for a link, on its target), or '
         "migrate again",
-        warning=not closed,
         facts={"files": len(files)},
     )
 
@@ -130,7 +135,7 @@ def non_empty(task: TaskFolder) -> Finding:
     """A file of no bytes loads as 0 samples, mostly without a word."""
     return over_rows(
         task,
-        lambda split, rows: ["is empty"] if rows.bytes == 0 else [],
+        lambda split, rows: [Fault("is empty")] if rows.bytes == 0 else [],
         "has bytes",
         f"The trainer's dataset is empty after loading. {MEND}",
     )
@@ -149,37 +154,57 @@ def utf8_no_bom(task: TaskFolder) -> Finding:
 
 @judged
 def line_ends(task: TaskFolder) -> Finding:
-    """CR LF and CR are defects; a last line without its end is a warning, because every loader takes it."""
-    found = over_kinds(
+    """Every loader reads in Python's text mode, which takes CR LF, CR and a last line without its end: warnings."""
+    return over_kinds(
         task,
         ("carriage_return", "unterminated"),
         "has LF line ends",
         "Convert the line ends, for example with `sed -i 's/\\r$//'`, and end the last line",
+        taken=lambda split, defect: True,
     )
-    only_last = not found.passed and not any(r.of_kind("carriage_return") for r in task.rows.values())
-    return replace(found, warning=found.warning or only_last)
 
 
 @judged
 def no_blank_lines(task: TaskFolder) -> Finding:
-    """Some loaders skip a blank line, those of ARC stop at it."""
-    stops = task.contract.loader.blank_line == "stops"
+    """Most loaders skip a blank line, those of ARC stop at it."""
     return over_kinds(
         task,
         ("blank",),
         "has no blank line",
-        f"The trainer's loader {'stops at' if stops else 'skips'} blank lines. Take them out",
+        "The trainer's loader stops at blank lines. Take them out",
+        taken=lambda split, defect: task.contract.loader.blank_line == "skipped",
     )
 
 
 @judged
 def every_line_object(task: TaskFolder) -> Finding:
-    """One JSON object a line, complete, without a key given twice or half a character."""
+    """One JSON object a line, complete; a key given twice, NaN, and half a character where no text is, only warn.
+
+    A line that cannot be read is a lost row, though a loader may skip it without a word.
+    """
     stops = task.contract.loader.bad_line == "stops"
+    values = {split: {row.line: row.value for row in rows.rows} for split, rows in task.rows.items()}
+
+    def taken(split: Split, defect: Defect) -> bool:
+        if defect.kind == "lone_surrogate":
+            row = values[split][defect.line]
+            return all(_encodes(value_at(row, path)) for path in task.contract.prompted)
+        return defect.kind in ("duplicate_key", "constant")
+
     return over_kinds(
         task,
-        ("bad_json", "cut_short", "not_an_object", "duplicate_key", "lone_surrogate"),
+        ("bad_json", "cut_short", "not_an_object", "constant", "duplicate_key", "lone_surrogate"),
         "has one JSON object a line",
         f"The trainer's loader {'stops at' if stops else 'leaves out'} lines that it cannot parse (an empty dataset "
         "after loading can come of this). Mend these lines",
+        taken=taken,
     )
+
+
+def _encodes(value: Any) -> bool:
+    """Whether a tokenizer can take the text, or each text of a list."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -14,7 +14,7 @@ from typing import Any
 from dataprep_assets.formats.task_rows import TaskRows, read_rows
 from dataprep_assets.pipelines.tasks.contract import Split, TaskContract
 from dataprep_assets.pipelines.tasks.loader import Load, load_as_trainer
-from dataprep_assets.pipelines.tasks.record import AbsenceCause, MigrationRecord
+from dataprep_assets.pipelines.tasks.record import AbsenceCause, AbsentFile, MigrationRecord
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, task_value
 
 __all__ = ["FolderFile", "TaskFolder"]
@@ -22,7 +22,10 @@ __all__ = ["FolderFile", "TaskFolder"]
 
 @dataclass(frozen=True, kw_only=True)
 class FolderFile:
-    """How one file of the contract lies in the folder. `problem` is None when it can be read."""
+    """How one file of the contract lies in the folder. `problem` is None when it can be read by whoever may.
+
+    `readable`: this user may, and not only because it is the superuser.
+    """
 
     split: Split
     name: str
@@ -31,6 +34,7 @@ class FolderFile:
     alike: tuple[str, ...]
     problem: str | None
     permissions: int
+    readable: bool
     link: bool
 
 
@@ -79,6 +83,7 @@ class TaskFolder:
         spec = self.contract.file(split)
         alike = tuple(n for n in names if n != spec.name and _shape(n) == _shape(spec.name))
         present, permissions, link, problem = spec.name in names, 0, False, None
+        readable = False
         if present:
             path = self.folder / spec.name
             link = path.is_symlink()
@@ -88,6 +93,7 @@ class TaskFolder:
                 problem = f"is a link to {os.readlink(path)}, which is not there" if link else str(error.strerror)
             else:
                 permissions = stat.S_IMODE(kind)
+                readable = bool(permissions & 0o444) and os.access(path, os.R_OK)
                 if not stat.S_ISREG(kind):
                     what = "a folder" if stat.S_ISDIR(kind) else "no regular file"
                     problem = f"is {'a link to ' if link else ''}{what}"
@@ -99,6 +105,7 @@ class TaskFolder:
             alike=alike,
             problem=problem,
             permissions=permissions,
+            readable=readable,
             link=link,
         )
 
@@ -119,11 +126,9 @@ class TaskFolder:
         """What the trainer's loader makes of the folder."""
         return load_as_trainer(self.task_value, self.contract)
 
-    def absent_because(self, *causes: AbsenceCause) -> Iterator[str]:
-        """What the migration found in the old project in place of a file, one sentence a file."""
-        for absent in self.record.absent if self.record else ():
-            if absent.cause in causes:
-                yield f"{absent.name}: {absent.detail}"
+    def absent_because(self, *causes: AbsenceCause) -> Iterator[AbsentFile]:
+        """What the migration found in the old project in place of a file."""
+        return (absent for absent in (self.record.absent if self.record else ()) if absent.cause in causes)
 
     def shown(self, value: Any) -> str:
         """A label as a message may show it."""

@@ -10,14 +10,14 @@ rules and the code were compared on damaged files. Entry point: `load_as_trainer
 """
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from dataprep_assets.pipelines.tasks.contract import LoaderRules, Split, TaskContract
 
-__all__ = ["HARMLESS", "LOADED", "Act", "Load", "SilentAct", "load_as_trainer"]
+__all__ = ["HARMLESS", "LOADED", "Act", "Load", "Sample", "SilentAct", "label_taken", "load_as_trainer"]
 
 SilentAct = Literal[
     "missing_file",
@@ -43,16 +43,26 @@ class Act:
     act: SilentAct
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A row that is trained: its 1-based line, its value, and its label as the trainer understands it."""
+
+    line: int
+    row: Mapping[str, Any]
+    label: Any
+
+
 @dataclass(frozen=True, kw_only=True)
 class Load:
     """What a training run would have: samples of each split that it loads, what was done silently, or why it stops.
 
-    `samples` counts rows that are kept as an empty sample, because the loader does. `error` is the exception's type and
-    what to look for; None when the loader finishes.
+    `samples` counts rows that are kept as an empty sample, because the loader does; `trained` are the others. `error`
+    is the exception's type and what to look for; None when the loader finishes.
     """
 
     samples: dict[Split, int]
     acts: tuple[Act, ...]
+    trained: dict[Split, tuple[Sample, ...]] = field(default_factory=dict, compare=False)
     error: str | None = None
 
 
@@ -67,7 +77,9 @@ class _DroppedError(Exception):
 def load_as_trainer(task_value: str, contract: TaskContract) -> Load:
     """Load the folder that `TASK` names as the trainer's loader does. Never raises for what a file holds."""
     samples: dict[Split, int] = {}
+    trained: dict[Split, tuple[Sample, ...]] = {}
     acts: list[Act] = []
+    error = None
     try:
         _same_task(task_value, contract)
         missing = [s for s in LOADED if not _path(task_value, contract, s).exists()]
@@ -75,12 +87,26 @@ def load_as_trainer(task_value: str, contract: TaskContract) -> Load:
             name = contract.file(missing[0]).name
             raise _StopsError(f"{name} is not there: {contract.loader.missing_message or 'No such file or directory'}")
         for split in LOADED:
-            samples[split] = _load(task_value, contract, split, acts)
+            made = _load(task_value, contract, split, acts)
+            samples[split], trained[split] = len(made), tuple(sample for sample in made if sample is not None)
         if not samples["train"] and contract.loader.empty_train == "stops":
             raise _StopsError("no training sample is left: Training dataset is empty")
-    except _StopsError as error:
-        return Load(samples=samples, acts=tuple(acts), error=str(error))
-    return Load(samples=samples, acts=tuple(acts))
+    except _StopsError as stop:
+        error = str(stop)
+    return Load(samples=samples, acts=tuple(acts), trained=trained, error=error)
+
+
+def label_taken(row: Mapping[str, Any], contract: TaskContract) -> Any:
+    """The label of a row as the trainer understands it, in one spelling; None when it makes no sample of the row.
+
+    1, true and, where a loader takes names, "contradiction" are one label; the answer of a question whose choice texts
+    are trained is the place of its choice.
+    """
+    try:
+        act, label = _sample(row, contract)
+    except (_DroppedError, KeyError, TypeError, ValueError, IndexError, AttributeError):
+        return None
+    return label if act is None else None
 
 
 def _path(task_value: str, contract: TaskContract, split: Split) -> Path:
@@ -96,28 +122,30 @@ def _same_task(task_value: str, contract: TaskContract) -> None:
         )
 
 
-def _load(task_value: str, contract: TaskContract, split: Split, acts: list[Act]) -> int:
-    """Number of samples of one split."""
-    path, count = _path(task_value, contract, split), 0
+def _load(task_value: str, contract: TaskContract, split: Split, acts: list[Act]) -> list[Sample | None]:
+    """The samples of one split; None stands for an empty one."""
+    path = _path(task_value, contract, split)
+    made: list[Sample | None] = []
     if not path.exists():
         acts.append(Act(split, 0, "missing_file"))
-        return 0
+        return made
     for line, row in _values(path, contract.loader, split, acts):
         try:
-            for act in _sample(row, contract):
+            act, label = _sample(row, contract)
+            made.append(Sample(line, row, label))
+            if act is not None:
                 acts.append(Act(split, line, act))
-            count += 1
         except _DroppedError:
             acts.append(Act(split, line, "row_dropped"))
         except KeyError as error:
             if contract.loader.missing_key == "stops":
                 raise _StopsError(f"{path.name}: line {line}: KeyError: {_key(error)}") from error
             empty = contract.loader.missing_key == "empty_sample"
-            count += empty
+            made.extend([None] if empty else [])
             acts.append(Act(split, line, "empty_sample" if empty else "row_dropped"))
         except (TypeError, ValueError, IndexError, AttributeError) as error:
             raise _StopsError(f"{path.name}: line {line}: {type(error).__name__}") from error
-    return count
+    return made
 
 
 def _key(error: KeyError) -> str:
@@ -152,46 +180,56 @@ def _values(path: Path, rules: LoaderRules, split: Split, acts: list[Act]) -> It
         raise _StopsError(f"{path.name}: {type(error).__name__} in a line that is JSON") from error
 
 
-def _sample(row: Any, contract: TaskContract) -> tuple[SilentAct, ...]:
+def _sample(row: Any, contract: TaskContract) -> tuple[SilentAct | None, Any]:
     """Make a sample of a row as the loader does, with Python's own rules for values of the wrong type.
 
-    Returns what was accepted silently. Raises _DroppedError, or the KeyError, TypeError, ValueError, IndexError or
-    AttributeError that the loader would meet.
+    Returns what was accepted silently, if anything, and the label that is trained. Raises _DroppedError, or the
+    KeyError, TypeError, ValueError, IndexError or AttributeError that the loader would meet.
     """
     for path in contract.loader.reads:
         _reach(row, path)
     rule, label = contract.loader.answer, contract.label
     if rule.rule == "choice_number":
         row[f"{rule.prefix}{row[label] + 1}"]
-    elif rule.rule == "truth":
-        if not isinstance(row[label], bool):
-            return ("truth_of_no_boolean",)
-    elif rule.rule == "class_number":
+        return None, int(row[label])
+    if rule.rule == "truth":
+        value = row[label]
+        return (None if _meant(value) == bool(value) else "truth_of_no_boolean"), bool(value)
+    if rule.rule == "class_number":
         value = row.get(label)
         if isinstance(value, str):
             value = rule.names.get(value.lower())
         if not isinstance(value, int) or value not in rule.names.values():
             raise _DroppedError
-    elif rule.rule == "member":
+        return None, int(value)
+    if rule.rule == "member":
         if label not in row or row[label] not in rule.values:
             raise _DroppedError
-    elif rule.rule == "integer":
-        int(row[label])
-    else:
-        return _choice(row, contract, must_be_one=rule.rule == "choice_text")
-    return ()
+        return None, rule.values[rule.values.index(row[label])]
+    if rule.rule == "integer":
+        return None, int(row[label])
+    return _choice(row, contract, must_be_one=rule.rule == "choice_text")
 
 
-def _choice(row: Any, contract: TaskContract, *, must_be_one: bool) -> tuple[SilentAct, ...]:
+def _meant(value: Any) -> bool | None:
+    """What a person means by a value in a boolean's place; None when nobody can tell."""
+    if isinstance(value, bool | int | float):
+        return bool(value) if value in (0, 1) else None
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    return words.get(value.strip().lower()) if isinstance(value, str) else None
+
+
+def _choice(row: Any, contract: TaskContract, *, must_be_one: bool) -> tuple[SilentAct | None, Any]:
     group = contract.choices
     assert group is not None  # the contract's own validation
     texts, labels, answer = (_reach(row, path) for path in (group.texts, group.labels, group.answer))
     if must_be_one:
-        texts[labels.index(answer)]
-        return ()
+        place = labels.index(answer)
+        texts[place]
+        return None, place
     for position, _ in enumerate(labels):
         texts[position]
-    return () if answer in labels else ("answer_not_a_choice",)
+    return (None if answer in labels else "answer_not_a_choice"), str(answer)
 
 
 def _reach(row: Any, path: str) -> Any:

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from dataprep_assets.errors import MissingArtifactError
-from dataprep_assets.graph.finding import Finding, judged, verdict
+from dataprep_assets.graph.finding import Finding, judged
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.record import MigrationRecord
+from dataprep_assets.pipelines.tasks.row_findings import Fault, found
 
 __all__ = ["as_migrated"]
 
@@ -16,7 +17,7 @@ def as_migrated(task: TaskFolder) -> Finding:
     """Every file has the digest that the migration recorded, and is the copy or the link that it made."""
     if task.record is None:
         raise MissingArtifactError(f"{task.folder}: there is no record of a migration. Migrate this task first")
-    return verdict(
+    return found(
         _changed(task, task.record),
         f"{len(task.record.files)} files of {task.record.version} are as they were migrated.",
         "Somebody changed it since, here or (behind a link) in the old project. Migrate again, and mind what would be "
@@ -26,16 +27,19 @@ def as_migrated(task: TaskFolder) -> Finding:
     )
 
 
-def _changed(task: TaskFolder, record: MigrationRecord) -> Iterator[str]:
+def _changed(task: TaskFolder, record: MigrationRecord) -> Iterator[Fault]:
     made_names = {made.name for made in record.files}
     for file in task.files.values():
         if file.present and file.name not in made_names:
-            yield f"{file.name}: is there, and this migration of {record.version} did not put it there"
+            told = f"{file.name}: is there, and this migration of {record.version} did not put it there"
+            yield Fault(told, split=file.split)
     for made in record.files:
         path = task.folder / made.name
         if not path.is_file():
-            yield f"{made.name}: was {made.how} from {made.source}, and is no file now"
+            yield Fault(f"{made.name}: was {made.how} from {made.source}, and is no file now", split=made.split)
         elif (actual := sha256_file(path)) != made.sha256:
-            yield f"{made.name}: sha256 {actual[:12]}…, {made.how} from {made.source} was {made.sha256[:12]}…"
+            told = f"{made.name}: sha256 {actual[:12]}…, {made.how} from {made.source} was {made.sha256[:12]}…"
+            yield Fault(told, split=made.split)
         elif path.is_symlink() != (made.how == "linked"):
-            yield f"{made.name}: was {made.how}, and is a {'link' if path.is_symlink() else 'regular file'} now"
+            told = f"{made.name}: was {made.how}, and is a {'link' if path.is_symlink() else 'regular file'} now"
+            yield Fault(told, taken=True, split=made.split)

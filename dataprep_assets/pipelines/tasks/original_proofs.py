@@ -1,36 +1,45 @@
 """Proofs on a task's rows against those that they were rewritten from: labels, the validation file, leaked texts."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from dataprep_assets.formats.task_rows import TaskRow, TaskRows
 from dataprep_assets.graph.finding import Finding, judged
 from dataprep_assets.pipelines.tasks.contract import Split, TaskContract, value_at
-from dataprep_assets.pipelines.tasks.difference import compare, pairs
+from dataprep_assets.pipelines.tasks.difference import compare, pairs, row_ids
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
-from dataprep_assets.pipelines.tasks.row_findings import nothing_judged, nothing_to_compare, over_rows
+from dataprep_assets.pipelines.tasks.row_findings import Fault, nothing_to_compare, over_rows
 
 __all__ = ["labels_equal_original", "no_train_text_in_validation", "validation_untouched"]
 
 
 @judged
 def labels_equal_original(task: TaskFolder) -> Finding:
-    """A rewrite changes words; a changed label, or a row that the original does not have, is a wrong example."""
+    """A rewrite changes words; a label that the trainer takes for another one is a wrong example.
+
+    A row that the original does not have, and one whose id an earlier row has, may be something else than a rewrite of
+    the row that it is compared with: a warning.
+    """
     if "train" not in task.reference_rows:
         return nothing_to_compare(task, "there is no original train file to compare with")
     original = task.reference_rows["train"].rows
 
-    def wrong(split: Split, rows: TaskRows) -> Iterator[str]:
-        for pair in pairs(original, rows.rows, task.contract):
+    def wrong(split: Split, rows: TaskRows) -> Iterator[Fault]:
+        seen: set[Hashable] = set()
+        for name, pair in zip(
+            row_ids(rows.rows, task.contract), pairs(original, rows.rows, task.contract), strict=True
+        ):
             where = f"line {pair.row.line} (byte {pair.row.byte}):"
             if pair.original is None:
-                yield f"{where} the original has no row of this {task.contract.id or 'place'}"
+                place = task.contract.id or "place"
+                yield Fault(f"{where} the original has no row of this {place} to compare its label with", taken=True)
             elif pair.relabelled(task.contract):
                 was, now = (value_at(r.value, task.contract.label) for r in (pair.original, pair.row))
-                yield f"{where} label {task.shown(now)}, original line {pair.original.line} has {task.shown(was)}"
+                told = f"{where} label {task.shown(now)}, original line {pair.original.line} has {task.shown(was)}"
+                yield Fault(told, taken=name in seen)
+            seen.add(name)
 
     facts: dict[str, int | float | str] = {"compared_with": str(task.reference_name)}
-    if "train" in task.rows:
-        facts |= compare(original, task.rows["train"].rows, task.contract).model_dump()
+    facts |= compare(original, task.rows["train"].rows, task.contract).model_dump()
     return over_rows(
         task,
         wrong,
@@ -48,9 +57,9 @@ def validation_untouched(task: TaskFolder) -> Finding:
         return nothing_to_compare(task, "there is no original validation file to compare with")
     original = task.reference_rows["validation"]
 
-    def wrong(split: Split, rows: TaskRows) -> Iterator[str]:
+    def wrong(split: Split, rows: TaskRows) -> Iterator[Fault]:
         if rows.sha256 != original.sha256:
-            yield f"sha256 {rows.sha256[:12]}…, the {task.reference_name}'s is {original.sha256[:12]}…"
+            yield Fault(f"sha256 {rows.sha256[:12]}…, the {task.reference_name}'s is {original.sha256[:12]}…")
 
     return over_rows(
         task,
@@ -65,16 +74,14 @@ def validation_untouched(task: TaskFolder) -> Finding:
 def no_train_text_in_validation(task: TaskFolder) -> Finding:
     """Texts are compared without regard to case and white space."""
     name = task.contract.file("train").name
-    if "train" not in task.rows:
-        return nothing_judged([name])
     train: dict[tuple[str, ...], int] = {}
     for row in task.rows["train"].rows:
         train.setdefault(_text(row, task.contract), row.line)
 
-    def leaked(split: Split, rows: TaskRows) -> Iterator[str]:
+    def leaked(split: Split, rows: TaskRows) -> Iterator[Fault]:
         for row in rows.rows:
             if (line := train.get(_text(row, task.contract))) is not None:
-                yield f"line {row.line} (byte {row.byte}): has the text of line {line} of {name}"
+                yield Fault(f"line {row.line} (byte {row.byte}): has the text of line {line} of {name}")
 
     return over_rows(
         task,

@@ -4,7 +4,7 @@ A partition is a task (`Copa`), or a task and a version (`Copa.version_4-1`) whe
 takes the task from the last component of the path, so each version of `all` goes to `versions/<version>/<Task>/`; a
 folder `<Task>/<version>/` would be taken for a task of the version's name.
 
-Entry points: `partitions`, `route_of`, `task_value`, `task_line`.
+Entry points: `partitions`, `route_of`, `target_of`, `task_value`, `task_line`.
 """
 
 import os
@@ -18,7 +18,7 @@ from dataprep_assets.pipelines.tasks.contract import TaskContract
 from dataprep_assets.pipelines.tasks.declaration import InheritedSplit, Mode, TaskMigrationDeclaration
 from dataprep_assets.planning.task_versions import BASE, Choice, Unordered, choose
 
-__all__ = ["Reference", "TaskRoute", "partitions", "route_of", "task_line", "task_value"]
+__all__ = ["Reference", "TaskRoute", "partitions", "route_of", "target_of", "task_line", "task_value"]
 
 Reference = Literal["original", "base"]
 """What rows are compared with: the declared original, or the old project's base where there is none."""
@@ -87,7 +87,6 @@ def route_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute
     version = version if every else choice.chosen[0]
     base = _base(declaration, task)
     source = base if version == BASE else base / declared.versions_in / version
-    place = declaration.new_tasks / "versions" / version if every else declaration.new_tasks
     reference, name = _reference(declaration, task, base, source)
     return TaskRoute(
         partition=partition,
@@ -101,10 +100,17 @@ def route_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute
         base=base,
         source=source,
         new_root=declaration.new_root,
-        target=(place / task).absolute(),
+        target=target_of(declaration, partition),
         reference=reference,
         reference_name=name,
     )
+
+
+def target_of(declaration: TaskMigrationDeclaration, partition: str) -> Path:
+    """The folder of a partition in the new project, whether or not its version can be found in the old one."""
+    task, _, version = partition.partition(".")
+    place = declaration.new_tasks / "versions" / version if version else declaration.new_tasks
+    return (place / task).absolute()
 
 
 def task_value(route: TaskRoute) -> str:
@@ -112,9 +118,9 @@ def task_value(route: TaskRoute) -> str:
     return str(route.target)
 
 
-def task_line(route: TaskRoute) -> str:
-    """The line of a training script, quoted for a shell where that is needed."""
-    return f"TASK={shlex.quote(task_value(route))}"
+def task_line(target: Path) -> str:
+    """The line of a training script for a task folder, quoted for a shell where that is needed."""
+    return f"TASK={shlex.quote(str(target))}"
 
 
 def _base(declaration: TaskMigrationDeclaration, task: str) -> Path:

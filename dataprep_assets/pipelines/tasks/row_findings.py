@@ -1,26 +1,101 @@
-"""Findings over the rows of a task folder's files: which files are judged, and what is said of those that are not."""
+"""Findings over a task folder's files: what is wrong, whether the trainer takes it, and which files are judged.
+
+A proof blocks only for what the trainer cannot take or takes for something else. What it takes as a person means it
+(a key that it never reads, a line that its loader skips) and whatever is in a file that it never opens is a warning.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from dataprep_assets.formats.task_rows import DefectKind, TaskRows
-from dataprep_assets.graph.finding import Finding, verdict
+from dataprep_assets.formats.task_rows import Defect, DefectKind, TaskRows
+from dataprep_assets.graph.finding import Finding, Row, verdict
 from dataprep_assets.pipelines.tasks.contract import Split
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
+from dataprep_assets.pipelines.tasks.loader import LOADED
 
-__all__ = ["MEND", "nothing_judged", "nothing_to_compare", "over_kinds", "over_rows"]
+__all__ = ["MEND", "Fault", "found", "nothing_to_compare", "over_kinds", "over_rows"]
 
 MEND = "Mend the file in the old project and migrate again"
 """What to do about a defect that came with the file."""
+_UNOPENED = "The trainer never opens this file, so this is a warning"
+_TAKEN = "The trainer takes this and trains as it should, so this is a warning"
 
 
-def over_kinds(task: TaskFolder, kinds: Sequence[DefectKind], holds: str, todo: str) -> Finding:
-    """No line of any file of `task` has a defect of these `kinds`; `holds` and `todo` as in `over_rows`."""
-    return over_rows(task, lambda split, rows: (str(d) for d in rows.of_kind(*kinds)), holds, todo)
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong, in words, and whether the trainer takes it as a person means it.
+
+    `split` is the file's, where it is a fault of a file: what is wrong with one that the loader does not open is taken.
+    """
+
+    told: str
+    taken: bool = False
+    split: Split | None = None
+
+    @property
+    def warns(self) -> bool:
+        """Whether a training run goes as it should all the same."""
+        return self.taken or self._unopened
+
+    @property
+    def _unopened(self) -> bool:
+        return self.split is not None and self.split not in LOADED
+
+    @property
+    def why(self) -> str:
+        """Why it is a warning, where it is one."""
+        return _UNOPENED if self._unopened else _TAKEN
+
+
+def found(
+    faults: Iterable[Fault],
+    holds: str,
+    todo: str,
+    *,
+    facts: Mapping[str, int | float | str] | None = None,
+    table: Iterable[Row] | None = None,
+) -> Finding:
+    """A finding of these faults, those that spoil a training first; a warning where the trainer takes all of them.
+
+    `holds` says what is true without one, `todo` what to do about one that spoils a training; `facts` and `table` are
+    as in `verdict`.
+    """
+    known = sorted(faults, key=lambda fault: fault.warns)  # a stable sort: the order of files and lines stays
+    warning = bool(known) and known[0].warns
+    counts = {"taken": sum(fault.warns for fault in known)} if known else {}
+    return verdict(
+        (fault.told for fault in known),
+        holds,
+        known[0].why if warning else todo,
+        facts={**(facts or {}), **counts},
+        table=table,
+        warning=warning,
+    )
+
+
+def over_kinds(
+    task: TaskFolder,
+    kinds: Sequence[DefectKind],
+    holds: str,
+    todo: str,
+    *,
+    taken: Callable[[Split, Defect], bool] = lambda split, defect: False,
+) -> Finding:
+    """No line of any file of `task` has a defect of these `kinds`.
+
+    `holds` and `todo` are as in `over_rows`; `taken` says which defects the trainer takes.
+    """
+    return over_rows(
+        task,
+        lambda split, rows: (Fault(str(d), taken(split, d)) for d in rows.of_kind(*kinds)),
+        holds,
+        todo,
+    )
 
 
 def over_rows(
     task: TaskFolder,
-    wrong: Callable[[Split, TaskRows], Iterable[str]],
+    wrong: Callable[[Split, TaskRows], Iterable[Fault]],
     holds: str,
     todo: str,
     *,
@@ -29,31 +104,24 @@ def over_rows(
 ) -> Finding:
     """A finding over the files of `task` that can be read, of these `splits` (by default all).
 
-    `wrong` gives the defects of a split's rows; `holds` says what is true without one ("has bytes"), `todo` what to do
-    about one. `facts` are added to those of the finding.
+    `wrong` gives the faults of a split's rows; `holds` says what is true without one ("has bytes"), `todo` what to do
+    about one. `facts` are added to those of the finding. At least one of the files can be read: `prove_task_folder`
+    asks of no other.
     """
     wanted = [f for s, f in task.files.items() if not splits or s in splits]
     left_out = [f.name for f in wanted if f.split not in task.rows and (f.required or f.present)]
     files = [f for f in wanted if f.split in task.rows]
-    if not files:
-        return nothing_judged(left_out)
     subject = files[0].name if len(files) == 1 else f"Each of {', '.join(f.name for f in files)}"
     note = f" Not judged: {', '.join(left_out)}." if left_out else ""
-    return verdict(
-        (f"{f.name}: {defect}" for f in files for defect in wrong(f.split, task.rows[f.split])),
+    return found(
+        (
+            replace(fault, told=f"{f.name}: {fault.told}", split=f.split)
+            for f in files
+            for fault in wrong(f.split, task.rows[f.split])
+        ),
         f"{subject} {holds}.{note}",
         todo,
         facts={"rows": sum(len(task.rows[f.split].rows) for f in files), "not_judged": len(left_out), **(facts or {})},
-    )
-
-
-def nothing_judged(names: Sequence[str]) -> Finding:
-    what = ", ".join(names) or "The file"
-    return Finding(
-        passed=False,
-        warning=True,
-        facts={"not_judged": max(len(names), 1)},
-        summary=f"{what} cannot be read, so nothing was judged. The checks of files, names and links say why.",
     )
 
 

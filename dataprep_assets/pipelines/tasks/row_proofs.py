@@ -5,17 +5,18 @@ from typing import Any
 
 from dataprep_assets.formats.task_rows import TaskRow, TaskRows
 from dataprep_assets.graph.finding import Finding, judged
-from dataprep_assets.pipelines.tasks.contract import KeySpec, Split, TaskContract, value_at
+from dataprep_assets.pipelines.tasks.contract import KeySpec, Split, TaskContract, domains, value_at
 from dataprep_assets.pipelines.tasks.difference import row_ids
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
-from dataprep_assets.pipelines.tasks.row_findings import MEND, nothing_to_compare, over_rows
+from dataprep_assets.pipelines.tasks.loader import label_taken
+from dataprep_assets.pipelines.tasks.row_findings import MEND, Fault, nothing_to_compare, over_rows
 
 __all__ = [
     "answer_key",
     "choices_lengths",
-    "domains",
     "ids_unique",
     "label_domain",
+    "no_empty_text",
     "question_domain",
     "row_counts",
     "schema",
@@ -24,30 +25,63 @@ __all__ = [
 
 @judged
 def schema(task: TaskFolder) -> Finding:
-    """Exact key set and types, nested keys too. A label of the wrong type is a matter of this proof."""
+    """Keys and types, nested keys too. What the trainer never looks at, or reads as it is meant, is a warning."""
     return over_rows(
         task,
         lambda split, rows: (
-            f"line {row.line} (byte {row.byte}): {defect}"
+            Fault(f"{_place(row)} {told}", taken)
             for row in rows.rows
-            for defect in _misfits(row.value, task.contract.keys)
+            for told, taken in _misfits(row.value, task.contract, row.value, task.contract.keys)
         ),
         "has rows with exactly the contract's keys and types",
         f"The contract's keys are {', '.join(f'{k} ({s.type})' for k, s in task.contract.keys.items())}. {MEND}",
     )
 
 
-def _misfits(value: Mapping[str, Any], keys: Mapping[str, KeySpec], above: str = "") -> Iterator[str]:
+def _place(row: TaskRow) -> str:
+    return f"line {row.line} (byte {row.byte}):"
+
+
+def _misfits(
+    row: Mapping[str, Any],
+    contract: TaskContract,
+    value: Mapping[str, Any],
+    keys: Mapping[str, KeySpec],
+    above: str = "",
+) -> Iterator[tuple[str, bool]]:
+    """What is wrong with the keys of `value`, an object in `row`, and whether the trainer takes it as it is meant."""
     for name, spec in keys.items():
+        path = above + name
         if name not in value:
-            yield f"has no key {above + name!r}"
+            yield f"has no key {path!r}", path not in contract.prompted and _takes(row, contract, path)
         elif not fits(value[name], spec):
-            yield f"{above + name!r} is {_type_name(value[name])}, not {spec.type}"
+            taken = _as_formatted(value[name], spec, contract, path) and _takes(row, contract, path)
+            yield f"{path!r} is {_type_name(value[name])}, not {spec.type}", taken
         elif spec.type == "object":
-            yield from _misfits(value[name], spec.keys, f"{above}{name}.")
+            yield from _misfits(row, contract, value[name], spec.keys, f"{path}.")
     for name in value:
-        if name not in keys:
-            yield f"has a key {(above + name)[:40]!r}, which the contract does not have"
+        if name not in keys and contract.extra_keys != "allowed":
+            told = f"has a key {(above + name)[:40]!r}, which the contract does not have"
+            yield told, contract.extra_keys == "warned"
+
+
+def _as_formatted(value: Any, spec: KeySpec, contract: TaskContract, path: str) -> bool:
+    """Whether a value of another type makes the prompt that its spelling as text would make."""
+    if path not in contract.prompted:
+        return True
+    if path not in contract.loader.formatted or isinstance(value, list) != (spec.type == "strings"):
+        return False
+    items = value if isinstance(value, list) else [value]
+    # of the other types a number alone is spelled as a person would: null would be "None"
+    return all(isinstance(i, str) or (isinstance(i, int | float) and not isinstance(i, bool)) for i in items)
+
+
+def _takes(row: Mapping[str, Any], contract: TaskContract, path: str) -> bool:
+    """Whether the loader makes a sample of a row in spite of the value under a path: always, unless it reads it."""
+    group = contract.choices
+    read = [contract.label, *contract.loader.reads, *((group.texts, group.labels, group.answer) if group else ())]
+    needed = any(one == path or one.startswith(f"{path}.") for one in read)
+    return not needed or label_taken(row, contract) is not None
 
 
 def fits(value: Any, spec: KeySpec) -> bool:
@@ -68,14 +102,15 @@ def _type_name(value: Any) -> str:
 def label_domain(task: TaskFolder) -> Finding:
     """Labels of the right type that the split does not allow; -1 hides a label, which only test may do."""
 
-    def wrong(split: Split, rows: TaskRows) -> Iterator[str]:
+    def wrong(split: Split, rows: TaskRows) -> Iterator[Fault]:
         allowed = task.contract.labels[split]
         spec = task.contract.keys[task.contract.label]
         for row in rows.rows:
             label = row.value.get(task.contract.label)
             if fits(label, spec) and label not in allowed:
                 why = "a hidden label" if label == -1 else "no label of this task"
-                yield f"line {row.line} (byte {row.byte}): {task.contract.label} {task.shown(label)} is {why}"
+                told = f"{_place(row)} {task.contract.label} {task.shown(label)} is {why}"
+                yield Fault(told, label_taken(row.value, task.contract) is not None)
 
     return over_rows(
         task,
@@ -102,13 +137,13 @@ def _label_counts(task: TaskFolder) -> dict[Split, dict[str, int]]:
 def question_domain(task: TaskFolder) -> Finding:
     """Values that the trainer's prompt chooses its words by."""
 
-    def wrong(split: Split, rows: TaskRows) -> Iterator[str]:
+    def wrong(split: Split, rows: TaskRows) -> Iterator[Fault]:
         for path, spec in domains(task.contract.keys):
             for row in rows.rows:
                 value = value_at(row.value, path)
                 if fits(value, spec) and value not in spec.one_of:
                     allowed = ", ".join(map(str, spec.one_of))
-                    yield f"line {row.line} (byte {row.byte}): {path} is {task.shown(value)}, not one of {allowed}"
+                    yield Fault(f"{_place(row)} {path} is {task.shown(value)}, not one of {allowed}")
 
     return over_rows(
         task,
@@ -118,22 +153,14 @@ def question_domain(task: TaskFolder) -> Finding:
     )
 
 
-def domains(keys: Mapping[str, KeySpec], above: str = "") -> Iterator[tuple[str, KeySpec]]:
-    """Path and specification of every key with a fixed set of values."""
-    for name, spec in keys.items():
-        if spec.one_of:
-            yield above + name, spec
-        yield from domains(spec.keys, f"{above}{name}.")
-
-
 @judged
 def answer_key(task: TaskFolder) -> Finding:
     """The answer is one of the row's own labels, not only one of the task's."""
 
-    def wrong(split: Split, rows: TaskRows) -> Iterator[str]:
+    def wrong(split: Split, rows: TaskRows) -> Iterator[Fault]:
         for row, _, labels, answer in _choices(task.contract, rows.rows):
             if isinstance(answer, str) and answer not in labels:
-                yield f"line {row.line} (byte {row.byte}): answer {task.shown(answer)} is none of its choices' labels"
+                yield Fault(f"{_place(row)} answer {task.shown(answer)} is none of its choices' labels")
 
     stops = task.contract.loader.answer.rule == "choice_text"
     return over_rows(
@@ -147,24 +174,45 @@ def answer_key(task: TaskFolder) -> Finding:
 
 @judged
 def choices_lengths(task: TaskFolder) -> Finding:
-    """As many texts as labels, within the contract's bounds, every label once."""
+    """As many texts as labels, within the contract's bounds, every label once.
+
+    Where choice texts are trained, only the answer's label has to be one that no other choice has.
+    """
     group = task.contract.choices
     assert group is not None  # `proofs_for` asks for this proof only then
+    by_text = task.contract.loader.answer.rule == "choice_text"
 
-    def wrong(split: Split, rows: TaskRows) -> Iterator[str]:
-        for row, texts, labels, _ in _choices(task.contract, rows.rows):
-            where = f"line {row.line} (byte {row.byte}):"
+    def wrong(split: Split, rows: TaskRows) -> Iterator[Fault]:
+        for row, texts, labels, answer in _choices(task.contract, rows.rows):
             if len(texts) != len(labels):
-                yield f"{where} {len(texts)} texts for {len(labels)} labels"
+                yield Fault(f"{_place(row)} {len(texts)} texts for {len(labels)} labels")
             elif not group.least <= len(labels) <= group.most:
-                yield f"{where} {len(labels)} choices, not {group.least} to {group.most}"
+                told = f"{_place(row)} {len(labels)} choices, not {group.least} to {group.most}"
+                yield Fault(told, taken=len(labels) > 1)
             elif len(set(labels)) < len(labels):
-                yield f"{where} two choices have the same label"
+                yield Fault(f"{_place(row)} two choices have the same label", by_text and labels.count(answer) == 1)
 
     return over_rows(task, wrong, "has complete choices", f"The trainer stops, or takes the wrong text. {MEND}")
 
 
-def _choices(contract: TaskContract, rows: Sequence[TaskRow]) -> Iterator[tuple[TaskRow, list[str], list[str], object]]:
+@judged
+def no_empty_text(task: TaskFolder) -> Finding:
+    """A text of white space alone: a rewrite that failed. An empty choice makes the trainer learn the whole prompt."""
+
+    def wrong(split: Split, rows: TaskRows) -> Iterator[Fault]:
+        for row in rows.rows:
+            for path in task.contract.text:
+                value = value_at(row.value, path)
+                items = value if isinstance(value, list) else [value]
+                if any(isinstance(item, str) and not item.strip() for item in items):
+                    yield Fault(f"{_place(row)} {path} {'holds an empty text' if items is value else 'is empty'}")
+
+    return over_rows(
+        task, wrong, "has no empty text", f"The trainer takes such a row, and learns nothing right from it. {MEND}"
+    )
+
+
+def _choices(contract: TaskContract, rows: Sequence[TaskRow]) -> Iterator[tuple[TaskRow, list[str], list[str], Any]]:
     """Row, texts, labels and answer of the rows whose choices have the right types; `schema` names the others."""
     group = contract.choices
     assert group is not None  # see `proofs_for`
@@ -179,12 +227,12 @@ def _choices(contract: TaskContract, rows: Sequence[TaskRow]) -> Iterator[tuple[
 def ids_unique(task: TaskFolder) -> Finding:
     """An id that occurs again names both lines; the id itself may identify a person and is not shown."""
 
-    def repeated(split: Split, rows: TaskRows) -> Iterator[str]:
+    def repeated(split: Split, rows: TaskRows) -> Iterator[Fault]:
         first: dict[object, int] = {}
         having = [row for row in rows.rows if task.contract.id in row.value]
         for name, row in zip(row_ids(having, task.contract), having, strict=True):
             if name in first:
-                yield f"line {row.line} (byte {row.byte}): has the {task.contract.id} of line {first[name]}"
+                yield Fault(f"{_place(row)} has the {task.contract.id} of line {first[name]}")
             else:
                 first[name] = row.line
 
@@ -207,9 +255,9 @@ def row_counts(task: TaskFolder) -> Finding:
     if not any(expected.values()):
         return nothing_to_compare(task, "neither the contract nor an original says how many rows there should be")
 
-    def wrong(split: Split, rows: TaskRows) -> Iterator[str]:
+    def wrong(split: Split, rows: TaskRows) -> Iterator[Fault]:
         if expected[split] and _count(rows) not in expected[split]:
-            yield f"{_count(rows)} rows, the reference has {' or '.join(map(str, expected[split]))}"
+            yield Fault(f"{_count(rows)} rows, the reference has {' or '.join(map(str, expected[split]))}")
 
     return over_rows(
         task,

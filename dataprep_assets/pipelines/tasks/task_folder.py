@@ -89,7 +89,7 @@ def _described(declaration: TaskMigrationDeclaration, partition: str, record: Mi
     route = route_of(declaration, partition)
     shown: dict[str, Shown] = {
         "TASK": task_value(route),
-        "training_script_line": task_line(route),
+        "training_script_line": task_line(route.target),
         "version": record.version,
         "what_came_from_where": Table(record.origin_table()),
         "files_absent": len(record.absent),

@@ -4,7 +4,8 @@ A proof has one finding for all tasks, not one a partition: reading every folder
 speaks of everything that was migrated, also of folders that somebody changed since, and one table answers "which tasks
 may be trained on". Its summary names every failing task; the table has one row a task, the failing ones first and with
 their first defects. A task that was never migrated fails when the run is about it (a run of the checks alone is about
-every task), and is otherwise listed as not migrated yet.
+every task), and is otherwise listed as not migrated yet. A task without a file to judge is told of by one proof, and
+listed by the others as not judged.
 
 Entry point: `examine`.
 """
@@ -23,6 +24,8 @@ from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS, proo
 
 __all__ = ["examine"]
 
+_ABOUT_ARTIFACTS = "as_migrated"
+"""The proof that speaks of a migration that was not made, cannot be made, or whose artifact is damaged."""
 _DEFECTS_SHOWN = 5
 """Defects of one task in the table; a hundred more of the same kind tell nobody more."""
 
@@ -41,9 +44,10 @@ def examine(
     proven = {p: _proven(declaration, store, p) for p in every if p in examined or _is_there(declaration, store, p)}
     waiting = [p for p in every if p not in proven]
     for proof in TASK_PROOFS:
-        # a proof that is asked of unmigrated tasks alone has no finding: skipped, neither passed nor failed
+        # a proof without a task to judge has no finding: skipped, neither passed nor failed
         if of_tasks := {p: findings[proof.name] for p, findings in proven.items() if proof.name in findings}:
-            yield proof.name, _of_all_tasks(of_tasks, waiting)
+            asked = [p for p in proven if proof in proofs_for(declaration.contract(p.partition(".")[0]))]
+            yield proof.name, _of_all_tasks(of_tasks, [p for p in asked if p not in of_tasks], waiting)
 
 
 def _is_there(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> bool:
@@ -56,27 +60,28 @@ def _is_there(declaration: TaskMigrationDeclaration, store: ArtifactStore, parti
 
 def _proven(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Mapping[str, Finding]:
     """Every proof of a task. Without an artifact, a folder that somebody else made is judged all the same."""
+    artifact = declaration.artifact(TASK_FOLDER, partition)
+    record, damage = None, None
     try:
         route = route_of(declaration, partition)
-        artifact = declaration.artifact(TASK_FOLDER, partition)
-        record = read_record(store.local(artifact)) if store.receipt(artifact) else None
-        if record is None and not route.target.exists():
-            return _all_failed(
-                declaration, partition, f"was never migrated: {route.target} is not there. Materialize it"
-            )
-        folder = TaskFolder.of(route, record, sensitive=declaration.sensitive)
-        return {**prove_task_folder(folder), "as_migrated": as_migrated(folder)}
     except DataprepError as error:
-        return _all_failed(declaration, partition, str(error))
+        return {_ABOUT_ARTIFACTS: Finding(passed=False, summary=str(error))}
+    try:
+        record = read_record(store.local(artifact)) if store.receipt(artifact) else None
+    except DataprepError as error:
+        damage = Finding(passed=False, summary=str(error))
+    if record is None and damage is None and not route.target.exists():
+        why = f"was never migrated: {route.target} is not there. Materialize it"
+        return {_ABOUT_ARTIFACTS: Finding(passed=False, summary=why)}
+    folder = TaskFolder.of(route, record, sensitive=declaration.sensitive)
+    return {**prove_task_folder(folder), _ABOUT_ARTIFACTS: damage or as_migrated(folder)}
 
 
-def _all_failed(declaration: TaskMigrationDeclaration, partition: str, why: str) -> Mapping[str, Finding]:
-    task = partition.partition(".")[0]
-    return {proof.name: Finding(passed=False, summary=why) for proof in proofs_for(declaration.contract(task))}
+def _of_all_tasks(found: Mapping[str, Finding], unjudged: Sequence[str], waiting: Sequence[str]) -> Finding:
+    """One finding of a proof over the tasks that it is asked of. A warning when no failing task has worse.
 
-
-def _of_all_tasks(found: Mapping[str, Finding], waiting: Sequence[str]) -> Finding:
-    """One finding of a proof over the tasks that it is asked of. A warning when no failing task has worse."""
+    `unjudged` are tasks of which nothing can be read, `waiting` those that were never migrated.
+    """
     failed = [p for p, f in found.items() if not f.passed and not f.warning]
     warned = [p for p, f in found.items() if not f.passed and f.warning]
     passed = [p for p, f in found.items() if f.passed]
@@ -85,11 +90,13 @@ def _of_all_tasks(found: Mapping[str, Finding], waiting: Sequence[str]) -> Findi
         "tasks_judged": len(found),
         "tasks_failed": len(failed),
         "tasks_warned": len(warned),
+        "tasks_not_judged": len(unjudged),
         "tasks_not_migrated_yet": len(waiting),
     }
     if len(found) == 1:
         facts |= next(iter(found.values())).facts
     rows = [row for p in [*bad, *passed] for row in _rows(p, found[p])]
+    rows += [{"task": p, "verdict": "not judged"} for p in unjudged]
     rows += [{"task": p, "verdict": "not migrated yet"} for p in waiting]
     first = (bad or passed)[0]
     told = f"{first}: {found[first].summary}"
@@ -97,6 +104,8 @@ def _of_all_tasks(found: Mapping[str, Finding], waiting: Sequence[str]) -> Findi
         summary = f"{len(bad)} of {len(found)} tasks: {first_of(bad, 6)}. {told}"
     else:
         summary = f"All {len(found)} tasks pass. {told}" if len(found) > 1 else told
+    if unjudged:
+        summary += f" Nothing to judge: {first_of(unjudged, 6)}."
     return Finding(passed=not bad, warning=not failed, facts=facts, summary=summary, table=tuple(rows))
 
 

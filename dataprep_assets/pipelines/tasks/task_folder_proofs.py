@@ -2,8 +2,8 @@
 
 Each proof is one line of the contract (docs/formats/task-folders.md#invariants). They judge the folder as it is now,
 whoever put the files there; with the record of a migration they also tell what the old project lacked, and whether a
-file has changed since. A file that cannot be read at all is judged by the proofs about files, and by the others only
-where nothing else is left to judge; these say which files they left out.
+file has changed since. A file that cannot be read at all is judged by the proofs about names; the others say that they
+left it out, and are not asked where nothing else is left to judge.
 
 The proofs are in modules by subject: `file_proofs` (the folder and its files), `row_proofs` (each file's rows),
 `original_proofs` (rows against those that they were rewritten from), `loader_proofs` (the trainer's own view),
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.spec import Proof
-from dataprep_assets.pipelines.tasks.contract import TaskContract
+from dataprep_assets.pipelines.tasks.contract import Split, TaskContract, domains
 from dataprep_assets.pipelines.tasks.file_proofs import (
     every_line_object,
     files_present,
@@ -41,9 +41,9 @@ from dataprep_assets.pipelines.tasks.original_proofs import (
 from dataprep_assets.pipelines.tasks.row_proofs import (
     answer_key,
     choices_lengths,
-    domains,
     ids_unique,
     label_domain,
+    no_empty_text,
     question_domain,
     row_counts,
     schema,
@@ -66,7 +66,8 @@ TASK_PROOFS = (
     Proof("label_domain", "Labels are those of the task; hidden labels (-1) occur in test alone."),
     Proof("question_domain", "Keys with a fixed set of values hold one of them."),
     Proof("answer_key", "The answer is the label of one of the row's choices."),
-    Proof("choices_lengths", "A row has as many choice texts as labels, within bounds, and no label twice."),
+    Proof("choices_lengths", "A row has as many choice texts as labels, within bounds, no label twice."),
+    Proof("no_empty_text", "No text of a row is empty."),
     Proof("ids_unique", "No id occurs twice in a file.", blocking=False),
     Proof("row_counts", "Every file has as many rows as the reference.", blocking=False),
     Proof("labels_equal_original", "Every train row has the label of the original row with its id."),
@@ -77,8 +78,10 @@ TASK_PROOFS = (
 )
 """All proofs of a task folder. Each is a function of one of the modules above.
 
-A proof blocks when the trainer would stop, would train on other samples than the file's rows, or would learn a wrong
-label: that training is wasted. The four that do not block are about data that trains as it stands. Other numbers of
+A proof blocks for what the trainer cannot take (it stops), takes for something else (another label, other samples than
+the file's rows), or cannot have been meant (a lost line, an empty text, a file changed since its migration): that
+training is wasted. What the trainer takes as it is meant, and all that is wrong with a file that it never opens, is a
+warning of the same proof. The four proofs that never block are about data that trains as it stands. Other numbers of
 rows than the original's (`version_4-3` has 700, with repeated ids) may be an experiment, and must not fail the run of
 the 24 good versions beside it. A changed validation file, or one that shares texts with train, spoils what is measured,
 and that can be measured again.
@@ -102,6 +105,7 @@ _PROOFS: Mapping[str, Callable[[TaskFolder], Finding]] = {
         question_domain,
         answer_key,
         choices_lengths,
+        no_empty_text,
         ids_unique,
         row_counts,
         labels_equal_original,
@@ -125,7 +129,27 @@ def proofs_for(contract: TaskContract) -> tuple[Proof, ...]:
     return tuple(proof for proof in TASK_PROOFS if applies.get(proof.name, True))
 
 
+_OF_NAMES = {"task_folder_name", "files_present", "names_exact", "regular_or_valid_links", "readable_0644"}
+"""Proofs that need no file's content: they say why a file cannot be read."""
+_NEEDS: Mapping[str, tuple[Split, ...]] = {
+    "labels_equal_original": ("train",),
+    "validation_untouched": ("validation",),
+    "no_train_text_in_validation": ("train", "validation"),
+}
+"""The files without which a proof has nothing to judge; any other proof of rows needs one file, whichever."""
+
+
 def prove_task_folder(task: TaskFolder) -> dict[str, Finding]:
-    """Every proof that applies to the folder's task, by name; `as_migrated` needs a record of the migration."""
+    """Every proof that applies to the folder's task and has something to judge, by name.
+
+    `as_migrated` needs a record of the migration. Of a folder without a file that can be read the proofs of names alone
+    speak, and say why.
+    """
     names = [proof.name for proof in proofs_for(task.contract)]
-    return {name: _PROOFS[name](task) for name in names if name != "as_migrated" or task.record is not None}
+    return {name: _PROOFS[name](task) for name in names if _can_judge(task, name)}
+
+
+def _can_judge(task: TaskFolder, name: str) -> bool:
+    if name == "as_migrated":
+        return task.record is not None
+    return name in _OF_NAMES or (bool(task.rows) and all(split in task.rows for split in _NEEDS.get(name, ())))

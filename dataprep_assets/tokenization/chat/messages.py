@@ -3,20 +3,22 @@
 The schema is that of docs/formats/packed-sft.md#conversations (Nemotron, `core/chat_sft_shard_core.py`): `messages`
 with role, content, optional `tool_calls` and `reasoning_content`; optional `tools`; optional `used_in`. A row is
 checked before any template sees it, so that a template's error is a template's error. Refusals name a message by its
-index and never show its text.
+index and never show its text. Where tools for chat data differ in what they take, `choices.py` says which side is on.
 
 Entry point: `read_conversation`.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-__all__ = ["FILTERED", "REASONS", "ROLES", "Conversation", "ConversationFields", "Refusal", "read_conversation"]
+from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
 
-ROLES = ("system", "user", "assistant", "tool")
+__all__ = ["FILTERED", "REASONS", "Conversation", "ConversationFields", "Refusal", "read_conversation", "reasons"]
+
 FILTERED = ("not_used_in",)
 """Reasons that are somebody's choice, not a defect of the row: no policy fails on them."""
 REASONS = (
@@ -73,14 +75,25 @@ class Conversation:
     @property
     def has_reasoning(self) -> bool:
         """Whether any message has a reasoning that is not blank."""
-        return any(message.get("reasoning_content", "").strip() for message in self.messages)
+        return any(map(reasons, self.messages))
 
 
-def read_conversation(row: Mapping[str, Any], fields: ConversationFields) -> Conversation | Refusal:
-    """The conversation of a row, or why it has none. The row itself is not changed."""
+def reasons(message: Mapping[str, Any]) -> bool:
+    """Whether a message has a reasoning that is not blank."""
+    reasoning = message.get("reasoning_content")
+    return isinstance(reasoning, str) and bool(reasoning.strip())
+
+
+def read_conversation(
+    row: Mapping[str, Any], fields: ConversationFields, choices: ChatChoices = OURS
+) -> Conversation | Refusal:
+    """The conversation of a row, or why it has none. The row itself is not changed.
+
+    `fields` says where in the row it is; `choices` what is one.
+    """
     if fields.used_in_filter and not _used_in(row.get(fields.used_in)) & set(fields.used_in_filter):
         return Refusal("not_used_in")
-    tools = _tools(row.get(fields.tools))
+    tools = _tools(row.get(fields.tools), choices)
     if isinstance(tools, Refusal):
         return tools
     given = row.get(fields.messages)
@@ -90,11 +103,11 @@ def read_conversation(row: Mapping[str, Any], fields: ConversationFields) -> Con
     for index, message in enumerate(given):
         if not isinstance(message, Mapping):
             return Refusal("message_not_an_object", index)
-        checked = _message(message)
+        checked = _message(message, choices)
         if isinstance(checked, str):
             return Refusal(checked, index)
         messages.append(checked)
-    if tools is None and (refusal := _needs_tools(messages)) is not None:
+    if (refusal := _needs_tools(messages, bool(tools), choices)) is not None:
         return refusal
     return Conversation(messages, tools)
 
@@ -104,38 +117,60 @@ def _used_in(value: Any) -> set[str]:
     return {part.strip() for part in parts if isinstance(part, str)}
 
 
-def _tools(value: Any) -> list[dict[str, Any]] | Refusal | None:
-    if isinstance(value, str):  # a column that holds JSON: Parquet has no type for tools of different shapes
-        try:
-            value = orjson.loads(value) if value.strip() else None
-        except orjson.JSONDecodeError:
-            return Refusal("bad_tools")
-    if not value:
+def _tools(value: Any, choices: ChatChoices) -> list[dict[str, Any]] | Refusal | None:
+    if choices.tools == "parse":
+        if isinstance(value, str):  # a column that holds JSON: Parquet has no type for tools of different shapes
+            try:
+                value = orjson.loads(value) if value.strip() else None
+            except orjson.JSONDecodeError:
+                return Refusal("bad_tools")
+        value = value or None
+    if value is None:
         return None
     if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
         return Refusal("bad_tools")
     return value
 
 
-def _message(message: Mapping[str, Any]) -> dict[str, Any] | str:
+def _message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any] | str:
     """A checked copy of a message, or the reason against it."""
     checked = {key: value for key, value in message.items() if value is not None}  # Parquet fills absent fields
     role = checked.get("role")
-    if role not in ROLES:
+    if not isinstance(role, str) or (choices.roles != "any" and role not in choices.roles):
         return "unknown_role"
-    content = checked.setdefault("content", "")
-    if not isinstance(content, str):
-        return "not_text" if _holds_media(content) else "content_not_a_string"
-    if not isinstance(checked.get("reasoning_content", ""), str):
-        return "reasoning_not_a_string"
-    if calls := checked.pop("tool_calls", None):
-        normalized = _tool_calls(calls) if role == "assistant" else None
+    if choices.content != "as_given":
+        content = _content(checked.get("content", ""), choices)
+        if not isinstance(content, str):
+            return "not_text" if _holds_media(content) else "content_not_a_string"
+        if not isinstance(checked.get("reasoning_content", ""), str):
+            return "reasoning_not_a_string"
+        checked["content"] = content
+    if (calls := checked.get("tool_calls")) and (role == "assistant" or choices.call_form == "any"):
+        normalized = _tool_calls(calls, choices) if role == "assistant" else None
         if normalized is None:
             return "bad_tool_call"
-        checked["tool_calls"] = normalized
-    elif role == "assistant" and not content.strip() and not checked.get("reasoning_content", "").strip():
+        del checked["tool_calls"]
+        checked["tool_calls"] = normalized  # last of its keys, as it has always been
+    elif choices.call_form == "any":
+        checked.pop("tool_calls", None)
+    if choices.empty_answers == "refuse" and role == "assistant" and _says_nothing(checked):
         return "empty_assistant"
     return checked
+
+
+def _content(content: Any, choices: ChatChoices) -> Any:
+    """Content with its text parts joined, where that is the choice; other content as it is."""
+    if choices.content != "join_parts" or not isinstance(content, list):
+        return content
+    parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    texts = [text for text in parts if isinstance(text, str)]
+    return "\n".join(texts) if len(texts) == len(content) else content
+
+
+def _says_nothing(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    blank = not content.strip() if isinstance(content, str) else not content
+    return blank and not message.get("tool_calls") and not reasons(message)
 
 
 def _holds_media(content: Any) -> bool:
@@ -143,38 +178,63 @@ def _holds_media(content: Any) -> bool:
     return any(isinstance(part, dict) and part.get("type") in _NOT_TEXT for part in parts)
 
 
-def _tool_calls(calls: Any) -> list[dict[str, Any]] | None:
+def _tool_calls(calls: Any, choices: ChatChoices) -> list[dict[str, Any]] | None:
     """Tool calls with their arguments as objects; None when they are not tool calls."""
     if not isinstance(calls, list):
         return None
-    normalized = []
-    for call in calls:
-        inner = call.get("function", call) if isinstance(call, dict) else None
-        if not isinstance(inner, dict) or not isinstance(inner.get("name"), str) or not inner["name"]:
-            return None
-        arguments = inner.get("arguments")
-        if isinstance(arguments, str):
-            try:
-                arguments = orjson.loads(arguments) if arguments.strip() else {}
-            except orjson.JSONDecodeError:
-                return None
-        if arguments is None:
-            arguments = {}
-        if not isinstance(arguments, dict):
-            return None
-        inner = {**inner, "arguments": arguments}
-        normalized.append({**call, "function": inner} if "function" in call else inner)
-    return normalized
+    normalize = _call if choices.call_form == "any" else _openai_call
+    normalized = [normalize(call) for call in calls]
+    found = [call for call in normalized if call is not None]
+    return found if len(found) == len(calls) else None
 
 
-def _needs_tools(messages: list[dict[str, Any]]) -> Refusal | None:
+def _call(call: Any) -> dict[str, Any] | None:
+    inner = call.get("function", call) if isinstance(call, dict) else None
+    if not isinstance(inner, dict) or not isinstance(inner.get("name"), str) or not inner["name"]:
+        return None
+    arguments = inner.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = orjson.loads(arguments) if arguments.strip() else {}
+        except orjson.JSONDecodeError:
+            return None
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, dict):
+        return None
+    inner = {**inner, "arguments": arguments}
+    return {**call, "function": inner} if "function" in call else inner
+
+
+def _openai_call(call: Any) -> dict[str, Any] | None:
+    """A call as Nemotron takes it: arguments must be there, a text of them JSON; the rest is the template's."""
+    inner = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(inner, dict) or "arguments" not in inner:
+        return None
+    arguments = inner["arguments"]
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            return None
+    return {**call, "function": {**inner, "arguments": arguments}}
+
+
+def _needs_tools(messages: list[dict[str, Any]], declared: bool, choices: ChatChoices) -> Refusal | None:
     """Calls of tools that nothing declares; a system text that holds `# Tools` declares them itself."""
-    texts = [f"{m['content']}\n{m.get('reasoning_content', '')}" for m in messages]
+    if declared and choices.call_text == "declared":
+        return None
+    texts = [_text_of(message) for message in messages]
     if any(_TOOLS_HEADING in text for text in texts):
         return None
     for index, (message, text) in enumerate(zip(messages, texts, strict=True)):
-        if message.get("tool_calls"):
+        if message.get("tool_calls") and not declared and choices.undeclared_calls == "refuse":
             return Refusal("tool_calls_without_tools", index)
         if "<tool_call>" in text:
             return Refusal("tool_call_text_without_tools", index)
     return None
+
+
+def _text_of(message: Mapping[str, Any]) -> str:
+    given = (message.get("content"), message.get("reasoning_content"))
+    return "\n".join(text for text in given if isinstance(text, str))

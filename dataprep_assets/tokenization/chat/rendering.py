@@ -3,7 +3,8 @@
 The whole conversation is rendered once; each answer is found by rendering the messages before it with the generation
 prompt, and the messages up to it without. Both must be a beginning of the whole, or the model would be trained on a
 text that it never sees when it answers: then the conversation is refused, naming the message. An answer runs from
-behind the generation prompt to its stop token, inclusive; what the template writes after that is not trained.
+behind the generation prompt to its stop token, inclusive; what the template writes after that is not trained, unless
+it is chosen (`choices.py`).
 
 With reasoning in a conversation there is one sequence a user turn, because a template drops the reasoning of earlier
 turns: only the answers after the last user message of a sequence are trained in it. Otherwise there is one sequence.
@@ -19,7 +20,8 @@ from typing import Any, Literal
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.bundle import LiteralFinder, SpecialToken
-from dataprep_assets.tokenization.chat.messages import Conversation, Refusal
+from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
+from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, reasons
 from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
 
 __all__ = ["REASONS", "Chunk", "ConversationRenderer", "Rendered", "Turns", "stop_token"]
@@ -31,6 +33,8 @@ beginning of the whole; an answer does not end with the stop token."""
 Turns = Literal["reasoning", "always"]
 """When a conversation becomes one sequence a user turn: where it holds `reasoning`, or `always`."""
 
+_COMPARED = 40
+"""Characters of an answer that tell it from what a template writes."""
 _MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 """Noncharacters: code points that Unicode keeps free for uses such as this one."""
 
@@ -59,7 +63,8 @@ class ConversationRenderer:
 
     `renderer` is the compiled chat template, `specials` are the tokenizer's special tokens, and those whose content is
     in `allowed` may be written by anybody: they stay special in a message. `stop` is the content of the token that ends
-    an answer. `turns` says which conversations become a sequence for each user turn: see `Turns`.
+    an answer. `turns` says which conversations become a sequence for each user turn: see `Turns`. `choices` says what
+    is trained where tools differ.
     """
 
     def __init__(
@@ -70,8 +75,9 @@ class ConversationRenderer:
         stop: str,
         turns: Turns = "reasoning",
         allowed: Sequence[str] = (),
+        choices: ChatChoices = OURS,
     ) -> None:
-        self._renderer, self._stop, self._turns = renderer, stop, turns
+        self._renderer, self._stop, self._turns, self._choices = renderer, stop, turns, choices
         self._indexes = {s.content: i for i, s in enumerate(specials) if s.content not in allowed}
         self._finder = LiteralFinder(tuple(self._indexes))
         longest_first = sorted(self._indexes, key=len, reverse=True)
@@ -80,7 +86,9 @@ class ConversationRenderer:
     def render(self, conversation: Conversation) -> Rendered | Refusal:
         """The sequences of a conversation, or why it has none. A sequence without an answer is left out."""
         mark = None
-        if any(map(self._finder.found_in, _strings([conversation.messages, conversation.tools]))):
+        if self._choices.special_literals == "text" and any(
+            map(self._finder.found_in, _strings([conversation.messages, conversation.tools]))
+        ):
             mark, conversation = self._protected(conversation)
         try:
             return Rendered(tuple(self._sequences(conversation, mark)), mark)
@@ -88,18 +96,31 @@ class ConversationRenderer:
             return error.refusal
 
     def _sequences(self, conversation: Conversation, mark: str | None) -> Iterator[tuple[Chunk, ...]]:
-        messages, thinking = conversation.messages, conversation.has_reasoning
-        if not thinking and self._turns == "reasoning":
-            yield self._sequence(conversation, len(messages), 0, mark)
-            return
+        messages = conversation.messages
         users = [i for i, message in enumerate(messages) if message["role"] == "user"]
+        if not self._thinks(conversation) and self._turns == "reasoning":
+            yield self._sequence(conversation, len(messages), self._first_trained(messages, users), mark)
+            return
         for user, stop in zip(users, [*users[1:], len(messages)], strict=True):
             if any(message["role"] == "assistant" for message in messages[user:stop]):
                 yield self._sequence(conversation, stop, user + 1, mark)
 
+    def _thinks(self, conversation: Conversation) -> bool:
+        """Whether the conversation is one with reasoning."""
+        if self._choices.blank_reasoning == "reasoning":
+            return any(message.get("reasoning_content") for message in conversation.messages)
+        return conversation.has_reasoning
+
+    def _first_trained(self, messages: list[dict[str, Any]], users: list[int]) -> int:
+        """Of a conversation in one sequence: the first message whose answer is trained."""
+        if self._choices.answers == "every":
+            return 0
+        answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+        return max((user for user in users if answers and user < answers[-1]), default=0)
+
     def _sequence(self, conversation: Conversation, stop: int, first: int, mark: str | None) -> tuple[Chunk, ...]:
         """The messages up to `stop`, with the answers from message `first` on to be trained."""
-        messages, tools, thinking = conversation.messages, conversation.tools, conversation.has_reasoning
+        messages, tools, thinking = conversation.messages, conversation.tools, self._thinks(conversation)
         whole = self._text(messages[:stop], tools, False, thinking, stop - 1)
         if mark is not None and not _restorable(whole, mark):
             raise _RefusedError("template_refused", None)
@@ -108,7 +129,7 @@ class ConversationRenderer:
         for index in range(first, stop):
             if messages[index]["role"] != "assistant":
                 continue
-            start = self._answer_start(whole, messages[:index], tools, thinking, index)
+            start = self._answer_start(whole, messages[: index + 1], tools, thinking, index)
             end = len(whole)
             if index < stop - 1:
                 before = self._text(messages[: index + 1], tools, False, thinking, index)
@@ -120,27 +141,37 @@ class ConversationRenderer:
                 raise _RefusedError("template_mismatch", index)
             if not answer.endswith(self._stop):
                 raise _RefusedError("no_stop_token", index)
+            if self._choices.turn_end_newline:
+                answer = whole[start:end]
             chunks += (Chunk(whole[at:start], False), Chunk(answer, True))
             at = start + len(answer)
         chunks.append(Chunk(whole[at:], False))
         return tuple(chunk for chunk in chunks if chunk.text)
 
     def _answer_start(
-        self, whole: str, before: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool, index: int
+        self, whole: str, upto: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool, index: int
     ) -> int:
-        """Where the answer after `before` begins: behind the generation prompt that the whole has there.
+        """Where the answer that ends `upto` begins: behind the generation prompt that the whole has there.
 
         An answer without reasoning among others that have it is prompted with thinking off. Some templates write
-        white space behind the prompt that an answer does not repeat; there the prompt ends before it.
+        white space behind the prompt that an answer does not repeat; there the prompt ends before it, and the answer
+        itself must follow: else it is not the prompt's white space alone that is missing (`answer_proof.py`).
         """
+        before, reasoned = upto[:-1], reasons(upto[-1])
+        if self._choices.unprompted_header and _is_unprompted(before, thinking, reasoned):
+            text = self._text(before, tools, False, thinking, index) if before else ""
+            if not whole.startswith(text):
+                raise _RefusedError("template_mismatch", index)
+            return len(text)
+        strict = self._choices.inline_reasoning == "refuse"
         prompts = []
-        for mode in (thinking, not thinking):
+        for mode in (thinking and reasoned,) if strict else (thinking, not thinking):
             prompt = self._text(before, tools, True, mode, index)
             if whole.startswith(prompt):
                 return len(prompt)
             prompts.append(prompt.rstrip())
         for prompt in prompts:
-            if prompt and whole.startswith(prompt):
+            if prompt and whole.startswith(prompt) and not strict and _begins_at(whole, len(prompt), upto[-1]):
                 return len(prompt)
         raise _RefusedError("template_mismatch", index)
 
@@ -169,6 +200,28 @@ class ConversationRenderer:
             return [protect(v) for v in value] if isinstance(value, list) else value
 
         return mark, Conversation(protect(conversation.messages), protect(conversation.tools))
+
+
+def _is_unprompted(before: list[dict[str, Any]], thinking: bool, reasoned: bool) -> bool:
+    """Whether an answer follows no prompt, as Nemotron sees it: behind a question or a tool's result there is one.
+
+    In a conversation with reasoning, an answer without one has a prompt behind everything but another answer.
+    """
+    role = before[-1]["role"] if before else "assistant"
+    return role not in ("user", "tool") and (role == "assistant" or reasoned or not thinking)
+
+
+def _begins_at(text: str, cut: int, message: dict[str, Any]) -> bool:
+    """Whether nothing but white space is between a cut and what a message says, if it says anything.
+
+    What it says may begin before the cut: a thought in an answer's text, with the tag that a prompt ends in.
+    """
+    said = [t for key in ("reasoning_content", "content") if isinstance(t := message.get(key), str) and t.strip()]
+    for beginning in (t.strip()[:_COMPARED] for t in said):
+        start = text.find(beginning, max(0, cut - len(beginning) + 1))
+        if start >= 0 and not text[cut:start].strip():
+            return True
+    return not said
 
 
 def _restorable(text: str, mark: str) -> bool:

@@ -1,15 +1,18 @@
 """Chat templates: found, digested, compiled and rendered as transformers renders them.
 
-A template is named (`nano3`, shipped here), a path, or Jinja itself. What enters keys is the digest of its text: the
-same name with another text is another template. The environment is that of transformers (`utils/chat_template_utils`):
-sandboxed, `trim_blocks`, `lstrip_blocks`, loop controls, `{% generation %}`, `tojson` without HTML escapes,
-`raise_exception`. Its `strftime_now` would make every day's bytes different, so it needs a declared date.
+A template is the tokenizer's own, named (`chatml_reasoning` ships here), a path, or Jinja itself. What enters keys is
+the digest of its text: the same name with another text is another template. The environment is that of transformers
+(`utils/chat_template_utils`): sandboxed, `trim_blocks`, `lstrip_blocks`, loop controls, `{% generation %}`, `tojson`
+without HTML escapes, `raise_exception`. Its `strftime_now` would make every day's bytes different, so it needs a
+declared date.
 
 Entry points: `ChatTemplate.load`, `compile_template`, `template_variables`.
 """
 
 import hashlib
+import importlib.util
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -22,12 +25,34 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 if TYPE_CHECKING:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-__all__ = ["BUNDLED", "ChatTemplate", "Renderer", "TemplateRenderError", "compile_template", "template_variables"]
+__all__ = [
+    "OF_TOKENIZER",
+    "PUBLISHED",
+    "SHIPPED",
+    "ChatTemplate",
+    "Renderer",
+    "TemplateRenderError",
+    "compile_template",
+    "is_template_path",
+    "template_variables",
+]
 
 _FOLDER = Path(__file__).parent / "templates"
-BUNDLED = ("nano3",)
-"""Templates that can be named."""
-_TOKENIZER_VARIABLES = ("bos_token", "eos_token", "pad_token", "unk_token")
+OF_TOKENIZER = "tokenizer"
+"""Stands for the template that the tokenizer has."""
+SHIPPED = ("chatml_reasoning",)
+"""Templates of this project."""
+_NEMOTRON = "nemotron/data_prep/templates"
+PUBLISHED = {
+    "nano3": f"{_NEMOTRON}/nano3.jinja",
+    "super3": f"{_NEMOTRON}/nano3.jinja",
+    "ultra3": f"{_NEMOTRON}/nano3.jinja",
+    "lightning35": f"{_NEMOTRON}/lightning35.jinja",
+}
+"""Templates that others publish, and where in the installed package (at commit e27b371 of 2026-08-21)."""
+_TOKENIZER_VARIABLES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
+
+_NEWLY_GIVEN = ("chat_template_kwargs", "sep_token", "cls_token", "mask_token")
 
 
 class TemplateRenderError(Exception):
@@ -43,33 +68,97 @@ class ChatTemplate:
 
     @classmethod
     def load(cls, declared: str, folder: Path | None = None) -> "ChatTemplate":
-        """A bundled name, Jinja text, or a path (relative to `folder`).
+        """A shipped template by name, Jinja text, or a file by its path (relative to `folder`).
 
-        ConfigError for what is none of them: taken for Jinja, a mistyped path would render every conversation alike.
+        Of a folder, such as a clone of a model's repository, it is its tokenizer's. A name of an original's template is
+        that of its installed package. ConfigError for what is none of them: taken for Jinja, a mistyped path would
+        render every conversation alike.
         """
-        if declared in BUNDLED:
+        if declared in SHIPPED:
             return cls(declared, (_FOLDER / f"{declared}.jinja").read_text(encoding="utf-8"))
-        if "{{" in declared or "{%" in declared:
+        if declared in PUBLISHED:
+            return cls(declared, _published(declared).read_text(encoding="utf-8"))
+        if not is_template_path(declared):
             return cls("inline", declared)
         path = (folder or Path()) / Path(declared).expanduser()
+        if path.is_dir():
+            return cls._of_folder(path, str(path))
         try:
             return cls(path.name, path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, ValueError) as error:
             raise ConfigError(
-                f"chat_template: {declared!r} is not a bundled template ({', '.join(BUNDLED)}), Jinja text, or a "
-                f"readable file: {error}"
+                f"chat_template: {declared!r} is not `{OF_TOKENIZER}`, a name ({', '.join((*SHIPPED, *PUBLISHED))}), "
+                f"Jinja text, or a readable file: {error}"
             ) from error
+
+    @classmethod
+    def of_tokenizer(cls, bundle: TokenizerBundle) -> "ChatTemplate":
+        """The template of a tokenizer: `chat_template.jinja` beside it, else that of `tokenizer_config.json`.
+
+        Of several in its configuration the one that is called `default`. ConfigError where there is none.
+        """
+        return cls._of_folder(bundle.directory, f"the tokenizer {bundle.name}")
+
+    @classmethod
+    def _of_folder(cls, folder: Path, called: str) -> "ChatTemplate":
+        beside = folder / "chat_template.jinja"
+        if beside.is_file():
+            return cls(beside.name, beside.read_text(encoding="utf-8"))
+        found = _tokenizer_config(folder).get("chat_template")
+        if isinstance(found, list):
+            named = {given.get("name"): given.get("template") for given in found if isinstance(given, dict)}
+            found = named.get("default")
+        if not isinstance(found, str):
+            raise ConfigError(
+                f"chat_template: {called} has none (no chat_template.jinja, no `chat_template` in "
+                f"tokenizer_config.json). Name one: a path, {{repo, revision, file}}, or {SHIPPED[0]}, which ships"
+            )
+        return cls(OF_TOKENIZER, found)
 
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of the text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    @property
+    def marks_answers(self) -> bool:
+        """Whether it says itself, with `{% generation %}`, what an assistant says."""
+        return re.search(r"{%[-+]?\s*generation\s*[-+]?%}", self.text) is not None
+
+    @property
+    def newly_given(self) -> list[str]:
+        """Variables that the text names and that templates were not always given: rows made before lack them."""
+        return [name for name in _NEWLY_GIVEN if name in self.text]
+
+
+def is_template_path(declared: str) -> bool:
+    """Whether a declared template is neither a name nor Jinja itself."""
+    return declared not in (OF_TOKENIZER, *SHIPPED, *PUBLISHED) and "{{" not in declared and "{%" not in declared
+
+
+def _published(name: str) -> Path:
+    """A template of an original that is installed; ConfigError says where it is published."""
+    inside = Path(PUBLISHED[name])
+    package = importlib.util.find_spec(inside.parts[0])
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        if (path := Path(folder, *inside.parts[1:])).is_file():
+            return path
+    other = "" if inside.stem == name else f" (the recipes of {name} use {inside.stem})"
+    raise ConfigError(
+        f"chat_template: {name} is not part of this project{other}: it is src/{inside} in the repository "
+        f"NVIDIA-NeMo/Nemotron on GitHub. Clone it and give the path of that file; `{SHIPPED[0]}` is this project's own"
+    )
+
+
+def _tokenizer_config(folder: Path) -> dict[str, Any]:
+    path = folder / "tokenizer_config.json"
+    config: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
+    return config
+
 
 def template_variables(bundle: TokenizerBundle) -> dict[str, str]:
     """`bos_token` and its like as the tokenizer configures them: what transformers passes to every template."""
-    path = bundle.directory / "tokenizer_config.json"
-    config = json.loads(path.read_bytes()) if path.is_file() else {}
+    config = _tokenizer_config(bundle.directory)
     found = {name: config.get(name) for name in _TOKENIZER_VARIABLES}
     contents = {name: v.get("content") if isinstance(v, dict) else v for name, v in found.items()}
     return {name: value for name, value in contents.items() if isinstance(value, str)}
@@ -78,8 +167,10 @@ def template_variables(bundle: TokenizerBundle) -> dict[str, str]:
 class Renderer:
     """A compiled template; `render` is a pure function of its arguments. Not picklable: compile it where it is used."""
 
-    def __init__(self, render: Callable[..., str], failures: tuple[type[Exception], ...]) -> None:
-        self._render, self._failures = render, failures
+    def __init__(
+        self, render: Callable[..., str], failures: tuple[type[Exception], ...], kwargs: Mapping[str, Any] | None = None
+    ) -> None:
+        self._render, self._failures, self._kwargs = render, failures, dict(kwargs or {})
 
     def render(
         self,
@@ -92,33 +183,48 @@ class Renderer:
         """The text of `messages` (role, content, …) and the `tools` they may call, JSON schemas or None.
 
         With `prompt`, the text ends where the assistant's next answer begins. `thinking` is passed as
-        `enable_thinking`. Raises TemplateRenderError when the template refuses or fails.
+        `enable_thinking`, and in `chat_template_kwargs`, which is where Nemotron's templates look for it. Raises
+        TemplateRenderError when the template refuses or fails.
         """
+        given = {**self._kwargs, "enable_thinking": thinking}
         try:
             return self._render(
+                **given,
                 messages=messages,
                 tools=tools,
                 documents=None,
                 add_generation_prompt=prompt,
-                enable_thinking=thinking,
+                chat_template_kwargs=given,
             )
         except self._failures as error:
             raise TemplateRenderError(f"{type(error).__name__}: {error}") from error
 
 
 def compile_template(
-    template: ChatTemplate, variables: Mapping[str, Any] | None = None, today: date | None = None
+    template: ChatTemplate,
+    variables: Mapping[str, Any] | None = None,
+    today: date | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    marks: tuple[str, str] = ("", ""),
 ) -> Renderer:
-    """Compile `template`; `variables` are passed to every rendering, `today` is what `strftime_now` says.
+    """A template ready to render.
 
-    ConfigError names the line of a syntax error, and a template that wants a date where none is declared.
+    Args:
+        template: what to compile.
+        variables: the special tokens, passed to every rendering.
+        today: what `strftime_now` says.
+        kwargs: further variables, passed each on its own and all together as `chat_template_kwargs`.
+        marks: what is written where a `{% generation %}` begins and ends.
+
+    ConfigError names the line of a syntax error, a template that wants a date where none is declared, and a further
+    variable whose value each rendering decides.
     """
     import jinja2
     import jinja2.ext
     import jinja2.meta
 
     environment = _environment_class()(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, _generation_tag()]
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, _generation_tag(marks)]
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
@@ -136,12 +242,22 @@ def compile_template(
                 "other bytes tomorrow. Declare `template_date`"
             )
         environment.globals["strftime_now"] = today.strftime
+    if taken := sorted(_OF_A_RENDERING & {*(kwargs or {})}):
+        raise ConfigError(f"template_kwargs: {', '.join(taken)}: what each rendering decides; leave it out")
     fixed = dict(variables or {})
     # the errors that Python itself raises inside a template for data it did not expect
     failures = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
-    return Renderer(lambda **given: compiled.render({**fixed, **given}), failures)
+    return Renderer(lambda **given: compiled.render({**fixed, **given}), failures, kwargs)
 
 
+_OF_A_RENDERING = {
+    "messages",
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "enable_thinking",
+    "chat_template_kwargs",
+}
 _ATTRIBUTES_OF_DICT = frozenset(dir(dict))
 _OF_LOOP = frozenset({"index", "index0", "first", "last", "length"})
 
@@ -178,8 +294,8 @@ def _raise_exception(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-def _generation_tag() -> Any:
-    """The `{% generation %}` block of transformers, which marks what an assistant says: here it is only its body."""
+def _generation_tag(marks: tuple[str, str]) -> Any:
+    """The `{% generation %}` block of transformers, which marks what an assistant says: its body between `marks`."""
     from jinja2 import nodes
     from jinja2.ext import Extension
     from jinja2.parser import Parser
@@ -189,6 +305,8 @@ def _generation_tag() -> Any:
 
         def parse(self, parser: Parser) -> list[nodes.Node]:
             next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            begin, end = (nodes.Output([nodes.TemplateData(mark)]) for mark in marks)
+            return [begin, *body, end] if any(marks) else body
 
     return GenerationTag

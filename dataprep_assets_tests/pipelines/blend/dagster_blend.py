@@ -147,7 +147,7 @@ def chats(folder: Path, **changes: Any) -> BlendDeclaration:
             "stage": "sft",
             "blend": {"datasets": [{"name": n, "path": str(folder / f"{n}.jsonl")} for n in ("first", "second")]},
             "tokenizer": {"path": folder / "tokenizer", "engine": "tokenizers"},
-            "sft": {"pack_size": 256},
+            "sft": {"pack_size": 256, "chat_template": "chatml_reasoning"},
             "num_shards": 3,
             "tolerance": 0.2,
             **changes,

@@ -23,6 +23,7 @@ from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_shards
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import build_rl_shards, rl_shards
+from dataprep_assets.pipelines.blend.rl_manifest import build_rl_manifest
 from dataprep_assets.pipelines.blend.runs import build_blend_run
 from dataprep_assets.pipelines.blend.stage_shards import stage_shards
 from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
@@ -127,6 +128,8 @@ def run(blend: BlendDeclaration, root: Path | ArtifactStore, workers: int = 1) -
         return outcome, None
     receipt, reused = build_blend_run(blend, store, plan, shards(blend, store, plan))
     outcome.add(receipt, reused)
+    if blend.stage == "rl":
+        outcome.add(*build_rl_manifest(blend, store))
     return outcome, receipt
 
 

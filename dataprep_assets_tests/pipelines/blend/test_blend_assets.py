@@ -194,9 +194,12 @@ def test_rl_lists_every_shard_of_every_split(tmp_path: Path) -> None:
         found = evaluations(outcomes)
         assert failed(found) == set()
         assert found["blend.realised_as_requested"].passed
-        manifest = json.loads((made.run_directory / "manifest.json").read_bytes())
-        assert {split: len(manifest[split]) for split in ("train", "val", "test")} == {"train": 2, "val": 2, "test": 0}
-        lines = [line for path in manifest["train"] for line in Path(path).read_bytes().splitlines()]
+        listed = json.loads((made.run_directory / "shards.json").read_bytes())
+        assert {split: len(listed[split]) for split in ("train", "val", "test")} == {"train": 2, "val": 2, "test": 0}
+        manifest = json.loads((made.root / "small_rl" / "rl_manifest" / "manifest.json").read_bytes())
+        assert manifest["test"] == ""
+        lines = Path(manifest["train"]).read_bytes().splitlines()
+        assert b"".join(Path(path).read_bytes() for path in listed["train"]).splitlines() == lines
         assert len(lines) == 20
         assert all(set(json.loads(line)) == {"messages"} for line in lines)
 

@@ -188,6 +188,12 @@ def swapped_words(packed: list[dict[str, Any]]) -> None:
         row["input_ids"][at + 1], row["input_ids"][at + 2] = row["input_ids"][at + 2], row["input_ids"][at + 1]
 
 
+def later(packed: list[dict[str, Any]]) -> None:
+    """The first three labels of an answer are not trained, as by a prompt that takes them for its own."""
+    at = packed[0]["loss_mask"].index(1)
+    packed[0]["loss_mask"][at : at + 3] = [0, 0, 0]
+
+
 def half(packed: list[dict[str, Any]]) -> None:
     packed[0]["loss_mask"] = [0] * len(packed[0]["loss_mask"])
 
@@ -264,6 +270,7 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     "packed_sft.specials_not_doubled": ("sft", packed_changed(doubled)),
     "packed_sft.decoded_mask": ("sft", packed_changed(half)),
     "packed_sft.round_trip": ("sft", packed_changed(swapped_words)),
+    "packed_sft.answers_trained": ("sft", packed_changed(later)),
     "rl_jsonl.files_intact": ("rl", lambda m: put(shard(m) / "records.jsonl", b"{}\n")),
     "rl_jsonl.ledger_balances": ("rl", lambda m: edit_receipt(shard(m), _one_row_less)),
     "rl_jsonl.lines_are_records": ("rl", lines_changed(lambda lines: [*lines[:-1], b"[1]"])),
@@ -275,6 +282,11 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     "blend.splits_disjoint": ("sft", same_rows_in_two_splits),
     "blend.realised_as_requested": ("pretrain", other_weights),
     "blend.blend_sources_unchanged": ("pretrain", grown),
+    "rl_manifest.files_intact": ("rl", lambda m: put(m.directory("rl_manifest") / "shards.json", b"{}")),
+    "rl_manifest.names_the_latest_run": (
+        "rl",
+        lambda m: edit_json(m.directory("rl_manifest") / "manifest.json", lambda v: v.update(run_hash="0")),
+    ),
     "data_card.card_matches_receipts": ("rl", card_changed(lambda card: card.update(description="others"))),
     "data_card.croissant_valid": ("sft", card_changed(lambda card: card["distribution"][0].pop("sha256"))),
 }

@@ -3,8 +3,6 @@ trainers' own readers take those."""
 
 import json
 import signal
-import subprocess
-import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.sources.rows import read_rows
 from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.faults.armed import armed, passed
 from dataprep_assets_tests.pipelines.blend.blend_project import STAGES, sample_blend
 from dataprep_assets_tests.pipelines.blend.dagster_blend import blend
@@ -49,14 +48,8 @@ class Run:
 
 def run(home: Path, stage: str, root: Path, at: int = 0) -> Run:
     """Materialize a sample blend; killed at the write `at` (0: never)."""
-    done = subprocess.run(
-        [sys.executable, "-m", "dataprep_assets_tests.pipelines.blend.blend_project", stage, root],
-        env=armed(home, root, at=at),
-        capture_output=True,
-        timeout=600,
-        text=True,
-        check=False,
-    )
+    command = ["-m", "dataprep_assets_tests.pipelines.blend.blend_project", stage, root]
+    done = forked.run(command, env=armed(home, root, at=at), timeout=600)
     return Run(done.returncode, len(passed(home, "parent")), done.stderr[-3000:])
 
 
@@ -165,7 +158,7 @@ def test_the_bridges_rule_trains_on_exactly_what_the_assistant_says(undisturbed:
 
 def test_the_manifest_of_an_rl_run_lists_every_task_once(undisturbed: dict[str, tuple[Path, Run]]) -> None:
     directory = run_directory("rl", undisturbed["rl"][0])
-    manifest = json.loads((directory / "manifest.json").read_bytes())
+    manifest = json.loads((directory / "shards.json").read_bytes())
     wanted = {"train": Counter[str](), "val": Counter[str]()}
     for name, rows in sample_rows():
         if "sample_blend_rl" in name:

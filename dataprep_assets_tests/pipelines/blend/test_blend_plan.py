@@ -8,14 +8,36 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import FormatError
+from dataprep_assets.graph.shown import Markdown
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
+from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan, plan_rows
 from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources
+from dataprep_assets.pipelines.blend.component import blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan, plan_from_json
 from dataprep_assets.pipelines.blend.planner import plan_blend
 from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, pretraining, small_sources, texts, write_rows
 from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE
+
+
+def test_notes_and_categories_are_shown_and_change_no_plan(tmp_path: Path) -> None:
+    plain = blend_json(small_sources(tmp_path))
+    noted = {
+        "_comment": "Phase 1",
+        "datasets": [{**plain["datasets"][0], "category": "source code", "_note": "new"}, plain["datasets"][1]],
+    }
+    first, second = pretraining(tmp_path, blend=plain), pretraining(tmp_path, blend=noted)
+    plan = plan_blend(first)
+    assert plan_blend(second).to_json() == plan.to_json()
+    assert "category" not in str(plan.to_json())
+    shown = [(row["category"], row["notes"]) for row in plan_rows(second, plan)]
+    assert shown == [("source code", "note: new"), ("", "")]
+    assert "category" not in plan_rows(first, plan)[0]
+    store = LocalArtifacts(tmp_path / "out")
+    receipt, _ = build_blend_plan(second, store)
+    (spec, *_) = blend_specs(second)
+    assert spec.metadata(store, receipt)["notes"] == Markdown("- comment: Phase 1")
+    assert build_blend_plan(first, store)[1]
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def chat(tmp_path: Path, rows: list[Any], **changes: Any) -> BlendDeclaration:
         "stage": "sft",
         "blend": {"datasets": [{"name": "chat", "path": str(path)}]},
         "tokenizer": {"path": write_chat_tokenizer(tmp_path / "tokenizer").directory, "engine": "tokenizers"},
-        "sft": {"pack_size": 512},
+        "sft": {"pack_size": 512, "chat_template": "chatml_reasoning"},
         "num_shards": 2,
         "bad_records": {"policy": "drop", "budget": 1},
     }

@@ -21,6 +21,7 @@ from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.launches import streamed_shards
 from dataprep_assets.pipelines.blend.rl.transforms import declared_sources
+from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets_tests.pipelines.blend.blend_project import shipped
 
 STAGES = {"pretrain": "indexed_bins", "sft": "packed_sft", "rl": "rl_jsonl"}
@@ -57,6 +58,11 @@ def entry(**changes: Any) -> dict[str, Any]:
         ({"num_shards": 0}, "num_shards", "at least 1"),
         ({"sample": {"count": 1, "percent": 5}}, "sample", "exactly one of `count`"),
         ({"tolerance": 2}, "tolerance", "at most 1"),
+        ({"train_ratio": 0.98}, "train_ratio", "here it is `held_out: {valid: N, test: N}` in shards"),
+        ({"blend_path": "b.json"}, "blend_path", "here it is `blend:`"),
+        ({"tokenizer": {"model": "o/m"}}, "tokenizer.model", "here it is `tokenizer: {repo:"),
+        ({"chat_template": "nano3"}, "chat_template", "here it is in the block `sft`"),
+        ({"sample": 1000}, "sample", "here that is `max_rows: 1000`"),
     ],
 )
 def test_a_wrong_declaration_names_file_key_and_what_is_allowed(
@@ -123,20 +129,29 @@ def test_every_path_is_relative_to_the_folder_of_the_yaml(tmp_path: Path) -> Non
 
 
 def test_placeholder_sources_are_relative_to_the_folder_of_the_yaml(tmp_path: Path) -> None:
-    sources = {"a": "data/a.parquet", "b": {"path": "data/b", "split": "math"}, "c": f"hf://org/c@{'0' * 40}"}
+    sources = {
+        "a": {"path": "data/a.parquet", "kind": "dapo"},
+        "b": {"path": "data/b", "split": "math", "kind": "skywork"},
+        "nano_v3_sft_profiled_dapo17k": f"hf://org/c@{'0' * 40}",
+    }
     transforms = ["nemotron_rl", {"resolve_hf_placeholders": {"sources": sources}}, {"select": ["messages"]}]
     yaml_path = tmp_path / "mixed" / "defs.yaml"
     rl = attributes(stage="rl", rl={"transforms": transforms})
     rl.pop("tokenizer")
     made = declared(BlendDeclaration, rl, yaml_path).rl_options.transforms
     found = {name: source.path for name, source in declared_sources(made).items()}
-    assert found == {"a": f"{tmp_path}/mixed/data/a.parquet", "b": f"{tmp_path}/mixed/data/b", "c": sources["c"]}
+    local = {"a": f"{tmp_path}/mixed/data/a.parquet", "b": f"{tmp_path}/mixed/data/b"}
+    assert found == local | {"nano_v3_sft_profiled_dapo17k": f"hf://org/c@{'0' * 40}"}
     assert (made[0], made[2]) == (transforms[0], transforms[2])
 
 
 @pytest.mark.parametrize(
     ("template", "found"),
-    [("chat.jinja", "{folder}/chat.jinja"), ("nano3", "nano3"), ("{{ messages }}", "{{ messages }}")],
+    [
+        ("chat.jinja", "{folder}/chat.jinja"),
+        ("chatml_reasoning", "chatml_reasoning"),
+        ("{{ messages }}", "{{ messages }}"),
+    ],
 )
 def test_a_template_file_is_beside_the_yaml_even_before_it_is_there(template: str, found: str, tmp_path: Path) -> None:
     sft = attributes(stage="sft", sft={"chat_template": template})
@@ -154,7 +169,7 @@ def test_the_shipped_blends_load_as_assets_with_their_checks(family: str) -> Non
         graph = bound(dataset_named(name).definitions, PROJECT_ROOT).resolve_asset_graph()
         keys = {k for k in graph.get_all_asset_keys() if k.path[0] == name}
         expected = {"blend_plan", "blend_preview", "blend_snapshot", shards, "blend", "data_card"}
-        assert {k.path[-1] for k in keys} == expected | ({"engine_certificate"} if stage != "rl" else set())
+        assert {k.path[-1] for k in keys} == expected | {"engine_certificate" if stage != "rl" else "rl_manifest"}
         for key in keys:
             assert graph.get(key).group_name == name
             assert graph.get(key).description
@@ -163,12 +178,14 @@ def test_the_shipped_blends_load_as_assets_with_their_checks(family: str) -> Non
 
 def test_the_nano3_blends_are_the_originals_with_what_can_be_pinned_pinned() -> None:
     sizes = {stage: len(shipped(f"nano3_{stage}").data_blend().units()) for stage in STAGES}
-    assert sizes == {"pretrain": 26, "sft": 14, "rl": 1}
+    assert sizes == {"pretrain": 23, "sft": 12, "rl": 1}
     for stage in ("pretrain", "sft"):
         tokenizer = shipped(f"nano3_{stage}").required_tokenizer
-        assert tokenizer.repo == "nvidia/NVIDIA-Nemotron-Nano-9B-v2"
+        assert tokenizer.repo == "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-Base-BF16"
         assert len(tokenizer.revision or "") == 40
+    assert shipped("nano3_sft").sft_options.choices == NEMOTRON
     rl = shipped("nano3_rl")
+    assert rl.rl_options.rules.changes["other_records"] == "messages"
     sources = declared_sources(rl.rl_options.transforms)
     assert {source.kind for source in sources.values()} == {"dapo", "skywork"}
     assert all("@" in source.path for source in sources.values())
@@ -184,6 +201,7 @@ def test_before_anything_was_made_the_plan_is_stale_and_has_no_run(tmp_path: Pat
         "blend_snapshot",
         "rl_jsonl",
         "blend",
+        "rl_manifest",
         "data_card",
     ]
     assert list(tmp_path.iterdir()) == []
@@ -194,7 +212,7 @@ def test_before_anything_was_made_the_plan_is_stale_and_has_no_run(tmp_path: Pat
 def test_a_blend_that_streams_keeps_its_workers_busy_and_its_runs_few() -> None:
     blend = shipped("nano3_pretrain").model_copy(update={"workers": 8})
     assert streamed_shards(blend, 40) == streamed_shards(blend, 2048) == 32
-    assert streamed_shards(blend, 26 * 128) == 52
+    assert streamed_shards(blend, 23 * 128) == 46
 
 
 def test_the_scaffold_is_a_declaration_that_loads(tmp_path: Path) -> None:

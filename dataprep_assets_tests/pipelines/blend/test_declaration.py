@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, DataBlend
+from dataprep_assets.pipelines.blend.data_blend import DataBlend
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 
 ONE = {"name": "a", "path": "a.jsonl"}
 
@@ -33,6 +34,18 @@ def test_fields_of_chat_data_belong_to_an_entry(tmp_path: Path) -> None:
     assert blend.units()[0].dataset.messages_field == "turns"
 
 
+def test_notes_and_categories_are_kept_and_decide_nothing(tmp_path: Path) -> None:
+    """Today's blends of Nemotron for SFT have them (docs/formats/blend-json.md#notes)."""
+    missing = {"code": {"weight": 14.0}}
+    noted = {**ONE, "category": "code", "_note": "§2.3", "_new_in_ultra": True}
+    blend = _load(tmp_path, {"_comment": "Phase 1", "_missing_categories": missing, "datasets": [noted]})
+    assert blend.notes == {"_comment": "Phase 1", "_missing_categories": missing}
+    (dataset,) = (unit.dataset for unit in blend.units())
+    assert (dataset.category, dataset.notes) == ("code", {"_note": "§2.3", "_new_in_ultra": True})
+    plain = _load(tmp_path, {"datasets": [ONE]}).units()[0].dataset
+    assert dataset.unattributed == plain.unattributed
+
+
 def test_splits_of_a_blend_are_units_of_their_own(tmp_path: Path) -> None:
     blend = _load(tmp_path, {"train": [ONE], "valid": [ONE], "test": [{"name": "b", "path": "hf://o/b"}]})
     assert [(u.name, u.home) for u in blend.units()] == [
@@ -51,7 +64,9 @@ def test_weight_zero_leaves_a_dataset_out(tmp_path: Path) -> None:
     ("value", "complaint"),
     [
         ({}, "give `datasets`"),
-        ({"datasets": []}, "`datasets` is empty"),
+        ({"datasets": []}, r"json: blend: `datasets` is empty, a placeholder without datasets: name them"),
+        ({"comment": "x", "datasets": [ONE]}, "comment"),
+        ({"datasets": [{**ONE, "notes": "text"}]}, r"datasets\[0\]\.notes"),
         ({"datasets": [ONE], "train": []}, "together"),
         ({"datasets": [ONE], "train": [ONE]}, "together"),
         ({"train": [ONE], "valid": []}, "`valid` is empty"),

@@ -2,8 +2,6 @@
 
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.component import blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.faults.armed import Role, armed, passed
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, pretraining, run, small_sources, write_rows
@@ -83,8 +82,8 @@ def test_a_blend_on_a_hub_has_the_bytes_of_the_same_local_one_at_its_pinned_comm
 
 def _killed(home: Path, root: Path, declaration: Path, role: Role, at: int) -> tuple[int, int]:
     """The exit code of a run that kills itself at a write point, and the points it passed."""
-    command = [sys.executable, "-m", "dataprep_assets_tests.pipelines.blend.pipeline", str(declaration), str(root), "1"]
-    done = subprocess.run(command, env=armed(home, root, role, at), capture_output=True, timeout=600, check=False)
+    command = ["-m", "dataprep_assets_tests.pipelines.blend.pipeline", declaration, root, "1"]
+    done = forked.run(command, env=armed(home, root, role, at), timeout=600)
     return done.returncode, len(passed(home, role))
 
 

@@ -51,7 +51,7 @@ def test_rl_shares_are_those_of_the_records_that_the_manifest_lists(tmp_path: Pa
     finding = realised_as_requested(good.blend, good.directory, good.receipt, good.plan)
     assert finding.passed, finding.summary
     assert finding.facts["largest_difference"] < 1e-9
-    path = good.directory / "manifest.json"
+    path = good.directory / "shards.json"
     whole = json.loads(path.read_bytes())
     path.write_text(json.dumps(whole | {"train": [*whole["train"], whole["train"][0]]}))
     finding = realised_as_requested(good.blend, good.directory, good.receipt, good.plan)
@@ -61,7 +61,7 @@ def test_rl_shares_are_those_of_the_records_that_the_manifest_lists(tmp_path: Pa
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])
-@pytest.mark.parametrize("name", ["manifest.json", "datasets/code__train/*/receipts/shard_000000.json"])
+@pytest.mark.parametrize("name", ["shards.json", "datasets/code__train/*/receipts/shard_000000.json"])
 def test_rl_files_that_cannot_be_read_are_findings(tmp_path: Path, name: str, text: str) -> None:
     good = finish(weighted_records(tmp_path / "datasets" / "s", (1.0, 1.0)), tmp_path / "datasets" / "out")
     assert realised_as_requested(good.blend, good.directory, good.receipt, good.plan).passed

@@ -214,7 +214,7 @@ def test_rl_records_are_listed_as_often_as_the_weights_ask(
 ) -> None:
     blend = weighted_records(tmp_path / "s", weights)
     directory, receipt, plan = finished(blend, tmp_path / "out")
-    manifest = json.loads((directory / "manifest.json").read_bytes())
+    manifest = json.loads((directory / "shards.json").read_bytes())
     assert _lines_read(manifest) == read
     assert manifest["records"] == {"train": sum(read.values())}
     assert len(set(manifest["train"])) == 4  # every file is stored once
@@ -268,4 +268,4 @@ def test_a_blend_is_made_of_google_buckets(tmp_path: Path, monkeypatch: pytest.M
         for place in (directory, of_folders)
     )
     assert made == wanted
-    assert len(made) == 4
+    assert len(made) == 5  # four shards, and the file of the split

@@ -9,7 +9,7 @@ from dataprep_assets.pipelines.blend.runs import RunFacts
 from dataprep_assets.pipelines.blend.source_shares_proofs import blend_sources_unchanged
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
-from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
+from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, pretraining, small_sources, texts, write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
 
 
@@ -50,6 +50,15 @@ def test_a_source_that_grew_is_told_with_its_shares_before_and_now(grown: Finish
         f"code: files 1 added since the plan: it was {before:.2%} of the tokens of train and is about {now:.2%}; "
         "its weight of 75.00% reads it"
     )
+
+
+def test_a_source_of_which_a_licence_is_declared_is_asked_as_well(sources: Path, tmp_path: Path) -> None:
+    entries = blend_json(sources)
+    entries["datasets"][0] |= {"license": "CC-BY-4.0", "category": "source code"}
+    good = finish(pretraining(sources, blend=entries), tmp_path / "out")
+    assert judge(good).passed
+    write_rows(sources / "code" / "part-11.jsonl.gz", texts("code", 90, 90))
+    assert judge(good).summary.startswith("code: files 1 added since the plan")
 
 
 def test_a_byte_of_the_same_size_and_a_lost_file_are_changes(sources: Path, tmp_path: Path) -> None:

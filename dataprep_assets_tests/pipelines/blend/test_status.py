@@ -104,7 +104,7 @@ def test_what_a_blend_will_build_is_told_before_and_after_its_plan(tmp_path: Pat
 def test_a_run_of_an_older_version_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blend = pretraining(small_sources(tmp_path / "s"))
     run(blend, tmp_path / "out")
-    monkeypatch.setattr(runs, "VERSION", runs.VERSION + 1)
+    monkeypatch.setitem(runs.VERSIONS, "pretrain", 3)
     (found,) = stale(blend_specs(blend), LocalArtifacts(tmp_path / "out"))
     assert (found.kind, found.reason) == ("older version", "made by version 2 of this step, which is 3 now")
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,17 +38,41 @@ def test_a_blend_json_that_lists_too_much_or_too_little_fails(
     assert complaint in finding.summary
 
 
-def test_an_rl_manifest_lists_its_shards(tmp_path: Path) -> None:
-    good = finish(rl_blend(tmp_path / "s"), tmp_path / "out")
-    assert entry_lists_every_shard(good.blend, good.directory, good.receipt).passed
-    path = good.directory / "manifest.json"
-    whole = json.loads(path.read_bytes())
-    for change, complaint in (
-        ({"train": whole["train"][:1]}, "train lists 1 files, expected 2"),
-        ({"val": [*whole["val"], "/gone.jsonl"]}, "val lists 3 files"),
-        ({"run_hash": "0"}, "run hash 0"),
-    ):
-        path.write_text(json.dumps(whole | change))
-        finding = entry_lists_every_shard(good.blend, good.directory, good.receipt)
-        assert not finding.passed
-        assert complaint in finding.summary
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> FinishedBlend:
+    """A run of RL with three splits, two shards each."""
+    folder = tmp_path_factory.mktemp("tasks")
+    return finish(rl_blend(folder / "s"), folder / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "complaint"),
+    [
+        ("shards.json", lambda v: v.update(train=v["train"][:1]), "train lists 1 files, expected 2"),
+        ("shards.json", lambda v: v["val"].append("/gone.jsonl"), "val lists 3 files"),
+        ("shards.json", lambda v: v["train"].reverse(), ""),
+        ("shards.json", lambda v: v.update(run_hash="0"), "run hash 0"),
+        ("manifest.json", lambda v: v.update(run_hash="0"), "run hash 0"),
+        ("manifest.json", lambda v: v.update(train=[v["train"]]), "train is ["),
+        ("manifest.json", lambda v: v.update(test=""), "test is ''"),
+        ("splits/val.jsonl", None, "val.jsonl: it is not the 2 files of shards.json in one"),
+    ],
+)
+def test_the_files_of_an_rl_run_are_its_shards(
+    tasks: FinishedBlend, name: str, change: Callable[[dict[str, Any]], object] | None, complaint: str
+) -> None:
+    assert entry_lists_every_shard(tasks.blend, tasks.directory, tasks.receipt).passed
+    path = tasks.directory / name
+    whole = path.read_bytes()
+    try:
+        if change is None:
+            path.write_bytes(whole[:-9])
+        else:
+            value = json.loads(whole)
+            change(value)
+            path.write_text(json.dumps(value))
+        finding = entry_lists_every_shard(tasks.blend, tasks.directory, tasks.receipt)
+    finally:
+        path.write_bytes(whole)
+    assert finding.passed == (not complaint)
+    assert complaint in finding.summary

@@ -175,7 +175,7 @@ def test_real_text_declared_in_yaml_alone_goes_through_dg_launch_and_passes_ever
     declaration = sample_attributes(
         dataset="real_text",
         source={"kind": "local", "path": str(shared / "data" / "corpus")},
-        splits={"train": ["train/**"], "val": ["validation/**"], "test": ["test/**"]},
+        splits={"train": ["train/chunk10/**"], "val": ["validation/**"], "test": ["test/**"]},
         tokenizer={"path": str(shared / "tokenizers" / "qwen3"), "name": "qwen3"},
         shards={"count": 1},
     )

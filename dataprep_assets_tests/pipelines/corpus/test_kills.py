@@ -4,8 +4,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +15,7 @@ import pytest
 from dataprep_assets.errors import WorkerDiedError
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.tasks import Task, TaskId
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.faults.armed import Role, armed, passed
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
     SAMPLE,
@@ -85,7 +84,6 @@ class Run:
         environment = armed(home, root, role, at, by)
         self.home, self.root, self._errors = home, root, home / "stderr"
         command = [
-            sys.executable,
             "-m",
             "dataprep_assets_tests.pipelines.corpus.pipeline",
             SAMPLE / "data",
@@ -94,7 +92,7 @@ class Run:
             str(workers),
         ]
         with open(self._errors, "wb") as errors:
-            self.process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors)
+            self.process = forked.start(command, env=environment, stderr=errors.fileno())
 
     def wait(self) -> int:
         """The exit code."""

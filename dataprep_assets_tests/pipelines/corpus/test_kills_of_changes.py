@@ -2,8 +2,6 @@
 
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.component import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.bench.changes.corpus import Corpus, File
 from dataprep_assets_tests.faults.armed import Role, armed, passed
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, run_pipeline
@@ -42,12 +41,7 @@ class Process:
     ) -> None:
         code = f"import sys; from {__name__} import do, Path; sys.exit(do({what!r}, *map(Path, sys.argv[1:])))"
         self._home, environment = home, armed(home, root, role, at)
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", code, str(declaration), str(root)],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        self._process = forked.start(["-c", code, declaration, root], env=environment)
 
     def ended(self) -> int:
         """Its exit code, when all its processes have ended."""

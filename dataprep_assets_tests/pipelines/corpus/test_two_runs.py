@@ -4,17 +4,17 @@ Real `dataprep run` processes. Whatever the order, what is there afterwards is w
 """
 
 import os
-import signal
-import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.integrity.receipt import NAME
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
@@ -33,30 +33,38 @@ class Machine:
         folder.mkdir(parents=True, exist_ok=True)
         cleaned = {k: v for k, v in os.environ.items() if not k.startswith(("DATAPREP_", "DAGSTER_", "R2_", "AWS_"))}
         self.environment = {**cleaned, "DAGSTER_HOME": str(folder / "home"), "DATAPREP_WORKERS": "2", **variables}
+        self._folder = folder
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> "Started":
         """A `dataprep` of this machine, under way."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "dataprep_assets.cli", *arguments],
-            env=self.environment,
-            cwd=PROJECT_ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        handle, name = tempfile.mkstemp(dir=self._folder)
+        command = ["-m", "dataprep_assets.cli", *arguments]
+        try:
+            process = forked.start(command, env=self.environment, cwd=PROJECT_ROOT, stdout=handle, stderr=handle)
+        finally:
+            os.close(handle)
+        return Started(process, Path(name))
 
 
-def said(process: subprocess.Popen[str]) -> str:
-    """What a process printed, when it has ended; it must have ended well."""
-    out, _ = process.communicate(timeout=SECONDS)
-    assert process.returncode == 0, out
+@dataclass(frozen=True)
+class Started:
+    """A command under way, and where it prints."""
+
+    process: forked.Forked
+    output: Path
+
+
+def said(started: Started) -> str:
+    """What a command printed, when it has ended; it must have ended well."""
+    code, out = started.process.wait(SECONDS), started.output.read_text()
+    assert code == 0, out
     return out
 
 
-def until_a_shard_is_there(root: Path, process: subprocess.Popen[str]) -> None:
+def until_a_shard_is_there(root: Path, started: Started) -> None:
     deadline = time.monotonic() + SECONDS
     while not list(root.glob(f"{DATASET}/token_bins/*/{NAME}")):
-        assert process.poll() is None, "the run ended before its first shard"
+        assert started.process.poll() is None, "the run ended before its first shard"
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
@@ -95,8 +103,8 @@ def test_a_run_killed_while_another_starts_stops_nobody(quiet: Path, tmp_path: P
     until_a_shard_is_there(root, doomed)
     other = machine.start("run", DATASET)
     time.sleep(1.0)
-    doomed.send_signal(signal.SIGKILL)
-    doomed.communicate()
+    doomed.process.kill()
+    doomed.process.wait(SECONDS)
     said(other)
     assert products(root) == products(quiet)
     assert receipts(root) == receipts(quiet)

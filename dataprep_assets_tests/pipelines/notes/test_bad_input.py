@@ -119,11 +119,15 @@ FILES: dict[str, tuple[bytes, str]] = {
     "not the declared format": (json.dumps({"CANARY": GOOD}).encode(), "does not begin a JSON array"),
     "UTF-16": (json.dumps([GOOD]).encode("utf-16"), "does not begin a JSON array"),
     "not UTF-8": (json.dumps([GOOD]).encode().replace(b"good text", b"good \xff"), "invalid_utf8"),
-    "no patients": (b"[]", "no note is left of 0 patients"),
+    "no patients": (b"[]", "its file has no patient"),
     "nothing at all": (b"", "the file ends at once"),
     "patients without notes": (
         json.dumps([person(notes=[]), person(patient_id=2, notes=None)]).encode(),
-        "of 2 patients",
+        "none of its 2 patients has a note: their lists are empty",
+    ),
+    "notes without text": (
+        json.dumps([person(notes=[note(" ")])]).encode(),
+        "none of its notes is left: 1 for empty_note",
     ),
 }
 

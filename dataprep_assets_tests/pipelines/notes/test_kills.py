@@ -3,12 +3,11 @@
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.faults.armed import Role, armed, passed
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, receipts
 from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLE
@@ -18,9 +17,8 @@ pytestmark = pytest.mark.slow
 
 def run(home: Path, root: Path, *, role: Role = "parent", at: int = 0) -> tuple[int, str, list[str]]:
     """Run the pipeline in a process; its exit code, its stderr and its write points. Killed at the point `at`."""
-    command = [sys.executable, "-m", "dataprep_assets_tests.pipelines.notes.pipeline", str(SAMPLE), str(root), "1"]
-    environment = armed(home, root, role, at)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    command = ["-m", "dataprep_assets_tests.pipelines.notes.pipeline", SAMPLE, root, "1"]
+    done = forked.run(command, env=armed(home, root, role, at), timeout=600)
     return done.returncode, done.stderr, passed(home)
 
 

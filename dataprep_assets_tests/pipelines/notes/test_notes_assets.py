@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,6 +16,7 @@ from dataprep_assets.integrity.verify import verify
 from dataprep_assets.orchestration.assets import asset_of
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets.sources.cohorts import expected_months
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
 from dataprep_assets_tests.pipelines.notes.notes_project import (
@@ -174,11 +173,10 @@ def test_killed_within_a_run_and_run_again_the_bytes_are_the_same(tmp_path: Path
     months = expected_months("2010-01", "2010-12")
     source = tiny_cohorts(tmp_path / "source", months)
 
-    def start(folder: Path) -> subprocess.Popen[bytes]:
+    def start(folder: Path) -> forked.Forked:
         folder.mkdir(exist_ok=True)
         (folder / "spec.json").write_text(json.dumps([plain_attributes(source, months)]))
-        command = [sys.executable, "-m", "dataprep_assets_tests.pipelines.notes.notes_project", str(folder)]
-        return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return forked.start(["-m", "dataprep_assets_tests.pipelines.notes.notes_project", folder], own_session=True)
 
     def killed(folder: Path) -> bool:
         """Whether a run was killed after its third cohort and before the directory; not, if this process was slow."""

@@ -257,7 +257,7 @@ def test_each_way_to_fail_was_taken(left: tuple[Path, str]) -> None:
         "bad_patient_id",
         "header_too_long",
         "does not begin a JSON array",
-        "no note is left of 0 patients",
+        "its file has no patient",
         "ValueError at",
         "more than the budget",
         "are in several cohorts",

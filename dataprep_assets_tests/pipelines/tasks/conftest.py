@@ -2,14 +2,21 @@
 
 import shutil
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dataprep_assets.pipelines.tasks.contract import contract_from
+from dataprep_assets.pipelines.tasks.contract import TaskContract, contract_from
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets_tests.pipelines.tasks.trees import Project, project, small
+
+
+@lru_cache
+def small_contract(task: str) -> TaskContract:
+    """A contract is the same in all tests, and reading its YAML takes longer than most of them."""
+    return contract_from(small(task), task)
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +35,7 @@ def folder(originals: Project, tmp_path: Path) -> Callable[[str], TaskFolder]:
             path.chmod(0o644)
         return TaskFolder(
             folder=target,
-            contract=contract_from(small(task, **contract), task),
+            contract=contract_from(small(task, **contract), task) if contract else small_contract(task),
             task_value=str(target),
             reference=originals.home / "original" / task,
             reference_name="original",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line
 from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.pipelines.tasks.migrations import evaluations, failed, migration
 from dataprep_assets_tests.pipelines.tasks.trees import COUNTS, edit, project, put
 from dataprep_assets_tests.sample.make_sample_tasks import LAYOUT, jsonl
@@ -104,7 +106,7 @@ def test_the_mezo_tasks_are_the_six_of_the_guide_and_load_without_the_projects(
     assert partitions(mezo) == ["Copa", "BOOLQ", "CB", "RTE", "ArcC_Cloze", "ArcC_MC"]
     cloned_project = tmp_path / "LLM-inference/jikai-project/Synthetic_Data_for_ZO"
     for task in mezo.tasks:
-        assert task_line(route_of(mezo, task)) == f"TASK={cloned_project}/Data/rejection_sampling/0_data/{task}"
+        assert task_line(route_of(mezo, task).target) == f"TASK={cloned_project}/Data/rejection_sampling/0_data/{task}"
     store = LocalArtifacts(tmp_path / "artifacts")
     assert len(list(stale(TaskMigration(mezo).specs, store))) == 7, "six tasks and the card"
     assert len(TaskMigration(mezo).summary(store)) == 7
@@ -199,8 +201,6 @@ def test_a_task_added_by_yaml_alone_gets_its_migration_and_its_checks(tmp_path: 
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A program of the environment on a project folder, importing that folder's code."""
-    program = [str(Path(sys.executable).parent / "dg")] if arguments[0] == "dg" else [sys.executable, "-m"]
-    module = [] if arguments[0] == "dg" else ["dataprep_assets.cli"]
     environment = {
         **os.environ,
         "PYTHONPATH": str(folder),
@@ -210,14 +210,11 @@ def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         "VIRTUAL_ENV": str(Path(sys.executable).parent.parent),
         "COLUMNS": "200",
     }
+    if arguments[0] != "dg":
+        return forked.run(["-m", "dataprep_assets.cli", *arguments[1:]], cwd=folder, env=environment)
+    program = str(Path(sys.executable).parent / "dg")
     return subprocess.run(
-        [*program, *module, *arguments[1:]],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+        [program, *arguments[1:]], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -245,17 +242,27 @@ def test_scaffolded_then_declared_then_run_from_the_command_line(cloned: Path) -
     ran = command(cloned, "dataprep", "run", "my_tasks")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"TASK={path.parent}/new/{LAYOUT}/Sentiment" in ran.stdout
-    assert "checks: 22 of 22 passed" in ran.stdout
+    assert "checks: 23 of 23 passed" in ran.stdout
     assert sum(COUNTS.values()) == 23
     assert [line.split()[1:4] for line in ran.stdout.splitlines() if line.startswith("CopaEasy")] == [
         ["base", "3", "23"]
     ]
     again = command(cloned, "dataprep", "run", "my_tasks")
     assert "all is up to date, nothing to do" in again.stdout
-    assert command(cloned, "dataprep", "status", "my_tasks").returncode == 0
+    assert f"TASK={path.parent}/new/{LAYOUT}/Sentiment" in again.stdout
+    status = command(cloned, "dataprep", "status", "my_tasks")
+    assert status.returncode == 0
+    assert f"TASK={path.parent}/new/{LAYOUT}/Sentiment" in status.stdout
     verified = command(cloned, "dataprep", "verify")
     assert verified.returncode == 0
     assert "3 artifacts" in verified.stdout
+    for root in ("old", "new"):
+        shutil.rmtree(path.parent / root / LAYOUT / "CopaEasy")
+    broken = command(cloned, "dataprep", "run", "my_tasks")
+    assert broken.returncode == 1
+    assert broken.stdout.count("    check ") == 1, broken.stdout
+    assert "check files_present: 1 of 2 tasks: CopaEasy. CopaEasy: copa_train.jsonl: is missing" in broken.stdout
+    assert f"TASK={path.parent}/new/{LAYOUT}/Sentiment" in broken.stdout
 
 
 @pytest.mark.slow

@@ -24,6 +24,15 @@ def test_paths_are_relative_to_the_yaml_and_the_layout_is_the_trainers() -> None
     assert declared(layout=".").located(Path("/a")).new_tasks == Path("/new")
 
 
+def test_each_project_may_keep_its_folders_in_a_place_of_its_own() -> None:
+    made = declared(old_layout="Data/original", layout="Data/synthetic").located(Path("/somewhere/defs"))
+    assert made.old_tasks == Path("/somewhere/defs/old/Data/original")
+    assert made.new_tasks == Path("/somewhere/new/Data/synthetic")
+    assert declared(new_layout=".").located(Path("/a")).new_tasks == Path("/new")
+    with pytest.raises(ValidationError, match="must be a path below the projects' roots"):
+        declared(new_layout="../up")
+
+
 def test_defaults_are_the_safe_ones() -> None:
     made = declared()
     assert not made.overwrite

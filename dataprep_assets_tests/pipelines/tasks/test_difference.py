@@ -53,10 +53,12 @@ def test_rows_without_ids_are_paired_by_place() -> None:
     assert (found.missing, found.added, found.unchanged) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("other", ["0", False, 0.0, None])
-def test_a_value_of_another_type_is_another_value(other: object) -> None:
+@pytest.mark.parametrize(("other", "relabelled"), [("0", True), (False, False), (0.0, True), (None, True)])
+def test_an_id_of_another_type_is_another_one_and_a_label_is_what_the_trainer_takes_it_for(
+    other: object, relabelled: bool
+) -> None:
     [row] = task_rows("Copa", "train", 1)
     row["label"] = 0
     [pair] = pairs(rows([row]), rows([{**row, "label": other}]), COPA)
-    assert pair.relabelled(COPA)
+    assert pair.relabelled(COPA) == relabelled
     assert compare(rows([row]), rows([{**row, "idx": other}]), COPA).added == 1

@@ -58,5 +58,10 @@ def test_odd_permissions_and_a_last_line_without_end_are_warnings(folder: Callab
     data(made.folder / file("Copa", "test"), lambda b: b.replace(b"\n", b"\r\n"))
     (made.folder / file("Copa", "test")).chmod(0o604)
     findings = prove_task_folder(replace(made))
-    assert not findings["readable_0644"].warning
-    assert not findings["line_ends"].warning
+    assert findings["readable_0644"].warning
+    assert findings["line_ends"].warning
+    (made.folder / file("Copa")).chmod(0o200)
+    found = prove_task_folder(replace(made))["readable_0644"]
+    assert not found.warning
+    assert found.summary.startswith("copa_train.jsonl: its permissions are 0200"), "what blocks is told first"
+    assert found.facts["taken"] == 1

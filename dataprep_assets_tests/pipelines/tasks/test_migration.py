@@ -29,7 +29,7 @@ from dataprep_assets_tests.pipelines.tasks.trees import (
     small,
     snapshot,
 )
-from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED, jsonl
+from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED, LAYOUT, jsonl
 
 
 @pytest.mark.parametrize("mode", ["copy", "symlink"])
@@ -123,6 +123,19 @@ def test_a_file_of_an_earlier_migration_is_left_and_told(tree: Project) -> None:
     found = prove(tree.folder(declaration, done))
     assert set(found) == {"as_migrated"}
     assert "copa_test.jsonl: is there, and this migration of version_10-1 did not put it" in found["as_migrated"]
+
+
+def test_a_tree_moves_to_another_place_of_its_own_repository(tree: Project) -> None:
+    declaration = tree.declared({"Copa": {"version": "latest"}}, new_root="old", new_layout="Data/synthetic")
+    (done,) = tree.migrate(declaration).values()
+    assert done.record.place == "Data/synthetic/Copa"
+    moved = tree.home / "old" / "Data" / "synthetic" / "Copa"
+    assert (moved / TRAIN).read_bytes() == (tree.old / "Copa" / "mezo_gpt" / "version_10-1" / TRAIN).read_bytes()
+    assert tree.is_current(declaration, "Copa")
+    assert prove(tree.folder(declaration, done)) == {}
+    inside = tree.declared({"CB": {}}, new_root="old", new_layout=f"{LAYOUT}/again")
+    with pytest.raises(ConfigError, match="is a folder of the old project"):
+        tree.migrate(inside)
 
 
 def test_stores_keep_artifacts_apart(tree: Project) -> None:

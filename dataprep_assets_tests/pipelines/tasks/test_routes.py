@@ -33,12 +33,14 @@ def test_all_puts_every_version_where_the_loader_accepts_it(tree: Project) -> No
 
 def test_the_task_line_is_what_a_shell_reads(tree: Project) -> None:
     plain = route_of(tree.declared(), "CB")
-    assert task_line(plain) == f"TASK={tree.new}/CB"
+    assert task_line(plain.target) == f"TASK={tree.new}/CB"
     spaced = route_of(tree.declared(new_root="new one's"), "CB")
-    read = subprocess.run(["sh", "-c", f'{task_line(spaced)}; printf %s "$TASK"'], capture_output=True, check=True)
+    read = subprocess.run(
+        ["sh", "-c", f'{task_line(spaced.target)}; printf %s "$TASK"'], capture_output=True, check=True
+    )
     assert read.stdout.decode() == task_value(spaced)
     assert not task_value(spaced).endswith("/")
-    assert shlex.split(task_line(spaced)) == [f"TASK={task_value(spaced)}"]
+    assert shlex.split(task_line(spaced.target)) == [f"TASK={task_value(spaced)}"]
 
 
 def test_an_old_folder_of_another_name_and_versions_beside_it(tree: Project) -> None:

@@ -1,11 +1,25 @@
-"""What row counts are compared with when the contract has none."""
+"""What row counts are compared with when the contract has none, and keys that the contract does not have."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
+from dataprep_assets.pipelines.tasks.task_folder_proofs import prove_task_folder
 from dataprep_assets_tests.pipelines.tasks.defects import file
 from dataprep_assets_tests.pipelines.tasks.trees import edit, prove
+
+
+@pytest.mark.parametrize(("extra_keys", "verdict"), [("allowed", "passes"), ("warned", "warns"), ("refused", "blocks")])
+def test_a_contract_says_what_of_keys_beside_its_own(
+    folder: Callable[..., TaskFolder], extra_keys: str, verdict: str
+) -> None:
+    made = folder("ArcC_MC", extra_keys=extra_keys)
+    edit(made.folder / file("ArcC_MC"), lambda rows: rows[0]["choices"].update(source=["x"]))
+    found = prove_task_folder(made)["schema"]
+    assert ("passes" if found.passed else "warns" if found.warning else "blocks") == verdict
+    assert found.passed or "has a key 'choices.source', which the contract does not have" in found.summary
 
 
 def test_without_reference_counts_the_original_counts(folder: Callable[..., TaskFolder]) -> None:

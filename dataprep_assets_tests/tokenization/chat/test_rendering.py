@@ -9,13 +9,10 @@ from dataprep_assets.tokenization.chat.messages import Conversation, Refusal
 from dataprep_assets.tokenization.chat.rendering import Rendered, stop_token
 from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle, conversation_renderer
+from dataprep_assets_tests.tokenization.chat.trap import CHATML
 
 USER = {"role": "user", "content": "Why?"}
 END = "<|im_end|>"
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 
 
 def answer(content: str, reasoning: str | None = None, **others: Any) -> dict[str, Any]:
@@ -23,7 +20,7 @@ def answer(content: str, reasoning: str | None = None, **others: Any) -> dict[st
     return message if reasoning is None else {**message, "reasoning_content": reasoning}
 
 
-def render(messages: list[dict[str, Any]], template: str = "nano3", **options: Any) -> Rendered:
+def render(messages: list[dict[str, Any]], template: str = "chatml_reasoning", **options: Any) -> Rendered:
     found = conversation_renderer(template, **options).render(Conversation(messages))
     assert isinstance(found, Rendered)
     return found
@@ -51,7 +48,7 @@ def test_every_answer_of_a_plain_conversation_is_trained_with_its_stop_token_and
 
 def test_the_chunks_together_are_the_rendering_of_the_whole() -> None:
     messages = [{"role": "system", "content": "S"}, USER, answer("A"), USER, answer("B"), USER]
-    renderer = compile_template(ChatTemplate.load("nano3"))
+    renderer = compile_template(ChatTemplate.load("chatml_reasoning"))
     assert whole(render(messages)) == [renderer.render(messages, None, prompt=False, thinking=False)]
 
 
@@ -65,7 +62,7 @@ def test_with_reasoning_there_is_one_sequence_a_user_turn_and_each_answer_is_tra
 
 def test_each_sequence_begins_as_the_model_sees_it_when_it_answers() -> None:
     messages = [USER, answer("A", "think A"), USER, answer("B", "think B")]
-    renderer = compile_template(ChatTemplate.load("nano3"))
+    renderer = compile_template(ChatTemplate.load("chatml_reasoning"))
     for chunks, before in zip(render(messages).sequences, (messages[:1], messages[:3]), strict=True):
         assert chunks[0].text == renderer.render(before, None, prompt=True, thinking=True)
 
@@ -121,7 +118,7 @@ def test_an_answer_that_does_not_end_with_the_stop_token_is_refused() -> None:
 
 
 def test_the_stop_token_is_what_an_answer_ends_with_or_a_declared_one_that_is() -> None:
-    renderer = compile_template(ChatTemplate.load("nano3"))
+    renderer = compile_template(ChatTemplate.load("chatml_reasoning"))
     specials = chat_bundle().special_tokens
     assert stop_token(renderer, specials).content == END
     assert stop_token(renderer, specials, END).content == END

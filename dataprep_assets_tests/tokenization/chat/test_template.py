@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.chat.template import ChatTemplate, TemplateRenderError, compile_template
 from dataprep_assets_tests.readers.transformers import rendered
 
@@ -37,8 +38,10 @@ CONVERSATIONS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("prompt", [False, True])
 @pytest.mark.parametrize("thinking", [False, True])
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
-def test_nano3_renders_as_transformers_renders_it(conversation: dict[str, Any], thinking: bool, prompt: bool) -> None:
-    template = ChatTemplate.load("nano3")
+def test_the_shipped_template_renders_as_transformers_renders_it(
+    conversation: dict[str, Any], thinking: bool, prompt: bool
+) -> None:
+    template = ChatTemplate.load("chatml_reasoning")
     ours = compile_template(template).render(
         conversation["messages"], conversation.get("tools"), prompt=prompt, thinking=thinking
     )
@@ -78,8 +81,8 @@ def test_loop_controls_the_generation_tag_and_variables_are_those_of_transformer
     assert "left out" not in ours
 
 
-def test_nano3_forgets_the_reasoning_of_earlier_turns_and_keeps_that_of_the_last() -> None:
-    renderer = compile_template(ChatTemplate.load("nano3"))
+def test_the_shipped_template_forgets_the_reasoning_of_earlier_turns_and_keeps_that_of_the_last() -> None:
+    renderer = compile_template(ChatTemplate.load("chatml_reasoning"))
     answer = {"role": "assistant", "content": "So.", "reasoning_content": "FIRST"}
     messages = [USER, answer, USER, {**answer, "reasoning_content": "SECOND"}]
     text = renderer.render(messages, None, prompt=False, thinking=True)
@@ -90,7 +93,7 @@ def test_nano3_forgets_the_reasoning_of_earlier_turns_and_keeps_that_of_the_last
 
 def test_a_template_is_a_name_a_path_or_jinja(tmp_path: Path) -> None:
     (tmp_path / "mine.jinja").write_text("{{ messages }}")
-    assert ChatTemplate.load("nano3").name == "nano3"
+    assert ChatTemplate.load("chatml_reasoning").name == "chatml_reasoning"
     assert ChatTemplate.load("mine.jinja", tmp_path).text == "{{ messages }}"
     assert ChatTemplate.load(str(tmp_path / "mine.jinja")).name == "mine.jinja"
     assert ChatTemplate.load("{{ messages }}") == ChatTemplate("inline", "{{ messages }}")
@@ -98,7 +101,10 @@ def test_a_template_is_a_name_a_path_or_jinja(tmp_path: Path) -> None:
 
 def test_a_mistyped_name_is_no_template(tmp_path: Path) -> None:
     """The original takes any text that is no file for a template, which renders every conversation alike."""
-    with pytest.raises(ConfigError, match=r"'nano33' is not a bundled template \(nano3\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"'nano33' is not `tokenizer`, a name \(chatml_reasoning, nano3, super3, ultra3, lightning35\)",
+    ):
         ChatTemplate.load("nano33", tmp_path)
 
 
@@ -139,3 +145,76 @@ def test_a_template_that_refuses_fails_or_reaches_out_is_a_render_error(text: st
     renderer = compile_template(ChatTemplate.load(text))
     with pytest.raises(TemplateRenderError):
         renderer.render([USER], None, prompt=False, thinking=True)
+
+
+# --- whose template
+
+
+def tokenizer_with(folder: Path, beside: str | None = None, configured: Any = None) -> TokenizerBundle:
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": configured} if configured else {}))
+    if beside is not None:
+        (folder / "chat_template.jinja").write_text(beside)
+    return TokenizerBundle.load(folder)
+
+
+def test_the_template_of_a_tokenizer_is_the_file_beside_it_else_that_of_its_configuration(tmp_path: Path) -> None:
+    several = [{"name": "rag", "template": "{{ 3 }}"}, {"name": "default", "template": "{{ 2 }}"}]
+    found = [
+        ChatTemplate.of_tokenizer(tokenizer_with(tmp_path / "a", "{{ 1 }}", "{{ 2 }}")),
+        ChatTemplate.of_tokenizer(tokenizer_with(tmp_path / "b", None, "{{ 2 }}")),
+        ChatTemplate.of_tokenizer(tokenizer_with(tmp_path / "c", None, several)),
+    ]
+    assert [template.text for template in found] == ["{{ 1 }}", "{{ 2 }}", "{{ 2 }}"]
+    assert found[0] == ChatTemplate.load("a", tmp_path)  # a folder by its path: a clone of a model's repository
+    assert found[1] == ChatTemplate.load(str(tmp_path / "b"))
+
+
+@pytest.mark.parametrize("configured", [None, [{"name": "rag", "template": "{{ 3 }}"}]])
+def test_a_tokenizer_without_a_template_is_refused_with_what_there_is_instead(tmp_path: Path, configured: Any) -> None:
+    with pytest.raises(ConfigError, match=r"the tokenizer t has none .* Name one: .* or chatml_reasoning, which ships"):
+        ChatTemplate.of_tokenizer(tokenizer_with(tmp_path / "t", None, configured))
+
+
+def test_a_template_that_others_publish_is_that_of_their_package_or_refused_with_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"it is src/nemotron/data_prep/templates/nano3\.jinja in .*NVIDIA"):
+        ChatTemplate.load("nano3")
+    with pytest.raises(ConfigError, match=r"super3 is not part of this project \(the recipes of super3 use nano3\)"):
+        ChatTemplate.load("super3")
+    folder = tmp_path / "nemotron" / "data_prep" / "templates"
+    folder.mkdir(parents=True)
+    (tmp_path / "nemotron" / "__init__.py").write_text("raise SystemExit('imported')")  # it is not
+    (folder / "nano3.jinja").write_text("{{ messages }}")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert ChatTemplate.load("super3") == ChatTemplate("super3", "{{ messages }}")
+    with pytest.raises(ConfigError, match=r"lightning35\.jinja"):
+        ChatTemplate.load("lightning35")
+
+
+# --- what a template is given
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+def test_a_template_finds_whether_to_think_where_either_kind_looks_for_it(thinking: bool) -> None:
+    kwargs = "{{ chat_template_kwargs.enable_thinking }} {{ chat_template_kwargs.effort }}"
+    text = "{{ enable_thinking }} " + kwargs + " {{ effort }}"
+    ours = compile_template(ChatTemplate.load(text), kwargs={"effort": "low"})
+    given = {"enable_thinking": thinking, "effort": "low"}
+    theirs = rendered(text, {"messages": [USER]}, chat_template_kwargs=given, **given)
+    assert ours.render([USER], None, prompt=False, thinking=thinking) == theirs == f"{thinking} {thinking} low low"
+
+
+def test_a_further_variable_may_not_be_one_that_each_rendering_decides() -> None:
+    with pytest.raises(ConfigError, match="template_kwargs: enable_thinking, tools: what each rendering decides"):
+        compile_template(ChatTemplate.load("{{ messages }}"), kwargs={"tools": [], "enable_thinking": True})
+
+
+def test_a_template_that_reads_what_was_not_always_given_says_so() -> None:
+    assert ChatTemplate.load("{{ chat_template_kwargs }}{{ sep_token }}").newly_given == [
+        "chat_template_kwargs",
+        "sep_token",
+    ]
+    assert ChatTemplate.load("chatml_reasoning").newly_given == []

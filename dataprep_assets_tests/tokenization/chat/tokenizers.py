@@ -51,7 +51,7 @@ def chat_certificate() -> Certificate:
 
 
 def conversation_renderer(
-    template: str = "nano3", bundle: TokenizerBundle | None = None, **options: Any
+    template: str = "chatml_reasoning", bundle: TokenizerBundle | None = None, **options: Any
 ) -> ConversationRenderer:
     """A renderer of a template by name or text."""
     bundle = bundle or chat_bundle()

@@ -6,7 +6,8 @@ Entry point: `columns_after`.
 from collections.abc import Mapping
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.pipelines.blend.rl.transforms import RESOLVE, Declared, DeclaredTransform, parse
+from dataprep_assets.pipelines.blend.rl.options import RESOLVE
+from dataprep_assets.pipelines.blend.rl.transforms import Declared, DeclaredTransform, parse
 
 __all__ = ["columns_after"]
 

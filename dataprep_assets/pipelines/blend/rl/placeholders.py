@@ -18,11 +18,22 @@ from pydantic import Field, ValidationError
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.execution.tasks import keep_for_this_pool_only
 from dataprep_assets.graph.declaration import Declared
-from dataprep_assets.pipelines.blend.declaration import BlendDataset, SourceAccessDeclaration, Unit
+from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
+from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.pipelines.blend.discovery import Discovered, discover, open_place
+from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.sources.rows import read_rows
 
-__all__ = ["KNOWN", "PlaceholderFiles", "PlaceholderSource", "fetch_sources", "identities", "parse_sources", "resolve"]
+__all__ = [
+    "KNOWN",
+    "PlaceholderFiles",
+    "PlaceholderSource",
+    "fetch_sources",
+    "identities",
+    "names_placeholder",
+    "parse_sources",
+    "resolve",
+]
 
 _COMMIT = re.compile(r"hf://.*@[0-9a-f]{40}/?")
 
@@ -34,14 +45,21 @@ class PlaceholderSource(Declared):
         description="`hf://organization/name@<40-digit commit>`, or a file, folder or glob, relative to the YAML."
     )
     split: str | None = Field(None, description="Only these files, told by their paths as those of a blend's dataset.")
-    kind: Literal["dapo", "skywork"] = Field("skywork", description="How question and template go together.")
+    kind: Literal["dapo", "skywork"] = Field(description="How question and template go together.")
 
 
+_DAPO, _SKYWORK = {"kind": "dapo"}, {"kind": "skywork", "split": "math"}
 KNOWN: Mapping[str, dict[str, str]] = {
-    "nano_v3_sft_profiled_dapo17k": {"kind": "dapo"},
-    "nano_v3_sft_profiled_skywork_no_omni": {"kind": "skywork", "split": "math"},
+    "nano_v3_sft_profiled_dapo17k": _DAPO,
+    "nano_v3_sft_profiled_skywork_no_omni": _SKYWORK,
+    "super_v3_lcsft_step1000_dapo17k": _DAPO,
+    "super_v3_lcsft_step1000_skyworks": _SKYWORK,
 }
-"""Names that NVIDIA's blends use (`dataset` of a record), with what is known of them but where they are."""
+"""Names that NVIDIA's blends use (`dataset` of a record), with what is known of them but where they are.
+
+The first two are of the blends of Nano (and 3.5 Lightning and Omni, which use them too), the last two of Super's; Ultra
+has published none. Skywork's repository has files of code before those of mathematics: rows count over `math` alone.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +81,12 @@ def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
     found = {}
     for name, given in options["sources"].items():
         value = {"path": given} if isinstance(given, str) else given
+        if name not in KNOWN and isinstance(value, Mapping) and "kind" not in value:
+            raise ConfigError(
+                f"transforms: resolve_hf_placeholders.sources.{name}: `kind` is missing: `dapo` or `skywork`, how "
+                f"question and template go together. It follows from the name of {', '.join(KNOWN)} alone: write "
+                f"{name}: {{path: …, kind: …}}, with `split` where only some of its files are meant"
+            )
         try:
             found[name] = PlaceholderSource.model_validate({**KNOWN.get(name, {}), **value})
         except (ValidationError, TypeError) as error:
@@ -132,14 +156,25 @@ def _at(value: Any, *path: str | int) -> Any:
     return value
 
 
-def resolve(record: dict[str, Any], sources: Mapping[str, PlaceholderFiles]) -> dict[str, Any] | None:
-    """The record with its question, answer and prompt filled in; unchanged without a placeholder.
+def names_placeholder(record: Mapping[str, Any], rules: RlRules) -> bool:
+    """Whether a record has a placeholder to be filled in, as the rules see one that is null."""
+    if rules.null_placeholder == "unresolved":
+        return "_hf_placeholder" in record
+    return record.get("_hf_placeholder") is not None
 
-    None when it cannot be: an unknown source, a row that is not there, or one without a question.
+
+def resolve(
+    record: dict[str, Any], sources: Mapping[str, PlaceholderFiles], rules: RlRules = OURS
+) -> dict[str, Any] | None:
+    """The record with its question, answer and prompt filled in; without a placeholder the record itself.
+
+    `sources` are by the name that records call them. None when it cannot be filled in: an unknown source, a row that is
+    not there, or one without a question.
     """
-    placeholder = record.get("_hf_placeholder")
-    if placeholder is None:
-        return {key: value for key, value in record.items() if key != "_hf_placeholder"}
+    kept = {key: value for key, value in record.items() if key != "_hf_placeholder"}
+    if not names_placeholder(record, rules):
+        return kept
+    placeholder = record["_hf_placeholder"]
     source = sources.get(str(record.get("dataset")))
     row, template = _at(placeholder, "row"), _at(placeholder, "question_template")
     if source is None or not isinstance(row, int) or isinstance(row, bool):
@@ -149,14 +184,13 @@ def resolve(record: dict[str, Any], sources: Mapping[str, PlaceholderFiles]) -> 
         return None
     question, answer = rows[row]
     if source.kind == "dapo":
-        prompt = question = _dapo(question, template)
+        prompt = question = _dapo(question, template, rules)
     else:
         prompt = template.replace("{question}", question) if _names_question(template) else question
-    kept = {key: value for key, value in record.items() if key != "_hf_placeholder"}
-    params = record.get("responses_create_params")
+    params = record.get("responses_create_params") if rules.params == "merged" else None
     return kept | {
         "question": question,
-        "expected_answer": _answer(answer),
+        "expected_answer": _answer(answer, rules),
         "responses_create_params": {
             **(params if isinstance(params, dict) else {}),
             "input": [{"role": "user", "content": prompt}],
@@ -168,8 +202,10 @@ def _names_question(template: Any) -> bool:
     return isinstance(template, str) and "{question}" in template
 
 
-def _dapo(question: str, template: Any) -> str:
+def _dapo(question: str, template: Any, rules: RlRules) -> str:
     """DAPO's rows carry a wrapper of their own in their first and last paragraph; the template brings another."""
+    if rules.other_templates == "ignored" and not isinstance(template, dict):
+        return question
     paragraphs = question.split("\n\n")
     text = "\n\n".join(paragraphs[1:-1]) if len(paragraphs) >= 3 else question
     if _names_question(template):
@@ -178,7 +214,7 @@ def _dapo(question: str, template: Any) -> str:
     return f"{prefix}{text}{suffix}".rstrip("\n")
 
 
-def _answer(answer: Any) -> Any:
+def _answer(answer: Any, rules: RlRules) -> Any:
     """An answer that is a JSON list or object as text stands for its first element or value."""
     if not isinstance(answer, str):
         return answer
@@ -186,6 +222,7 @@ def _answer(answer: Any) -> Any:
         value = json.loads(answer)
     except ValueError:
         return answer
-    if isinstance(value, dict):
-        value = list(value.values())
-    return value[0] if isinstance(value, list) and value else answer
+    members = list(value.values()) if isinstance(value, dict) else value
+    if isinstance(members, list) and members:
+        return members[0]
+    return value if rules.answers == "parsed" else answer

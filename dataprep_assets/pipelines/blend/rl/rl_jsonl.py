@@ -47,6 +47,7 @@ def rl_shards(
             budget=blend.bad_records.budget,
             source_bytes=plan.find(partition)[1].total_bytes,
             salt=blend.force,
+            rules=options.rules,
         )
         for partition in partitions
     ]

@@ -16,8 +16,10 @@ from dataprep_assets.graph.ledgers import unbalanced, wrong_quarantine, wrong_su
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.rl.options import RESOLVE
 from dataprep_assets.pipelines.blend.rl.shard import QUARANTINE, RlJsonlFacts, RlShard, compact_line
-from dataprep_assets.pipelines.blend.rl.transforms import RESOLVE, Record, compose, parse
+from dataprep_assets.pipelines.blend.rl.through import LeftOut, Refused, lacks_prompt, through
+from dataprep_assets.pipelines.blend.rl.transforms import compose
 from dataprep_assets.sources.blocks import BlockReader
 
 __all__ = ["RL_JSONL_PROOFS", "ledger_balances", "lines_are_records", "prove_rl_jsonl", "round_trip"]
@@ -26,7 +28,9 @@ RL_JSONL_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
     Proof("ledger_balances", "Rows in = records + rows dropped by reason, in total and over the source files."),
     Proof(
-        "lines_are_records", "Every line is one JSON object; there are as many as the receipt says, and no placeholder."
+        "lines_are_records",
+        "Every line is one JSON object with a prompt; there are as many as the receipt says, and no placeholder.",
+        version=2,
     ),
     Proof("round_trip", "The first rows, read and transformed again, are the first lines."),
 )
@@ -86,12 +90,17 @@ def _lines(directory: Path, receipt: Receipt) -> Iterator[bytes]:
 def lines_are_records(directory: Path, receipt: Receipt, shard: RlShard) -> Finding:
     """Every line is one JSON object, written compactly; none holds a placeholder that should be resolved.
 
-    `directory` and `receipt` are the shard's, `shard` says how it was made.
+    Where the transforms or `prompt` tell the place of the prompt, every record has one. `directory` and `receipt` are
+    the shard's, `shard` says how it was made.
     """
-    resolves = any(step.name == RESOLVE for step in parse(shard.transforms))
+    steps = compose(shard.transforms, shard.placeholders, shard.rules)
+    resolves = any(step.name == RESOLVE for step in steps)
     count, defects = 0, []
     for count, line in enumerate(_lines(directory, receipt), 1):
-        if (why := _defect(line, resolves)) is not None:
+        why = _defect(line, resolves)
+        if why is None and lacks_prompt(orjson.loads(line), steps, shard.rules):
+            why = "no prompt; set `force` to make a shard again that was made when none was asked for"
+        if why is not None:
             defects.append(f"{name_of(receipt)}: line {count}: {why}")
     if count != ledger_of(receipt).documents:
         defects.append(f"{name_of(receipt)}: {count} lines, the receipt says {ledger_of(receipt).documents}")
@@ -134,18 +143,14 @@ def round_trip(directory: Path, receipt: Receipt, shard: RlShard, *, records: in
 
 
 def _made(shard: RlShard) -> Iterator[tuple[str, bytes]]:
-    steps = compose(shard.transforms, shard.placeholders)
+    steps = compose(shard.transforms, shard.placeholders, shard.rules)
     for part in shard.files:
         for block in part.read_rows():
             for record, row in zip(block.rows, block.numbers, strict=True):
-                made: Record | None = record
-                for _, transform in steps:
+                where = f"{part.label} row {row}"
+                made = through(record, steps, shard.rules, where)
+                if not isinstance(made, LeftOut | Refused):
                     try:
-                        made = transform(made) if made is not None else None
-                    except KeyError:
-                        made = None
-                if made is not None:
-                    try:
-                        yield f"{part.label} row {row}", compact_line(made)
+                        yield where, compact_line(made)
                     except (TypeError, ValueError):
                         continue

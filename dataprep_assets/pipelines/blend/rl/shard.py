@@ -25,8 +25,10 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
-from dataprep_assets.pipelines.blend.rl.transforms import Record, Transform, compose
+from dataprep_assets.pipelines.blend.rl.through import NO_PROMPT, LeftOut, Refused, through
+from dataprep_assets.pipelines.blend.rl.transforms import Record, Step, compose
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.rows import RowBlock
@@ -57,6 +59,7 @@ class RlShard:
     budget: float
     source_bytes: int
     salt: str = ""
+    rules: RlRules = OURS
 
     @property
     def partition(self) -> str:
@@ -75,7 +78,8 @@ class RlShard:
             [f.label, f.sha256, f.format, f.compression, *([f.rows.first, f.rows.stop] if f.rows else [])]
             for f in self.files
         ]
-        policy = [self.compression, self.bad_records, self.budget, self.salt]
+        rules = [self.rules.changes] if self.rules.changes else []
+        policy = [self.compression, self.bad_records, self.budget, self.salt, *rules]
         return digest_value(["rl_jsonl", VERSION, self.fingerprint, policy, files])
 
     @property
@@ -90,6 +94,7 @@ class RlShard:
                 "bad_records.policy": self.bad_records,
                 "bad_records.budget": self.budget,
                 **({"force": self.salt} if self.salt else {}),
+                **{f"rl.{name}": value for name, value in self.rules.changes.items()},
             },
             sources={
                 "transforms": self.fingerprint,
@@ -151,7 +156,7 @@ class _Tally:
 
 def _write(shard: RlShard, staged: Path) -> Written:
     tally = _Tally()
-    steps = compose(shard.transforms, shard.placeholders)
+    steps = compose(shard.transforms, shard.placeholders, shard.rules)
     with open(staged / shard.file_name, "wb") as file:
         if shard.compression == "zstd":
             import zstandard
@@ -178,9 +183,7 @@ def _write(shard: RlShard, staged: Path) -> Written:
     )
 
 
-def _write_records(
-    shard: RlShard, steps: Sequence[tuple[str, Transform]], tally: _Tally, write: Callable[[bytes], Any]
-) -> None:
+def _write_records(shard: RlShard, steps: Sequence[Step], tally: _Tally, write: Callable[[bytes], Any]) -> None:
     for part in shard.files:
         before = (tally.rows, tally.records)
         reader = part.read_rows()
@@ -209,17 +212,18 @@ def _write_records(
         )
 
 
-def _lines(
-    shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[tuple[str, Transform]], tally: _Tally
-) -> Iterator[bytes]:
+def _lines(shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[Step], tally: _Tally) -> Iterator[bytes]:
     tally.rows += len(block.rows) + len(block.bad)
     tally.blank += block.blank_lines
     for bad in block.bad:
         _refuse(shard, part, tally, bad.row, bad.byte, bad.reason)
     for record, row, byte in zip(block.rows, block.numbers, block.offsets, strict=True):
-        made, left_out_by = _through(record, steps, f"{part.label}: row {row}")
-        if made is None:
-            tally.dropped[f"left_out_by_{left_out_by}"] += 1
+        made = through(record, steps, shard.rules, f"{part.label}: row {row}")
+        if isinstance(made, LeftOut):
+            tally.dropped[f"left_out_by_{made.by}"] += 1
+            continue
+        if isinstance(made, Refused):
+            _refuse(shard, part, tally, row, byte, made.reason)
             continue
         try:
             line = compact_line(made)
@@ -249,36 +253,12 @@ def _holds_infinity(value: Any) -> bool:
     return isinstance(value, float) and math.isinf(value)
 
 
-def _through(record: Record, steps: Sequence[tuple[str, Transform]], where: str) -> tuple[Record | None, str]:
-    made: Record | None = record
-    for name, transform in steps:
-        assert made is not None
-        try:
-            made = transform(made)
-        except KeyError as error:
-            if ":" not in name:
-                return None, name
-            raise _failed(where, name, error) from None
-        except Exception as error:  # the user's function: whatever it raises, the row must be named
-            raise _failed(where, name, error) from None
-        if made is None:
-            return None, name
-        if not isinstance(made, dict):
-            raise BadRecordError(f"{where}: {name} returned a {type(made).__name__}, not a dict or None")
-    return made, ""
-
-
-def _failed(where: str, name: str, error: Exception) -> BadRecordError:
-    # without the error's message: it may quote the record
-    return BadRecordError(
-        f"{where}: {name} raised {type(error).__name__}. Correct it, or let it return None to leave the record out"
-    )
-
-
 def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, row: int, byte: int, reason: str) -> None:
     if shard.bad_records == "fail":
+        told = f"{reason}: nothing is where its prompt should be" if reason == NO_PROMPT else reason
+        place = ", name the place in `rl.prompt`" if reason == NO_PROMPT else ""
         raise BadRecordError(
-            f"{part.label}: row {row}, byte {byte}: {reason}. Correct the source, or set "
+            f"{part.label}: row {row}, byte {byte}: {told}. Correct the source{place}, or set "
             "`bad_records: {policy: drop}` to count and skip such rows"
         )
     tally.dropped[reason] += 1

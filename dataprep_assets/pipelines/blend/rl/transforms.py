@@ -9,8 +9,9 @@ The vocabulary is that of Nemotron's `formats/transforms.py`::
       - rename: {conversation: messages}  # new name: old name; nothing else is kept
       - my_package.my_module:my_function  # called with the record, and with options if there are any
 
-A record without a field that a transform asks for is left out and counted under the transform's name. The source of a
-function of your own (its module's file) is part of every key, so editing it builds the data again.
+A record without a field that a transform asks for is left out and counted under the transform's name, unless that field
+is its prompt (`through.py`). The source of a function of your own (its module's file) is part of every key, so editing
+it builds the data again.
 
 Entry points: `compose`, `fingerprint`.
 """
@@ -25,16 +26,18 @@ from typing import Any
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.execution.tasks import keep_for_this_pool_only
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.pipelines.blend.declaration import RESOLVE, SourceAccessDeclaration
+from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
+from dataprep_assets.pipelines.blend.rl.options import OURS, RESOLVE, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import (
     PlaceholderFiles,
     PlaceholderSource,
     identities,
+    names_placeholder,
     parse_sources,
     resolve,
 )
 
-__all__ = ["RESOLVE", "DeclaredTransform", "Record", "Transform", "compose", "declared_sources", "fingerprint", "parse"]
+__all__ = ["DeclaredTransform", "Record", "Step", "Transform", "compose", "declared_sources", "fingerprint", "parse"]
 
 Record = dict[str, Any]
 Transform = Callable[[Record], Record | None]
@@ -149,20 +152,81 @@ def fingerprint(declared: Declared, access: SourceAccessDeclaration) -> list[Any
     return found
 
 
-def compose(declared: Declared, placeholders: Sequence[PlaceholderFiles] = ()) -> list[tuple[str, Transform]]:
-    """Name and function of each step, in order."""
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A transform to run.
+
+    Attributes:
+        name: As declared.
+        transform: The function.
+        prompts: Places where a record may have its prompt before it, as keys, outermost first; empty where that is not
+            known of the transform.
+        gives: The same of the records that it gives.
+        brings_prompt: Whether it makes the prompt of a record itself.
+    """
+
+    name: str
+    transform: Transform
+    prompts: tuple[tuple[str, ...], ...] = ()
+    gives: tuple[tuple[str, ...], ...] = ()
+    brings_prompt: Callable[[Record], bool] = lambda _: False
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a function of the user's."""
+        return ":" in self.name
+
+
+def compose(declared: Declared, placeholders: Sequence[PlaceholderFiles] = (), rules: RlRules = OURS) -> list[Step]:
+    """The declared steps, in order, over the files of their placeholder sources, by these rules."""
     sources = {source.name: source for source in placeholders}
-    return [(step.name, _transform(step, sources)) for step in parse(declared)]
+    return [_step(step, sources, rules) for step in parse(declared)]
 
 
-def _transform(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles]) -> Transform:
+def _step(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> Step:
     if step.name == RESOLVE:
-        return lambda record: resolve(record, sources)
+        return _resolving(sources, rules)
     if not step.is_own:
-        return _built(step)
+        return Step(name=step.name, transform=_built(step), prompts=_prompts(step), gives=_GIVES.get(step.name, ()))
     function = _imported(step.name)
     options = dict(step.options or {})
-    return lambda record: function(record, **options)
+    return Step(name=step.name, transform=lambda record: function(record, **options))
+
+
+def _resolving(sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> Step:
+    messages = nemotron_rl()
+
+    def is_placeholder(record: Record) -> bool:
+        return names_placeholder(record, rules)
+
+    def transform(record: Record) -> Record | None:
+        if rules.other_records == "messages" and not is_placeholder(record):
+            return messages(record)
+        return resolve(record, sources, rules)
+
+    whole = (_PARAMS, _MESSAGES)
+    places = (_PARAMS,) if rules.other_records == "messages" else whole
+    return Step(name=RESOLVE, transform=transform, prompts=places, gives=whole, brings_prompt=is_placeholder)
+
+
+_PARAMS, _MESSAGES = ("responses_create_params", "input"), ("messages",)
+_GIVES = {
+    "sft": (("input",),),
+    "openai_chat": (_MESSAGES,),
+    "sharegpt": (("conversations",),),
+    "nemotron_rl": (_MESSAGES,),
+}
+_PROMPT_OPTIONS = {"sft": "input", "openai_chat": "messages", "sharegpt": "conversations"}
+"""Transform → the option that names the field of the prompt, which is also the field's default name."""
+
+
+def _prompts(step: DeclaredTransform) -> tuple[tuple[str, ...], ...]:
+    if step.name == "nemotron_rl":
+        return (_PARAMS,)
+    if (option := _PROMPT_OPTIONS.get(step.name)) is None:
+        return ()
+    named = step.options.get(option, option) if isinstance(step.options, Mapping) else option
+    return ((str(named),),)
 
 
 def _built(step: DeclaredTransform) -> Transform:

@@ -4,8 +4,8 @@ The mask itself is made by `tokenization/chat`: `rendering.py` says which text i
 Entry points: `chat_plan`, `conversation_renderer`.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
@@ -15,12 +15,20 @@ from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.sources.rows import RowRange
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
+from dataprep_assets.tokenization.chat.answer_proof import GENERATION_MARKS, prove_answers
+from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
 from dataprep_assets.tokenization.chat.mask import check_cutting
 from dataprep_assets.tokenization.chat.messages import Conversation, ConversationFields, Refusal
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Turns, stop_token
-from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, template_variables
+from dataprep_assets.tokenization.chat.template import (
+    ChatTemplate,
+    Renderer,
+    compile_template,
+    template_variables,
+)
+from dataprep_assets.tokenization.engines import ReferenceEngine
 
-__all__ = ["VERSION", "ChatPlan", "ChatSource", "chat_plan", "conversation_renderer"]
+__all__ = ["VERSION", "ChatPlan", "ChatSource", "chat_plan", "chosen_parts", "conversation_renderer"]
 
 VERSION = 1
 """Raise when a change in `spool.py` or in `tokenization/chat` can change a byte: it is part of every key downstream."""
@@ -44,6 +52,9 @@ class ChatSource(SourcePart):
 class ChatPlan:
     """Everything that decides the sequences of a source file, and how they are proven. Picklable. Made by `chat_plan`,
     which explains the fields.
+
+    Three follow from others: `stop`, the token that ends an answer; `turn_end`, the ids of what is trained behind it;
+    `openings`, what the template may write between the beginning of a trained answer and the answer's own text.
     """
 
     tokenizer: Path
@@ -51,6 +62,8 @@ class ChatPlan:
     certificate: dict[str, Any]
     template: ChatTemplate
     template_date: date | None
+    template_kwargs: dict[str, Any]
+    choices: ChatChoices
     stop: SpecialToken
     fields: ConversationFields
     turns: Turns
@@ -60,6 +73,8 @@ class ChatPlan:
     pack_size: int
     too_long: Literal["truncate", "drop"]
     sample_rate: float
+    turn_end: tuple[int, ...] = ()
+    openings: tuple[str, ...] = ()
 
     def key_parts(self) -> dict[str, Any]:
         """The parts of the plan that enter a key: not the paths of tokenizer and template, nor the template's name."""
@@ -77,7 +92,17 @@ class ChatPlan:
             "max_doc_tokens": self.max_doc_tokens,
             "pack_size": self.pack_size,
             "too_long": self.too_long,
+            **chosen_parts(self.template, self.template_kwargs, self.choices),
         }
+
+
+def chosen_parts(template: ChatTemplate, kwargs: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any]:
+    """The parts of a key that a declaration without any of these choices does not have.
+
+    `template` is one that reads variables which it was once not given: then what it was given is a part.
+    """
+    given = {"choices": choices.key_parts(), "template_kwargs": dict(kwargs), "template_reads": template.newly_given}
+    return {name: value for name, value in given.items() if value}
 
 
 def chat_plan(
@@ -88,6 +113,8 @@ def chat_plan(
     pack_size: int,
     fields: ConversationFields | None = None,
     template_date: date | None = None,
+    template_kwargs: Mapping[str, Any] | None = None,
+    choices: ChatChoices = OURS,
     stop: str = "auto",
     turns: Turns = "reasoning",
     allowed_literals: Sequence[str] = ALLOWED_LITERALS,
@@ -96,7 +123,7 @@ def chat_plan(
     too_long: Literal["truncate", "drop"] = "truncate",
     sample_rate: float = 0.0005,
 ) -> ChatPlan:
-    """A plan that was tried: template and tokenizer are put together once, on one conversation.
+    """A plan that was tried: template and tokenizer are put together once, on invented conversations.
 
     Args:
         bundle: the tokenizer.
@@ -105,6 +132,8 @@ def chat_plan(
         pack_size: the longest sequence, in tokens.
         fields: where the messages and tools of a row are.
         template_date: the date that `strftime_now` of a template says; None makes such a template fail.
+        template_kwargs: further variables of the template.
+        choices: what is a conversation and which of its tokens are trained, where tools differ.
         stop: the token that ends an answer, or `auto`: as the template ends it.
         turns: when each user turn is a sequence of its own.
         allowed_literals: special tokens that text may contain.
@@ -113,19 +142,21 @@ def chat_plan(
         too_long: whether sequences longer than `pack_size` are cut or dropped.
         sample_rate: the share of texts that the reference engine encodes again.
 
-    Raises ConfigError for a template that does not compile or whose answers end with no special token, and for sizes
-    below 2; TokenizerError for a tokenizer that cannot be cut at its special tokens.
+    Raises ConfigError for a template that does not compile, whose answers end with no special token or can be read in
+    two ways, and for sizes below 2; TokenizerError for a tokenizer that cannot be cut at its special tokens.
     """
     for name, value in (("pack_size", pack_size), ("max_doc_tokens", max_doc_tokens)):
         if value is not None and value < 2:
             raise ConfigError(f"{name}: {value}: a sequence that trains anything has at least 2 tokens")
-    renderer = compile_template(template, template_variables(bundle), template_date)
+    renderer = compile_template(template, template_variables(bundle), template_date, template_kwargs)
     plan = ChatPlan(
         tokenizer=bundle.directory,
         tokenizer_digest=bundle.digest,
         certificate=certificate.to_json(),
         template=template,
         template_date=template_date,
+        template_kwargs=dict(template_kwargs or {}),
+        choices=choices,
         stop=stop_token(renderer, bundle.special_tokens, stop),
         fields=fields or ConversationFields(),
         turns=turns,
@@ -136,6 +167,7 @@ def chat_plan(
         too_long=too_long,
         sample_rate=sample_rate,
     )
+    plan = replace(plan, turn_end=_turn_end(plan, bundle, renderer), openings=_proved_openings(plan, bundle, renderer))
     _try(plan, bundle)
     return plan
 
@@ -153,9 +185,32 @@ def _try(plan: ChatPlan, bundle: TokenizerBundle) -> None:
     check_cutting(bundle, rendered)
 
 
+def _proved_openings(plan: ChatPlan, bundle: TokenizerBundle, renderer: Renderer) -> tuple[str, ...]:
+    marked = None
+    if plan.template.marks_answers:
+        marked = compile_template(
+            plan.template, template_variables(bundle), plan.template_date, plan.template_kwargs, GENERATION_MARKS
+        )
+    return prove_answers(conversation_renderer(plan, bundle), renderer, marked, plan.choices)
+
+
+def _turn_end(plan: ChatPlan, bundle: TokenizerBundle, renderer: Renderer) -> tuple[int, ...]:
+    """Ids of what the template writes behind an answer's stop token, where it is trained."""
+    if not plan.choices.turn_end_newline:
+        return ()
+    messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}]
+    text = renderer.render(messages, None, prompt=False, thinking=False).rpartition(plan.stop.content)[2]
+    return tuple(ReferenceEngine(bundle, "match").encode([text])[0].tolist()) if text else ()
+
+
 def conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle) -> ConversationRenderer:
     """The renderer of a plan."""
-    renderer = compile_template(plan.template, template_variables(bundle), plan.template_date)
+    variables = template_variables(bundle)
     return ConversationRenderer(
-        renderer, bundle.special_tokens, stop=plan.stop.content, turns=plan.turns, allowed=plan.allowed_literals
+        compile_template(plan.template, variables, plan.template_date, plan.template_kwargs),
+        bundle.special_tokens,
+        stop=plan.stop.content,
+        turns=plan.turns,
+        allowed=plan.allowed_literals,
+        choices=plan.choices,
     )

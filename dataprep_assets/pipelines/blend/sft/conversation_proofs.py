@@ -1,6 +1,6 @@
 """Proofs on one shard of packed chat data that need its text: sequences decoded, and compared with their source rows.
 
-Entry points: `decoded_mask`, `round_trip`; `bracketed` shows one sequence.
+Entry points: `decoded_mask`, `round_trip`; `bracketed` shows one sequence. `answer_proofs.py` builds on the samples.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,17 @@ from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_o
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
 from dataprep_assets.tokenization.chat.messages import Refusal, read_conversation
 
-__all__ = ["CLOSE", "OPEN", "bracketed", "decoded_mask", "round_trip"]
+__all__ = [
+    "CLOSE",
+    "OPEN",
+    "SampledSequence",
+    "bracketed",
+    "decoded_mask",
+    "origins_of",
+    "round_trip",
+    "sampled_sequences",
+    "source_rows",
+]
 
 OPEN, CLOSE = "⟦", "⟧"
 """Around the trained tokens of a decoded sequence."""
@@ -45,7 +55,7 @@ def decoded_mask(
         return Finding(passed=True, summary="An empty shard, nothing to show.")
     table: list[Row] = []
     defects = []
-    for sample in _sampled(directory, receipt, count):
+    for sample in sampled_sequences(directory, receipt, count):
         trained = int(sample.mask.sum())
         row: dict[str, str | int | float] = {
             "row": sample.row,
@@ -79,14 +89,16 @@ def bracketed(tokens: NDArray[np.int32], mask: NDArray[np.uint8], bundle: Tokeni
 
 
 @dataclass(frozen=True, eq=False)
-class _Sampled:
+class SampledSequence:
+    """A sequence of a packed file: its number and its row, its ids (int32) and its label-aligned mask (uint8)."""
+
     number: int
     row: int
     tokens: NDArray[np.int32]
     mask: NDArray[np.uint8]
 
 
-def _sampled(directory: Path, receipt: Receipt, count: int) -> Iterator[_Sampled]:
+def sampled_sequences(directory: Path, receipt: Receipt, count: int) -> Iterator[SampledSequence]:
     """Sequences spread evenly over the packed file, the first and the last included."""
     total = PackedSftFacts.of(receipt).sequences
     wanted = {(total - 1) * i // max(1, count - 1) for i in range(count)} if total else set()
@@ -96,7 +108,7 @@ def _sampled(directory: Path, receipt: Receipt, count: int) -> Iterator[_Sampled
         for number in sorted(n for n in wanted if first <= n < first + len(begins)):
             start, stop = int(begins[number - first]), int(ends[number - first])
             row = rows.first + int(np.searchsorted(rows.heads, number - first, side="right")) - 1
-            yield _Sampled(number, row, rows.tokens[start:stop], rows.mask[start:stop])
+            yield SampledSequence(number, row, rows.tokens[start:stop], rows.mask[start:stop])
         first += len(begins)
 
 
@@ -119,14 +131,14 @@ def round_trip(
     facts = PackedSftFacts.of(receipt)
     if facts.empty:
         return Finding(passed=True, summary="An empty shard, nothing to compare.")
-    name, origins = name_of(receipt), _origins(directory)
+    name, origins = name_of(receipt), origins_of(directory)
     defects: list[str] = []
     if len(origins) != facts.sequences:
         defects.append(f"{name}: {ORIGINS} has {len(origins)} lines for {facts.sequences} sequences")
     elif len(np.unique(origins, axis=0)) != len(origins):
         defects.append(f"{name}: {ORIGINS} names one sequence of a conversation twice")
     else:
-        samples = list(_sampled(directory, receipt, count))
+        samples = list(sampled_sequences(directory, receipt, count))
         defects += _differences(samples, origins, sources, plan, bundle)
     return verdict(
         [f"{name}: {d}" if not d.startswith(name) else d for d in defects],
@@ -136,7 +148,8 @@ def round_trip(
     )
 
 
-def _origins(directory: Path) -> NDArray[np.int64]:
+def origins_of(directory: Path) -> NDArray[np.int64]:
+    """Of each packed sequence: the ordinal of its source, its row there, and which sequence of the row it is."""
     try:
         origins: NDArray[Any] = np.load(directory / ORIGINS, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
@@ -147,7 +160,7 @@ def _origins(directory: Path) -> NDArray[np.int64]:
 
 
 def _differences(
-    samples: list[_Sampled],
+    samples: list[SampledSequence],
     origins: NDArray[np.int64],
     sources: Sequence[ChatSource],
     plan: ChatPlan,
@@ -156,16 +169,16 @@ def _differences(
     refused = refused_outright(bundle, "text", "tokenizers", "a proof encodes with the reference")
     renderer = conversation_renderer(plan, bundle)
     encoder = ChatEncoder(bundle, CertifiedEncoder(bundle, "text", refused))
-    wanted: dict[int, dict[int, list[_Sampled]]] = {}
+    wanted: dict[int, dict[int, list[SampledSequence]]] = {}
     for sample in samples:
         ordinal, row, _ = origins[sample.number].tolist()
         wanted.setdefault(ordinal, {}).setdefault(row, []).append(sample)
     limit = min(plan.max_doc_tokens or plan.pack_size, plan.pack_size)
     for source in sources:
         left = wanted.pop(source.ordinal, {})
-        for row, values in _rows_of(source, set(left), plan):
+        for row, values in source_rows(source, set(left), plan):
             where = f"{source.label}: row {row}"
-            conversation = read_conversation(values, plan.fields)
+            conversation = read_conversation(values, plan.fields, plan.choices)
             rendered = conversation if isinstance(conversation, Refusal) else renderer.render(conversation)
             if isinstance(rendered, Refusal):
                 yield f"{where} is packed, but is not a conversation: {rendered}"
@@ -190,7 +203,8 @@ def _differences(
         yield f"{ORIGINS} names source {ordinal}, which this shard does not have"
 
 
-def _rows_of(source: ChatSource, wanted: set[int], plan: ChatPlan) -> Iterator[tuple[int, dict[str, Any]]]:
+def source_rows(source: ChatSource, wanted: set[int], plan: ChatPlan) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The wanted rows of a source, by number."""
     if not wanted:
         return
     for block in source.read_rows(plan.fields.names):

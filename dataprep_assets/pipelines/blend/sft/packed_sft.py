@@ -10,7 +10,6 @@ Entry points: `PACKED_SFT_SHARDS`, `sft_shards`, `build_packed_sft`.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 from dataprep_assets.execution.jobs import Outcome, run_and_sweep
 from dataprep_assets.execution.progress import Progress
@@ -24,6 +23,7 @@ from dataprep_assets.pipelines.blend.blend_snapshot import shard_parts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
+from dataprep_assets.pipelines.blend.sft.declared_template import declared_template
 from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import PACKED_SFT_PROOFS, prove_packed_sft
 from dataprep_assets.pipelines.blend.sft.packing import discard_spools, pack_shard
 from dataprep_assets.pipelines.blend.sft.shard import VERSION, PackedSftFacts, PackPlan, SftShard
@@ -33,7 +33,6 @@ from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.sources.rows import RowRange
 from dataprep_assets.tokenization.certificate import Certificate
 from dataprep_assets.tokenization.chat.messages import ConversationFields
-from dataprep_assets.tokenization.chat.template import ChatTemplate
 
 __all__ = ["PACKED_SFT", "PACKED_SFT_SHARDS", "SftJob", "build_packed_sft", "sft_shards"]
 
@@ -90,7 +89,7 @@ def _chat_plan(blend: BlendDeclaration, certificate: Certificate, unit: PlannedU
     return chat_plan(
         load_bundle(blend.required_tokenizer),
         certificate,
-        ChatTemplate.load(options.chat_template, Path()),
+        declared_template(options, blend.required_tokenizer),
         pack_size=options.pack_size,
         fields=ConversationFields(
             messages=dataset.messages_field or options.messages_field,
@@ -99,6 +98,8 @@ def _chat_plan(blend: BlendDeclaration, certificate: Certificate, unit: PlannedU
             used_in_filter=options.used_in_filter,
         ),
         template_date=options.template_date,
+        template_kwargs=options.template_kwargs,
+        choices=options.choices,
         stop=options.stop,
         turns=options.turns,
         bad_rows=blend.bad_records.policy,

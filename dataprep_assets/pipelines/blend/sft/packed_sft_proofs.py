@@ -10,6 +10,7 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft import conversation_proofs, row_proofs
+from dataprep_assets.pipelines.blend.sft.answer_proofs import answers_trained
 from dataprep_assets.pipelines.blend.sft.shard import SftShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
@@ -28,6 +29,7 @@ PACKED_SFT_PROOFS = (
     Proof("specials_not_doubled", "No special token is followed by itself."),
     Proof("decoded_mask", "Sequences decoded, what is trained between ⟦ and ⟧, to look at."),
     Proof("round_trip", "Sampled sequences, rendered, encoded and masked again by the reference, are the stored ones."),
+    Proof("answers_trained", "What is trained of sampled sequences are their rows' answers, found by text alone."),
 )
 
 
@@ -43,9 +45,15 @@ def prove_packed_sft(shard: SftShard, *, sensitive: bool) -> dict[str, Finding]:
             "rows_valid": row_proofs.rows_valid(directory, receipt),
             "ids_in_vocabulary": row_proofs.ids_in_vocabulary(directory, receipt, bundle.vocab_size),
             "stop_tokens_trained": row_proofs.stop_tokens_trained(directory, receipt),
-            "specials_not_doubled": row_proofs.specials_not_doubled(directory, receipt, bundle),
+            "specials_not_doubled": row_proofs.specials_not_doubled(
+                directory,
+                receipt,
+                bundle,
+                literals_are_special=shard.plan.choices.special_literals == "special",
+            ),
             "decoded_mask": conversation_proofs.decoded_mask(directory, receipt, bundle, sensitive=sensitive),
             "round_trip": conversation_proofs.round_trip(directory, receipt, shard.sources, shard.plan, bundle),
+            "answers_trained": answers_trained(directory, receipt, shard.sources, shard.plan, bundle),
         }
 
     return proven(shard.artifact, shard.store, PACKED_SFT_PROOFS, prove)

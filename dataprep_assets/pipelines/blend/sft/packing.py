@@ -124,6 +124,7 @@ class _Packing:
             tokenizer_digest=plan.tokenizer_digest,
             stop_id=plan.stop.id,
             stop_token=plan.stop.content,
+            **({"turn_end": plan.turn_end} if plan.turn_end else {}),
             certificate=plan.certificate,
             sources=tuple(_source_facts(source, facts, kept) for source, facts, kept in parts),
         )

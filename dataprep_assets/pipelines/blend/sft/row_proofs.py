@@ -8,10 +8,11 @@ From cheap to dear: `ledger_balances`, `counts_match`, `rows_valid`, `ids_in_voc
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.packed_sft import PackedRows, open_packed, row_defects
@@ -186,11 +187,13 @@ def stop_tokens_trained(directory: Path, receipt: Receipt) -> Finding:
         at_end = np.zeros(len(rows.mask), np.bool_)
         at_end[ends - 1] = True
         run_ends = np.flatnonzero((rows.mask == 1) & ((following == 0) | at_end))
-        labels = rows.tokens[np.minimum(run_ends + 1, len(rows.tokens) - 1)]
+        complete = _end_with(rows.tokens, run_ends + 1, (stop,)) | _end_with(
+            rows.tokens, run_ends + 1, (stop, *facts.turn_end)
+        )
         runs += len(run_ends)
         cut = np.zeros(len(rows.mask), np.bool_)
         cut[np.maximum(ends - 2, 0)] = True  # where the label is the sequence's last token
-        wrong = labels != stop
+        wrong = ~complete
         unfinished += int((wrong & cut[run_ends]).sum())
         inside = run_ends[wrong & ~cut[run_ends]]
         if len(inside):
@@ -213,9 +216,23 @@ def stop_tokens_trained(directory: Path, receipt: Receipt) -> Finding:
     )
 
 
+def _end_with(tokens: NDArray[np.int32], places: NDArray[np.int64], ending: Sequence[int]) -> NDArray[np.bool_]:
+    """Whether the tokens up to each place, inclusive, end with these ids."""
+    last = len(tokens) - 1
+    wanted = enumerate(reversed(ending))
+    found = [tokens[np.clip(places - back, 0, last)] == token for back, token in wanted]
+    return np.logical_and.reduce(found)
+
+
 @judged
-def specials_not_doubled(directory: Path, receipt: Receipt, bundle: TokenizerBundle) -> Finding:
-    """No special token is followed by itself in a sequence: a template and a tokenizer that both add BOS or EOS."""
+def specials_not_doubled(
+    directory: Path, receipt: Receipt, bundle: TokenizerBundle, *, literals_are_special: bool = False
+) -> Finding:
+    """No special token is followed by itself in a sequence: a template and a tokenizer that both add BOS or EOS.
+
+    `directory` and `receipt` are the shard's, `bundle` is its tokenizer. With `literals_are_special`, what people wrote
+    may be special as well: then doubled tokens may be theirs, and are counted alone.
+    """
     special = np.array(sorted(token.id for token in bundle.special_tokens), np.int64)
     doubled: Counter[int] = Counter()
     first: tuple[int, int] | None = None
@@ -233,6 +250,12 @@ def specials_not_doubled(directory: Path, receipt: Receipt, bundle: TokenizerBun
         names = {token.id: token.content for token in bundle.special_tokens}
         counts = ", ".join(f"{names[token]!r} {count} times" for token, count in doubled.most_common())
         defects.append(f"{name_of(receipt)}: doubled special tokens: {counts}; the first in row {first[0]}, {first[1]}")
+    if literals_are_special and defects:
+        return Finding(
+            passed=True,
+            summary=f"{doubled.total()} special tokens are followed by themselves: literals are special here.",
+            facts={"doubled": doubled.total()},
+        )
     return verdict(
         defects,
         "No special token is followed by itself.",

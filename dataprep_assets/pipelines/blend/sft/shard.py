@@ -141,7 +141,7 @@ class PackedSftFacts(Facts):
     """`bins` are packed rows; `fill` is their share of `pack_size` tokens; `packing_factor` sequences a row.
 
     `truncated` and `truncated_to_pack_size` count sequences that were cut, `sequences_dropped` those left out of
-    conversations that stayed, by reason.
+    conversations that stayed, by reason. `turn_end` are ids that are trained behind the stop token.
     """
 
     format: str
@@ -166,5 +166,6 @@ class PackedSftFacts(Facts):
     tokenizer_digest: str
     stop_id: int
     stop_token: str
+    turn_end: tuple[int, ...] = ()
     certificate: dict[str, Any]
     sources: tuple[PackedSourceFacts, ...]

@@ -244,7 +244,7 @@ class _Spooling:
         self._trained += int(per_sequence[keep].sum())
 
     def _rendered(self, row: dict[str, Any]) -> Rendered | Refusal:
-        conversation = read_conversation(row, self._plan.fields)
+        conversation = read_conversation(row, self._plan.fields, self._plan.choices)
         return conversation if isinstance(conversation, Refusal) else self._renderer.render(conversation)
 
     def _cut(self, lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

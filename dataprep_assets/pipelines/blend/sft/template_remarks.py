@@ -1,25 +1,41 @@
-"""What is said of a chat template before anything is built.
+"""What is said of a chat template before anything is built: `dataprep check` tries it on invented conversations.
 
 Entry point: `template_remarks`.
 """
 
 from collections.abc import Iterator
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, TokenizerError
 from dataprep_assets.graph.remark import Remark
-from dataprep_assets.pipelines.blend.declaration import SftOptions
+from dataprep_assets.pipelines.blend.sft.chat_plan import chat_plan
+from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
+from dataprep_assets.pipelines.blend.sft.options import SftOptions
+from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.chat.rendering import stop_token
-from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, template_variables
+from dataprep_assets.tokenization.certificate import refused_outright
 
 __all__ = ["template_remarks"]
 
 
-def template_remarks(options: SftOptions, bundle: TokenizerBundle) -> Iterator[Remark]:
-    """Of the template that `options` name and of the tokenizer `bundle`, put together."""
+def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, bundle: TokenizerBundle) -> Iterator[Remark]:
+    """Of the template that `options` name and of `bundle`, the loaded `tokenizer`, put together.
+
+    Nothing is said of a template that is on the hub and not in this machine's cache.
+    """
+    if not template_at_hand(options, tokenizer):
+        return
+    refused = refused_outright(bundle, "text", "tokenizers", "a trial of the template")
     try:
-        template = ChatTemplate.load(options.chat_template)
-        renderer = compile_template(template, template_variables(bundle), options.template_date)
-        stop_token(renderer, bundle.special_tokens, options.stop)
-    except ConfigError as error:
+        chat_plan(
+            bundle,
+            refused,
+            declared_template(options, tokenizer),
+            pack_size=options.pack_size,
+            template_date=options.template_date,
+            template_kwargs=options.template_kwargs,
+            choices=options.choices,
+            stop=options.stop,
+            turns=options.turns,
+        )
+    except (ConfigError, TokenizerError) as error:
         yield Remark(keys=("sft", "chat_template"), sentence=str(error))

@@ -32,8 +32,8 @@ RECORD = {
 )
 def test_what_is_promised_is_what_comes_out(transforms: list[Any]) -> None:
     made: Any = RECORD
-    for _, transform in compose(transforms):
-        made = transform(made)
+    for step in compose(transforms):
+        made = step.transform(made)
     assert list(made) == list(columns_after(transforms))
     for name, kind in columns_after(transforms).items():
         assert isinstance(made[name], {"string": str, "list<object>": list, "any": object}[kind])

@@ -7,12 +7,14 @@ import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
+from dataprep_assets.pipelines.blend.rl.options import OURS, RlOptions, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources, identities, parse_sources, resolve
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 
 NOWHERE = SourceAccessDeclaration()
 DAPO, SKYWORK = "nano_v3_sft_profiled_dapo17k", "nano_v3_sft_profiled_skywork_no_omni"
+NEMOTRON = RlOptions(like="nemotron").rules
 WRAPPED = "Solve this.\n\nWhat is 1+1?\n\nAnd 2+2?\n\nRemember the format."
 
 
@@ -30,9 +32,12 @@ def files(tmp_path: Path) -> dict[str, str]:
     return {DAPO: str(tmp_path / "dapo.parquet"), SKYWORK: str(tmp_path / "sky")}
 
 
-def _resolved(files: dict[str, str], name: str, row: Any, template: Any, **more: Any) -> dict[str, Any] | None:
+def _resolved(
+    files: dict[str, str], name: str, row: Any, template: Any, rules: RlRules = OURS, **more: Any
+) -> dict[str, Any] | None:
     sources = {s.name: s for s in fetch_sources(parse_sources({"sources": files}), NOWHERE)}
-    return resolve({"dataset": name, "_hf_placeholder": {"row": row, "question_template": template}, **more}, sources)
+    placeholder = {"row": row, "question_template": template}
+    return resolve({"dataset": name, "_hf_placeholder": placeholder, **more}, sources, rules)
 
 
 def test_dapo_loses_its_wrapper_and_gets_the_templates(files: dict[str, str]) -> None:
@@ -62,6 +67,65 @@ def test_skywork_keeps_the_raw_question_and_prompts_with_the_template(files: dic
         "temperature": 1,
         "input": [{"role": "user", "content": "Think: Q2 Go."}],
     }
+
+
+@pytest.mark.parametrize("name", ["super_v3_lcsft_step1000_dapo17k", "super_v3_lcsft_step1000_skyworks"])
+def test_the_sources_of_super_are_those_of_nano_by_other_names(files: dict[str, str], name: str) -> None:
+    """Skywork's code comes before its mathematics, and rows count over the latter alone; DAPO's wrapper goes."""
+    other = DAPO if "dapo" in name else SKYWORK
+    template = {"prefix": "P ", "suffix": "\n"} if "dapo" in name else "Think: {question}"
+    for row in range(3):
+        found = _resolved({name: files[other]}, name, row, template)
+        wanted = _resolved(files, other, row, template)
+        assert found is not None
+        assert wanted is not None
+        assert found | {"dataset": other} == wanted
+
+
+@pytest.mark.parametrize("given", ["a.parquet", {"path": "a.parquet"}])
+def test_a_name_that_is_not_known_demands_its_kind(given: Any) -> None:
+    """It was taken for Skywork's, and a prompt of DAPO was made with both wrappers (docs/known-failures.md#blend)."""
+    with pytest.raises(ConfigError, match=r"sources\.my_math: `kind` is missing.*super_v3_lcsft_step1000_dapo17k"):
+        parse_sources({"sources": {"my_math": given}})
+    assert parse_sources({"sources": {"my_math": {"path": "a.parquet", "kind": "dapo"}}})["my_math"].kind == "dapo"
+
+
+def test_parameters_beside_a_placeholder_are_merged_or_replaced(files: dict[str, str]) -> None:
+    given = {"input": "old", "temperature": 1}
+    prompt = {"input": [{"role": "user", "content": "Q0"}]}
+    ours = _resolved(files, SKYWORK, 0, "{question}", responses_create_params=given)
+    theirs = _resolved(files, SKYWORK, 0, "{question}", NEMOTRON, responses_create_params=given)
+    assert ours is not None
+    assert theirs is not None
+    assert ours["responses_create_params"] == {**given, **prompt}
+    assert theirs["responses_create_params"] == prompt
+
+
+@pytest.mark.parametrize(("row", "answers"), [(0, ("34", 34)), (1, ("5", "5")), (2, (7, 7))])
+def test_an_answer_that_is_a_number_is_text_or_a_number(
+    files: dict[str, str], row: int, answers: tuple[Any, Any]
+) -> None:
+    found = [_resolved(files, DAPO, row, {}, rules) or {} for rules in (OURS, NEMOTRON)]
+    assert tuple(record["expected_answer"] for record in found) == answers
+
+
+def test_an_empty_answer_is_text_or_empty(files: dict[str, str]) -> None:
+    found = [_resolved(files, SKYWORK, 1, "{question}", rules) or {} for rules in (OURS, NEMOTRON)]
+    assert [record["expected_answer"] for record in found] == ["[]", []]
+
+
+@pytest.mark.parametrize("template", [None, "Now: {question}"])
+def test_a_template_of_another_kind_is_used_or_the_row_stays_as_it_is(files: dict[str, str], template: Any) -> None:
+    ours, theirs = (_resolved(files, DAPO, 0, template, rules) or {} for rules in (OURS, NEMOTRON))
+    inner = "What is 1+1?\n\nAnd 2+2?"
+    assert ours["question"] == (f"Now: {inner}" if template else inner)
+    assert theirs["question"] == WRAPPED
+
+
+def test_a_placeholder_that_is_null_is_none_or_cannot_be_resolved() -> None:
+    record = {"a": 1, "_hf_placeholder": None}
+    assert resolve(record, {}) == {"a": 1}
+    assert resolve(record, {}, NEMOTRON) is None
 
 
 def test_rows_count_over_the_files_of_the_split_in_order(files: dict[str, str]) -> None:

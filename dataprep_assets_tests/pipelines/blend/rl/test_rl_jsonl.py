@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -9,13 +10,14 @@ import pytest
 import zstandard
 
 from dataprep_assets.errors import BadRecordError
+from dataprep_assets.pipelines.blend.rl.rl_jsonl_proofs import prove_rl_jsonl
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, run, write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import finished_rl_shards, rl_blend, rl_rows
 
 
 def test_every_row_is_a_line_of_its_split_in_order(tmp_path: Path) -> None:
     directory, _, _ = finished(rl_blend(tmp_path / "s"), tmp_path / "out", 2)
-    manifest = json.loads((directory / "manifest.json").read_bytes())
+    manifest = json.loads((directory / "shards.json").read_bytes())
     for split, count in (("train", 11), ("val", 4), ("test", 3)):
         lines = b"".join(Path(path).read_bytes() for path in manifest[split])
         wanted = [{"messages": row["responses_create_params"]["input"]} for row in rl_rows(count)]
@@ -26,7 +28,7 @@ def test_every_row_is_a_line_of_its_split_in_order(tmp_path: Path) -> None:
 def test_the_manifest_lists_every_shard_of_every_split(tmp_path: Path) -> None:
     """The original lists the first shard alone (docs/formats/rl-jsonl.md#manifest)."""
     directory, receipt, plan = finished(rl_blend(tmp_path / "s", num_shards=3), tmp_path / "out")
-    manifest = json.loads((directory / "manifest.json").read_bytes())
+    manifest = json.loads((directory / "shards.json").read_bytes())
     assert {split: len(manifest[split]) for split in ("train", "val", "test")} == {"train": 3, "val": 3, "test": 3}
     assert manifest["records"] == {"train": 11, "val": 4, "test": 3}
     assert manifest["run_hash"] == plan.run_hash == receipt.facts["run_hash"]
@@ -35,7 +37,7 @@ def test_the_manifest_lists_every_shard_of_every_split(tmp_path: Path) -> None:
 
 def test_an_empty_shard_is_not_listed(tmp_path: Path) -> None:
     directory, receipt, _ = finished(rl_blend(tmp_path / "s", num_shards=4), tmp_path / "out")
-    manifest = json.loads((directory / "manifest.json").read_bytes())
+    manifest = json.loads((directory / "shards.json").read_bytes())
     assert len(manifest["test"]) == 3
     assert len(receipt.facts["empty"]) == 1
 
@@ -117,7 +119,7 @@ def test_placeholders_are_resolved_in_a_run(tmp_path: Path) -> None:
     name = "nano_v3_sft_profiled_skywork_no_omni"
     placeholder = {"dataset": name, "_hf_placeholder": {"row": 0, "question_template": "Solve {question}"}}
     lost = {"dataset": name, "_hf_placeholder": {"row": 5, "question_template": "Solve {question}"}}
-    path = write_rows(tmp_path / "a.jsonl", [placeholder, {"id": 1}, lost])
+    path = write_rows(tmp_path / "a.jsonl", [placeholder, {"messages": [1]}, lost])
     blend = rl_blend(
         tmp_path / "s",
         {"transforms": [{"resolve_hf_placeholders": {"sources": {name: str(source)}}}]},
@@ -125,12 +127,38 @@ def test_placeholders_are_resolved_in_a_run(tmp_path: Path) -> None:
         blend={"train": [{"name": "a", "path": str(path)}]},
     )
     directory, receipt, _ = finished(blend, tmp_path / "out")
-    (file,) = json.loads((directory / "manifest.json").read_bytes())["train"]
+    file = json.loads((directory / "manifest.json").read_bytes())["train"]
     first, second = map(json.loads, Path(file).read_bytes().splitlines())
     assert first["responses_create_params"]["input"][0]["content"] == "Solve 1+1?"
-    assert (first["expected_answer"], second) == ("2", {"id": 1})
+    assert (first["expected_answer"], second) == ("2", {"messages": [1]})
     assert receipt.ledger is not None
     assert receipt.ledger.dropped == {"left_out_by_resolve_hf_placeholders": 1}
+
+
+def test_a_record_without_a_prompt_is_counted_under_its_own_reason(tmp_path: Path) -> None:
+    rows = [*rl_rows(3), {"id": 3}, {"responses_create_params": {"input": []}}]
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    changes = {"num_shards": 1, "blend": {"train": [{"name": "a", "path": str(path)}]}}
+    outcome, _ = run(rl_blend(tmp_path / "s", **changes), tmp_path / "out")
+    told = str(next(iter(outcome.failed.values())))
+    assert "a.jsonl: row 4, byte " in told
+    assert "no_prompt: nothing is where its prompt should be" in told
+    dropping = {"bad_records": {"policy": "drop", "budget": 0.5}, **changes}
+    blend = rl_blend(tmp_path / "s", **dropping)
+    _, receipt, _ = finished(blend, tmp_path / "out")
+    assert receipt.ledger is not None
+    assert (receipt.ledger.documents, receipt.ledger.dropped) == (3, {"no_prompt": 2})
+    (work,) = finished_rl_shards(blend, tmp_path / "out")
+    assert {name: found.summary for name, found in prove_rl_jsonl(work).items() if not found.passed} == {}
+    theirs = rl_blend(tmp_path / "s", {"transforms": ["nemotron_rl"], "like": "nemotron"}, **changes)
+    _, receipt, _ = finished(theirs, tmp_path / "theirs")
+    assert receipt.ledger is not None
+    assert (receipt.ledger.documents, receipt.ledger.dropped) == (4, {"left_out_by_prompt": 1})
+    (other,) = finished_rl_shards(theirs, tmp_path / "theirs")
+    assert {name: found.summary for name, found in prove_rl_jsonl(other).items() if not found.passed} == {}
+    assert other.recipe.settings["rl.without_prompt"] == "left_out"
+    finding = prove_rl_jsonl(replace(other, rules=work.rules))["lines_are_records"]
+    assert "line 4: no prompt" in finding.summary
 
 
 def test_a_changed_function_makes_the_data_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,5 +170,5 @@ def test_a_changed_function_makes_the_data_again(tmp_path: Path, monkeypatch: py
     (tmp_path / "my_versioned.py").write_text("def f(record):\n    return {'v': 22}\n")
     directory, again, _ = finished(blend, tmp_path / "out")
     assert again.partition != receipt.partition
-    (first, *_) = json.loads((directory / "manifest.json").read_bytes())["train"]
+    first = json.loads((directory / "manifest.json").read_bytes())["train"]
     assert Path(first).read_bytes().startswith(b'{"v":22}\n')

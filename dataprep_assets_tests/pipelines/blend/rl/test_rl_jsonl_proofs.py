@@ -56,7 +56,7 @@ def test_lines_that_are_no_records_are_found(work: RlShard, change: Any, complai
 
 
 def test_an_unresolved_placeholder_is_found(work: RlShard) -> None:
-    _rewrite(work, lambda data: b'{"_hf_placeholder":{"row":1}}\n' + data[data.index(b"\n") + 1 :])
+    _rewrite(work, lambda data: b'{"messages":[1],"_hf_placeholder":{"row":1}}\n' + data[data.index(b"\n") + 1 :])
     resolving = replace(work, transforms=({"resolve_hf_placeholders": {"sources": {"x": "y"}}},))
     receipt, directory = work.store.require(work.artifact), work.store.local(work.artifact)
     assert proofs.lines_are_records(directory, receipt, work).passed

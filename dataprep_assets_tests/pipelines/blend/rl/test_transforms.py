@@ -16,10 +16,10 @@ PARAMS = {"input": [{"role": "user", "content": "hi"}], "tools": [{"name": "sear
 
 def _through(record: dict[str, Any], *declared: Any) -> dict[str, Any] | None:
     made: dict[str, Any] | None = record
-    for _, transform in compose(declared):
+    for step in compose(declared):
         if made is None:
             return None
-        made = transform(made)
+        made = step.transform(made)
     return made
 
 

@@ -19,7 +19,7 @@ def shard_of(sources: Path, tokenizer: Path, root: Path) -> SftShard:
     """One shard of all files of the folder, encoded by the reference engine, which needs no certificate."""
     bundle = TokenizerBundle.load(tokenizer)
     refused = refused_outright(bundle, "text", "tokenizers", "a test")
-    plan = chat_plan(bundle, refused, ChatTemplate.load("nano3"), pack_size=1024)
+    plan = chat_plan(bundle, refused, ChatTemplate.load("chatml_reasoning"), pack_size=1024)
     return work(root, [source(path, i) for i, path in enumerate(sorted(sources.iterdir()))], plan)
 
 

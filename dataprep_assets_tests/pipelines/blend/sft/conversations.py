@@ -78,7 +78,7 @@ def source(path: Path, ordinal: int = 0, **changes: Any) -> ChatSource:
     return ChatSource(**(described | changes))
 
 
-def plan(template: str = "nano3", bundle: TokenizerBundle | None = None, **changes: Any) -> ChatPlan:
+def plan(template: str = "chatml_reasoning", bundle: TokenizerBundle | None = None, **changes: Any) -> ChatPlan:
     """A plan over the small tokenizer."""
     settings: dict[str, Any] = {"pack_size": 1024, "sample_rate": 0.0}
     return chat_plan(bundle or chat_bundle(), chat_certificate(), ChatTemplate.load(template), **(settings | changes))
@@ -172,7 +172,7 @@ def trained_texts(rows: Iterable[dict[str, list[int]]], bundle: TokenizerBundle 
 
 
 def answers(row: dict[str, Any]) -> list[str]:
-    """What the assistant says in a row, as nano3 writes it behind its generation prompt."""
+    """What the assistant says in a row, as `chatml_reasoning` writes it behind its generation prompt."""
     texts = []
     for message in row["messages"]:
         if message["role"] == "assistant":

@@ -11,6 +11,7 @@ from dataprep_assets.formats.packed_sft import schema
 from dataprep_assets.graph.finding import Finding, files_intact
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft import conversation_proofs, row_proofs
+from dataprep_assets.pipelines.blend.sft.answer_proofs import answers_trained
 from dataprep_assets.pipelines.blend.sft.shard import PACKED
 from dataprep_assets_tests.pipelines.blend.sft.conversations import Shard, conversation
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
@@ -29,11 +30,17 @@ def prove_all(shard: Shard) -> dict[str, Finding]:
         "rows_valid": row_proofs.rows_valid(directory, receipt),
         "ids_in_vocabulary": row_proofs.ids_in_vocabulary(directory, receipt, bundle.vocab_size),
         "stop_tokens_trained": row_proofs.stop_tokens_trained(directory, receipt),
-        "specials_not_doubled": row_proofs.specials_not_doubled(directory, receipt, bundle),
+        "specials_not_doubled": row_proofs.specials_not_doubled(
+            directory,
+            receipt,
+            bundle,
+            literals_are_special=shard.work.plan.choices.special_literals == "special",
+        ),
         "decoded_mask": conversation_proofs.decoded_mask(directory, receipt, bundle),
         "round_trip": conversation_proofs.round_trip(
             directory, receipt, shard.work.sources, shard.work.plan, bundle, count=1000
         ),
+        "answers_trained": answers_trained(directory, receipt, shard.work.sources, shard.work.plan, bundle, count=1000),
     }
 
 

@@ -2,15 +2,19 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
+from dataprep_assets.pipelines.blend.sft.answer_proofs import answers_trained
 from dataprep_assets.pipelines.blend.sft.conversation_proofs import CLOSE, OPEN, decoded_mask
 from dataprep_assets.pipelines.blend.sft.shard import ORIGINS
-from dataprep_assets_tests.pipelines.blend.sft.conversations import Shard, source, write_rows
+from dataprep_assets.tokenization.chat.choices import NEMOTRON
+from dataprep_assets_tests.pipelines.blend.sft.conversations import Shard, build_rows, source, trained_texts, write_rows
 from dataprep_assets_tests.pipelines.blend.sft.proven_shards import ROWS, edit, failing
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
+from dataprep_assets_tests.tokenization.chat.trap import CHATML, TRAP
 
 STOP = "<|im_end|>"
 
@@ -64,3 +68,61 @@ def test_origins_that_are_short_or_double_are_found(shard: Shard) -> None:
     assert "names one sequence of a conversation twice" in failing(shard)["round_trip"]
     np.save(shard.directory / ORIGINS, origins.astype(np.float64))
     assert "not int64 triples" in failing(shard)["round_trip"]
+
+
+def test_an_answer_of_which_the_first_tokens_are_not_trained_is_found(shard: Shard) -> None:
+    """As by a prompt that takes the beginning of an answer for its own. Nothing is rendered to see it."""
+
+    def later(rows: list[dict[str, list[int]]]) -> None:
+        at = rows[4]["loss_mask"].index(1)
+        rows[4]["loss_mask"][at : at + 2] = [0, 0]
+
+    edit(shard, later)
+    assert "on is none of its answers" in failing(shard)["answers_trained"]
+
+
+def test_an_answer_that_is_trained_with_the_end_of_its_prompt_is_found(shard: Shard) -> None:
+    def sooner(rows: list[dict[str, list[int]]]) -> None:
+        at = rows[4]["loss_mask"].index(1)
+        rows[4]["loss_mask"][at - 2 : at] = [1, 1]
+
+    edit(shard, sooner)
+    assert "on is none of its answers" in failing(shard)["answers_trained"]
+
+
+def test_what_is_trained_from_one_answer_into_the_next_is_found(shard: Shard) -> None:
+    def through(rows: list[dict[str, list[int]]]) -> None:
+        for row in rows:
+            mask, starts = row["loss_mask"], [*row["seq_start_id"], len(row["loss_mask"])]
+            for start, end in pairwise(starts):
+                on = [at for at in range(start, end) if mask[at]]
+                mask[on[0] : on[-1]] = [1] * (on[-1] - on[0])
+
+    edit(shard, through)
+    assert "runs through a stop token" in failing(shard)["answers_trained"]
+
+
+def test_answers_whose_text_a_template_may_take_apart_are_counted_and_not_compared(built: Shard) -> None:
+    work = built.work
+    found = answers_trained(built.directory, built.receipt, work.sources, work.plan, chat_bundle(), count=1000)
+    assert found.passed
+    assert found.facts["not_compared"] > 0  # calls without a text of their own
+    runs = sum(len(trained_texts([row])) for row in built.rows)
+    assert found.facts["compared"] + found.facts["not_compared"] == runs
+
+
+def test_a_template_that_rewrites_what_it_is_given_is_no_defect(tmp_path: Path) -> None:
+    shard = build_rows(tmp_path, ROWS[:8], template=CHATML.replace("m.content", "m.content | upper"))
+    assert failing(shard) == {}
+
+
+def test_a_shard_like_those_of_nemotron_passes_every_proof(tmp_path: Path) -> None:
+    extra = [{"messages": [said("user", "a"), said("assistant", "b"), said("assistant", f"c{STOP}")]}]
+    shard = build_rows(tmp_path, [*ROWS, *extra], choices=NEMOTRON, template=TRAP)
+    assert failing(shard) == {}
+    assert f"b{STOP}\n<|im_start|>assistant\n<think></think>c{STOP}{STOP}\n" in trained_texts(shard.rows)
+    assert shard.receipt.facts["turn_end"] == list(shard.work.plan.turn_end) != []
+
+
+def said(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}

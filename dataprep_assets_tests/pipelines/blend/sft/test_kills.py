@@ -1,8 +1,6 @@
 """A build of packed chat data killed at any kind of write point and started again ends as if nothing had happened."""
 
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
 from dataprep_assets.pipelines.blend.sft.spool import TOKENS, spool_artifact
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.faults.armed import Role, armed, passed
 from dataprep_assets_tests.pipelines.blend.sft.command import shard_of
 from dataprep_assets_tests.pipelines.blend.sft.conversations import conversation, write_rows
@@ -37,8 +36,8 @@ def run(
     ground: Path, tokenizer: Path, root: Path, home: Path, role: Role = "parent", at: int = 0
 ) -> tuple[int, list[str]]:
     """The command in a process of its own, killed at a point; its exit code and its log of points."""
-    command = [sys.executable, "-m", "dataprep_assets_tests.pipelines.blend.sft.command", ground, tokenizer, root, "1"]
-    done = subprocess.run(command, env=armed(home, root, role, at), capture_output=True, timeout=600, check=False)
+    command = ["-m", "dataprep_assets_tests.pipelines.blend.sft.command", ground, tokenizer, root, "1"]
+    done = forked.run(command, env=armed(home, root, role, at), timeout=600)
     return done.returncode, passed(home)
 
 

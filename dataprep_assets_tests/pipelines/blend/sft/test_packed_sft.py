@@ -74,7 +74,7 @@ def test_the_receipt_says_what_is_in_the_file(tmp_path: Path) -> None:
         min(min(r["input_ids"]) for r in rows),
         max(max(r["input_ids"]) for r in rows),
     )
-    assert facts["template_digest"] == ChatTemplate.load("nano3").digest
+    assert facts["template_digest"] == ChatTemplate.load("chatml_reasoning").digest
     assert sorted(shard.origins) == sorted(
         [0, n, turn] for n, row in enumerate(ROWS, 1) for turn in range(_sequences(row))
     )
@@ -123,9 +123,9 @@ def test_a_template_edited_under_its_name_changes_the_key(tmp_path: Path) -> Non
     """The original's plan holds the template's name or path only (docs/formats/shard-plan.md#template-by-name)."""
     rows = source(write_rows(tmp_path / "rows.jsonl", ROWS[:8]))
     mine = tmp_path / "mine.jinja"
-    mine.write_text(ChatTemplate.load("nano3").text)
+    mine.write_text(ChatTemplate.load("chatml_reasoning").text)
     before = work(tmp_path / "out", [rows], plan(str(mine)))
-    assert before.key == work(tmp_path / "out", [rows], plan("nano3")).key
+    assert before.key == work(tmp_path / "out", [rows], plan("chatml_reasoning")).key
     build(before)
     mine.write_text(mine.read_text().replace("system\\n'", "system\\nNEW '"))
     after = work(tmp_path / "out", [rows], plan(str(mine)))
@@ -233,7 +233,10 @@ def test_choices_are_no_defects(tmp_path: Path) -> None:
 
 
 def test_a_prefix_that_does_not_hold_names_row_and_message(tmp_path: Path) -> None:
-    template = ChatTemplate.load("nano3").text + "{% if messages | length > 4 %}{{ raise_exception('no') }}{% endif %}"
+    template = (
+        ChatTemplate.load("chatml_reasoning").text
+        + "{% if messages | length > 4 %}{{ raise_exception('no') }}{% endif %}"
+    )
     with pytest.raises(BadRecordError, match=r"row 2, byte \d+, message 4: template_refused"):
         build_rows(tmp_path, [said("a", "b"), said("a", "b", "c", "d", "e")], template=template, bad_rows="fail")
 

@@ -1,0 +1,97 @@
+"""Dagster's SQLite storage, without what it does again for every event.
+
+Dagster 1.13 makes a new engine of SQLAlchemy for each question and each event, so that each statement is compiled
+again, and reads the history of its tables again for each run's database: about a third of the CPU of a small run. Here
+an engine is kept, and the database of a run begins as a copy of an empty one. Files and tables are Dagster's own, and
+connections are still closed at once: the UI follows a run by the changes of its file, which come with the closing.
+
+Entry point: `SqliteStorage`, named in `dagster.yaml`.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+from dagster._config import UserConfigSchema
+from dagster._core.storage.event_log import SqliteEventLogStorage
+from dagster._core.storage.runs import SqliteRunStorage
+from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
+from dagster._serdes import ConfigurableClassData
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.pool import NullPool
+
+__all__ = ["SqliteStorage"]
+
+_BUSY_SECONDS = 60.0
+_ENGINES = 16
+"""Engines that are kept: a process writes to few databases at a time."""
+
+
+class SqliteStorage(DagsterSqliteStorage):
+    """Runs, events and schedules in SQLite below the folder `history` and `schedules` of `base_dir`, as Dagster's."""
+
+    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+        super().__init__(base_dir, inst_data)
+        self._run_storage = _Runs(self._run_storage._conn_string)
+        self._event_log_storage = _Events(self._event_log_storage._base_dir)
+
+    @classmethod
+    def config_type(cls) -> UserConfigSchema:
+        return DagsterSqliteStorage.config_type()
+
+    @classmethod
+    def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Any) -> Self:
+        return cls.from_local(inst_data=inst_data, **config_value)
+
+
+class _Runs(SqliteRunStorage):
+    @contextmanager
+    def connect(self) -> Iterator[Connection]:
+        with _engine(self._conn_string).connect() as connection, connection.begin():
+            yield connection
+
+
+class _Events(SqliteEventLogStorage):
+    _empty: bytes | None = None
+    """The database of a run before its first event."""
+
+    @contextmanager
+    def _connect(self, shard: str) -> Iterator[Connection]:
+        with self._db_lock:
+            engine = _engine(self.conn_string_for_shard(shard))
+            if shard not in self._initialized_dbs:
+                self._begin(Path(self.path_for_shard(shard)), engine)
+                self._initialized_dbs.add(shard)
+            with engine.connect() as connection, connection.begin():
+                yield connection
+
+    def _begin(self, path: Path, engine: Engine) -> None:
+        """Make the tables of a database unless they are there."""
+        if path.exists():
+            self._initdb(engine)
+        elif self._empty is None:
+            self._initdb(engine)
+            with sqlite3.connect(path) as connection:
+                type(self)._empty = connection.serialize()
+            connection.close()
+        else:
+            new = path.with_name(f".{path.name}.new")
+            new.write_bytes(self._empty)
+            with suppress(FileExistsError):  # another process has made it in the meantime
+                path.hardlink_to(new)
+            new.unlink()
+
+
+@lru_cache(maxsize=_ENGINES)
+def _engine(url: str) -> Engine:
+    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _BUSY_SECONDS})
+    event.listen(engine, "connect", _set_up)
+    return engine
+
+
+def _set_up(connection: Any, _: Any) -> None:
+    """A commit is in the file when it returns, and on the disk when the connection closes."""
+    connection.execute("PRAGMA synchronous=NORMAL")

@@ -1,0 +1,191 @@
+"""The blend itself: datasets and weights, inline in the YAML or in a JSON file of its own.
+
+`DataBlend` is the JSON that users of Nemotron's `data_prep` have (`blend.py`). What that one let pass is refused here
+by name: unknown keys, a key or a dataset twice, weights that are negative or no numbers, empty lists, both modes at
+once. Keys that begin with `_` are notes of its author: they are kept, shown, and decide nothing.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.declaration import ATTRIBUTION, Attributed, Declared, resolved
+from dataprep_assets.planning.blend import SPLITS
+
+__all__ = ["SAID", "BlendDataset", "DataBlend", "Unit", "noted"]
+
+
+_MARK = "_"
+"""What a key begins with that is a note and no setting."""
+
+
+def noted(notes: Mapping[str, Any]) -> list[str]:
+    """Notes as a person reads them, a line each; what is no text is shown as JSON."""
+    return [
+        f"{key.lstrip(_MARK)}: {said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)}"
+        for key, said in notes.items()
+    ]
+
+
+class _Noted(Declared):
+    """Has notes: keys that begin with `_`, which the author of a blend wrote for its readers."""
+
+    notes: dict[str, Any] = Field(
+        default_factory=dict, description="What is said about it; keys that begin with `_` are put here. Only shown."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_notes(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or not any(str(key).startswith(_MARK) for key in value):
+            return value
+        noted = {key: said for key, said in value.items() if str(key).startswith(_MARK)}
+        given = value.get("notes", {})
+        kept = {key: said for key, said in value.items() if key not in noted}
+        return {**kept, "notes": {**given, **noted} if isinstance(given, dict) else given}
+
+
+class BlendDataset(_Noted, Attributed):
+    """One dataset of a blend."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", description="Its name in partitions, tables and files.")
+    path: str = Field(
+        min_length=1,
+        description="`hf://organization/name[@revision]`, `s3://…`, `gs://…`, a file, a folder, or a glob.",
+    )
+    weight: float = Field(
+        1.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Share of the blend, relative; RL: how often its records are read, relative; 0 leaves it out.",
+    )
+    split: str | None = Field(
+        None,
+        min_length=1,
+        description="Only files with this as a whole part of their path; if there is none, as the beginning of one.",
+    )
+    subset: str | None = Field(None, min_length=1, description="The same, applied before `split`.")
+    text_field: str = Field("text", description="Pretraining: key or column of the text.")
+    messages_field: str | None = Field(None, description="SFT: key of the messages, instead of the stage's.")
+    tools_field: str | None = Field(None, description="SFT: key of the tools, instead of the stage's.")
+    category: str | None = Field(None, description="Which part of the mixture it is, for readers. Only shown.")
+
+    @property
+    def unattributed(self) -> Self:
+        """The same without what decides no byte: two datasets that read the same data are then equal."""
+        return self.model_copy(update={**dict.fromkeys(SAID), "notes": {}})
+
+
+SAID = ATTRIBUTION | {"category", "notes"}
+"""The keys of a dataset that decide no byte, and stay out of plans and keys."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """A dataset in its place in a blend. `name` is the dataset's, with the split's in per-split mode: `code__valid`."""
+
+    name: str
+    dataset: BlendDataset
+    split: str | None
+
+    @property
+    def home(self) -> str:
+        """The split that its shards belong to, unless shards are held out."""
+        return self.split or "train"
+
+
+class DataBlend(_Noted):
+    """Either `datasets`, or one or more of `train`, `valid` and `test`."""
+
+    datasets: tuple[BlendDataset, ...] | None = Field(None, description="All datasets; one blend to train on.")
+    train: tuple[BlendDataset, ...] | None = Field(None, description="Datasets of the training split.")
+    valid: tuple[BlendDataset, ...] | None = Field(None, description="Datasets of the validation split.")
+    test: tuple[BlendDataset, ...] | None = Field(None, description="Datasets of the test split.")
+
+    @model_validator(mode="after")
+    def _one_mode(self) -> Self:
+        given = {name: value for name in ("datasets", *SPLITS) if (value := getattr(self, name)) is not None}
+        if not given:
+            raise ValueError("give `datasets`, or one or more of `train`, `valid`, `test`")
+        if "datasets" in given and len(given) > 1:
+            raise ValueError(f"`datasets` and {sorted({*given} - {'datasets'})} together: a blend has one mode")
+        for key, members in given.items():
+            if not members:
+                raise ValueError(f"`{key}` is empty, a placeholder without datasets: name them, or leave `{key}` out")
+            names = [member.name for member in members]
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise ValueError(f"`{key}` names {twice} twice: their shards would overwrite each other")
+            if not any(member.weight for member in members):
+                raise ValueError(f"`{key}`: every weight is 0: nothing would be read")
+        return self
+
+    @classmethod
+    def load(cls, path: Path) -> "DataBlend":
+        """The blend in a JSON file; local paths in it are relative to its folder. ConfigError names file and key."""
+        try:
+            value = json.loads(path.read_bytes(), object_pairs_hook=_unique, parse_constant=_no_constant)
+        except OSError as error:
+            raise ConfigError(f"blend: {path}: cannot be read: {error.strerror or error}") from error
+        except ValueError as error:
+            raise ConfigError(f"blend: {path}: not the JSON of a blend: {error}") from error
+        try:
+            return cls.model_validate(value).located(path.parent)
+        except ValidationError as error:
+            raise ConfigError(f"{path}: " + "; ".join(_told(error))) from error
+
+    @property
+    def per_split(self) -> bool:
+        """Whether it lists its splits itself."""
+        return self.datasets is None
+
+    def units(self) -> list[Unit]:
+        """Its datasets in declared order, each with its place; those of weight 0 are left out."""
+        if self.datasets is not None:
+            found = [Unit(name=d.name, dataset=d, split=None) for d in self.datasets]
+        else:
+            found = [
+                Unit(name=f"{d.name}__{split}", dataset=d, split=split)
+                for split in SPLITS
+                for d in getattr(self, split) or ()
+            ]
+        return [unit for unit in found if unit.dataset.weight > 0]
+
+    def located(self, folder: Path) -> Self:
+        """The same blend with relative local paths resolved against `folder`."""
+        changes = {
+            key: tuple(_located(d, folder) for d in members)
+            for key in ("datasets", *SPLITS)
+            if (members := getattr(self, key)) is not None
+        }
+        return self.model_copy(update=changes)
+
+
+def _located(dataset: BlendDataset, folder: Path) -> BlendDataset:
+    if "://" in dataset.path:
+        return dataset
+    return dataset.model_copy(update={"path": str(resolved(Path(dataset.path), folder))})
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} is there twice")
+        found[key] = value
+    return found
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _told(error: ValidationError) -> Iterator[str]:
+    for detail in error.errors():
+        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"]).lstrip(".")
+        given = "" if detail["type"] in ("missing", "value_error") else f" (it is {detail['input']!r})"
+        yield f"{where or 'blend'}: {detail['msg'].removeprefix('Value error, ')}{given}"

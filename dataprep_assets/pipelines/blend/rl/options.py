@@ -1,0 +1,146 @@
+"""The options of stage `rl`, and the rules of transforming a record that follow from them.
+
+Where this project and Nemotron's data_prep treat a record differently, an option says which side one is on. `like` sets
+the defaults of all of them; an option that is given wins. The differences are explained in docs/formats/rl-jsonl.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field
+
+from dataprep_assets.graph.declaration import Declared, resolved
+
+__all__ = ["OURS", "RESOLVE", "RlOptions", "RlRules"]
+
+RESOLVE = "resolve_hf_placeholders"
+"""The transform that reads other datasets."""
+AUTO, NOWHERE = "auto", "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RlRules:
+    """How a record is treated; the attributes are keys of `RlOptions` and are described there. Picklable."""
+
+    other_records: Literal["whole", "messages"] = "whole"
+    answers: Literal["text", "parsed"] = "text"
+    params: Literal["merged", "replaced"] = "merged"
+    null_placeholder: Literal["none", "unresolved"] = "none"
+    other_templates: Literal["used", "ignored"] = "used"
+    without_prompt: Literal["bad_record", "left_out"] = "bad_record"
+    prompt: str = AUTO
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """What differs from this project's defaults, for keys: without a difference a key is what it always was."""
+        return {name: value for name, value in asdict(self).items() if value != getattr(OURS, name)}
+
+    @property
+    def prompt_keys(self) -> tuple[str, ...] | None:
+        """The keys at which every finished record must have its prompt, outermost first; None: as transforms tell."""
+        return None if self.prompt in (AUTO, NOWHERE) else tuple(self.prompt.split("."))
+
+    @property
+    def asks_for_prompts(self) -> bool:
+        """Whether a record must have a prompt at all."""
+        return self.prompt != NOWHERE
+
+
+OURS = RlRules()
+_LIKE: Mapping[str, RlRules] = {
+    "ours": OURS,
+    "nemotron": RlRules(
+        other_records="messages",
+        answers="parsed",
+        params="replaced",
+        null_placeholder="unresolved",
+        other_templates="ignored",
+        without_prompt="left_out",
+    ),
+}
+
+
+class RlOptions(Declared):
+    """JSON lines."""
+
+    transforms: tuple[str | dict[str, Any], ...] = Field(
+        ("passthrough",),
+        min_length=1,
+        description="Applied in order: a name, `name: {options}`, or `module:function`.",
+    )
+    compression: Literal["none", "zstd"] = Field("none", description="Of the output files.")
+    like: Literal["ours", "nemotron"] = Field(
+        "ours",
+        description="Sets the defaults of the keys below; `nemotron`: lines as Nemotron's data_prep writes them.",
+    )
+    other_records: Literal["whole", "messages"] | None = Field(
+        None,
+        description="Records without a placeholder, in `resolve_hf_placeholders`: `whole` as they are; `messages` "
+        "and tools only, as `nemotron_rl` gives them. Default: `whole`; like nemotron `messages`.",
+    )
+    answers: Literal["text", "parsed"] | None = Field(
+        None,
+        description="`expected_answer` where a source's answer is a number, a truth value, an empty list or an empty "
+        "object in JSON: its `text`, or the value `parsed`. Default: `text`; like nemotron `parsed`.",
+    )
+    params: Literal["merged", "replaced"] | None = Field(
+        None,
+        description="`responses_create_params` of a record with a placeholder: the prompt is `merged` into them, or "
+        "they are `replaced` by the prompt alone. Default: `merged`; like nemotron `replaced`.",
+    )
+    null_placeholder: Literal["none", "unresolved"] | None = Field(
+        None,
+        description="A record whose `_hf_placeholder` is null has `none`, or one that is `unresolved` and is left out. "
+        "Default: `none`; like nemotron `unresolved`.",
+    )
+    other_templates: Literal["used", "ignored"] | None = Field(
+        None,
+        description="DAPO, where the template is no object of prefix and suffix: it is `used` (`{question}`), and the "
+        "source's wrapper goes; or `ignored`, and the wrapper stays. Default: `used`; like nemotron `ignored`.",
+    )
+    without_prompt: Literal["bad_record", "left_out"] | None = Field(
+        None,
+        description="A record without a prompt: a `bad_record` (`no_prompt`), also where it is empty; or `left_out`, "
+        "counted, where it is absent. Default: `bad_record`; like nemotron `left_out`.",
+    )
+    prompt: str = Field(
+        AUTO,
+        pattern=r"^[^.\s]+(\.[^.\s]+)*$",
+        description="Where finished records have their prompt: keys joined by dots (`responses_create_params.input`); "
+        "`auto`: where the transforms look for it, if they do; `none`: it is not asked for.",
+    )
+
+    @property
+    def rules(self) -> RlRules:
+        """What these options make of a record."""
+        preset = asdict(_LIKE[self.like])
+        given = {name: value for name in preset if (value := getattr(self, name)) is not None}
+        return RlRules(**{**preset, **given})
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the bytes of a shard besides its transforms, for keys."""
+        return {"compression": self.compression, **self.rules.changes}
+
+    def located(self, folder: Path) -> Self:
+        """The same options with the paths of placeholder sources resolved against `folder`."""
+        return self.model_copy(update={"transforms": tuple(_located(entry, folder) for entry in self.transforms)})
+
+
+def _located(entry: str | dict[str, Any], folder: Path) -> str | dict[str, Any]:
+    """A transform with the paths of its placeholder sources located; what is wrong with one is told when it is used."""
+    if not isinstance(entry, dict) or not isinstance(options := entry.get(RESOLVE), dict):
+        return entry
+    if not isinstance(sources := options.get("sources"), dict):
+        return entry
+    return {RESOLVE: {**options, "sources": {name: _located_source(given, folder) for name, given in sources.items()}}}
+
+
+def _located_source(given: Any, folder: Path) -> Any:
+    if isinstance(given, dict) and "path" in given:
+        return {**given, "path": _located_source(given["path"], folder)}
+    if not isinstance(given, str) or "://" in given:
+        return given
+    return str(resolved(Path(given), folder))

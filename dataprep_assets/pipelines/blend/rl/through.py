@@ -1,0 +1,105 @@
+"""A record through the transforms: what comes of it, or why nothing does.
+
+Entry points: `through`; `lacks_prompt` for a finished record.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dataprep_assets.errors import BadRecordError
+from dataprep_assets.pipelines.blend.rl.options import RlRules
+from dataprep_assets.pipelines.blend.rl.transforms import Record, Step
+
+__all__ = ["NO_PROMPT", "LeftOut", "Refused", "lacks_prompt", "through"]
+
+NO_PROMPT = "no_prompt"
+"""The reason under which a bad record without a prompt is counted."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A record that is skipped and counted, by the name of what left it out."""
+
+    by: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A bad record, by its reason."""
+
+    reason: str
+
+
+def through(record: Record, steps: Sequence[Step], rules: RlRules, where: str) -> Record | LeftOut | Refused:
+    """What the steps make of a record.
+
+    Args:
+        record: A row of the source; it is not changed.
+        steps: What `compose` made of the declared transforms.
+        rules: By which it is treated.
+        where: The row, for messages.
+
+    Raises BadRecordError for a function of the user's that raises or does not return a record.
+    """
+    made = record
+    for step in steps:
+        if step.prompts and rules.prompt_keys is None and not step.brings_prompt(made):
+            lacking = _lacking(made, step.prompts, rules)
+            if lacking is not None:
+                return lacking
+        found = _stepped(made, step, where)
+        if found is None:
+            return LeftOut(step.name)
+        made = found
+    if rules.prompt_keys is not None:
+        return _lacking(made, [rules.prompt_keys], rules) or made
+    return made
+
+
+def _stepped(record: Record, step: Step, where: str) -> Record | None:
+    try:
+        made: Any = step.transform(record)
+    except KeyError as error:
+        if not step.is_own:
+            return None
+        raise _failed(where, step.name, error) from None
+    except Exception as error:  # the user's function: whatever it raises, the row must be named
+        raise _failed(where, step.name, error) from None
+    if made is not None and not isinstance(made, dict):
+        raise BadRecordError(f"{where}: {step.name} returned a {type(made).__name__}, not a dict or None")
+    return made
+
+
+def _failed(where: str, name: str, error: Exception) -> BadRecordError:
+    # without the error's message: it may quote the record
+    return BadRecordError(
+        f"{where}: {name} raised {type(error).__name__}. Correct it, or let it return None to leave the record out"
+    )
+
+
+def _lacking(record: Record, places: Sequence[tuple[str, ...]], rules: RlRules) -> LeftOut | Refused | None:
+    """What becomes of a record for want of a prompt at any of these places; None where it has one."""
+    states = {_state(record, place) for place in places}
+    if "there" in states or not rules.asks_for_prompts:
+        return None
+    if rules.without_prompt == "bad_record":
+        return Refused(NO_PROMPT)
+    return None if "empty" in states else LeftOut("prompt")
+
+
+def lacks_prompt(record: Record, steps: Sequence[Step], rules: RlRules) -> bool:
+    """Whether a finished record has no prompt although the rules refuse one without; False where no place is known."""
+    places = steps[-1].gives if rules.prompt_keys is None else (rules.prompt_keys,)
+    return bool(places) and isinstance(_lacking(record, places, rules), Refused)
+
+
+def _state(record: Any, place: Sequence[str]) -> Literal["there", "empty", "absent"]:
+    value = record
+    for key in place:
+        if not isinstance(value, dict) or key not in value:
+            return "absent"
+        value = value[key]
+    if isinstance(value, str):
+        value = value.strip()
+    return "there" if value else "empty"

@@ -1,0 +1,130 @@
+"""The artifact `<dataset>/rl_manifest`: the manifest of the latest run under a path that stays, where a trainer looks.
+
+A run is named after what it is made of, so its folder changes with the data. Nemotron's RL recipes are given a folder
+and read `manifest.json` in it (`${manifest:<folder>,train}`); that folder is this artifact's. Its files are those of
+the run (`trainer_entry.py`): `manifest.json`, and `shards.json` with the shards of each split.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Shown
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs, RunStep
+from dataprep_assets.integrity.artifacts import ArtifactStore, Part
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.blend import blend_run
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.run_layout import json_object
+from dataprep_assets.pipelines.blend.trainer_entry import MANIFEST, RL_MANIFEST, SHARDS
+
+__all__ = ["build_rl_manifest", "rl_manifest_spec"]
+
+VERSION = 1
+_FILES = (MANIFEST, SHARDS)
+
+
+class RlManifestFacts(Facts):
+    """The run that the manifest is of."""
+
+    run_hash: str
+
+
+def rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec, step: RunStep) -> ArtifactSpec:
+    """The manifest of a blend's `run`, made in the run `step`."""
+    return ArtifactSpec(
+        declaration=blend,
+        name=RL_MANIFEST,
+        version=VERSION,
+        description="manifest.json of the latest run, under a path that stays.",
+        kinds={"json"},
+        inputs=(run,),
+        step=step,
+        names_places=frozenset(),  # it names the files where the trainer finds them
+        recipes=lambda store, _: [_recipe(blend, store)],
+        build=partial(_build, blend),
+        metadata=_metadata,
+        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, blend)),
+    )
+
+
+def _recipe(blend: BlendDeclaration, store: ArtifactStore) -> Recipe:
+    run = blend_run(blend, store)
+    content = store.require(run).content
+    return Recipe(
+        artifact=blend.artifact(RL_MANIFEST),
+        key=digest_value([RL_MANIFEST, VERSION, content]),
+        version=VERSION,
+        upstream={f"{run.name}/{run.partition}": content},
+    )
+
+
+def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    yield Outcome.of(*build_rl_manifest(blend, request.store))
+
+
+def build_rl_manifest(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
+    """Put the manifest of the committed plan's run where trainers look for it.
+
+    Returns the receipt and whether it was reused. MissingArtifactError before there is a run.
+    """
+    run = blend_run(blend, store)
+    made = store.require(run)
+
+    def write(staged: Path) -> Written:
+        return Written(
+            inputs={str(run): made.content},
+            facts=RlManifestFacts(run_hash=str(run.partition)),
+            joined=tuple(store.join(staged, name, [Part(run, made.file(name))]) for name in _FILES),
+        )
+
+    return ensure(_recipe(blend, store), store, write, blend.verify)
+
+
+def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    return {"run_hash": RlManifestFacts.of(receipt).run_hash}
+
+
+_PROOFS = (
+    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
+    Proof("names_the_latest_run", "The manifest is that of the plan's run, and every file that it names is there."),
+)
+
+
+def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
+    artifact = blend.artifact(RL_MANIFEST)
+    receipt, directory = store.require(artifact), store.local(artifact)
+    yield "files_intact", files_intact(directory, receipt)
+    yield "names_the_latest_run", names_the_latest_run(blend, store, directory, receipt)
+
+
+@judged
+def names_the_latest_run(blend: BlendDeclaration, store: ArtifactStore, directory: Path, receipt: Receipt) -> Finding:
+    """The manifest is of the run of the committed plan, and names a file of that run for each split, or none.
+
+    `blend` is the declaration, `store` holds its run; `directory` and `receipt` are the manifest's.
+    """
+    run = blend_run(blend, store)
+    files = {record.path for record in store.require(run).files}
+    value = json_object(directory / MANIFEST)
+    defects = []
+    if value.get("run_hash") != run.partition:
+        defects.append(f"{name_of(receipt)}: of the run {value.get('run_hash')}, the plan's is {run.partition}")
+    for key in ("train", "val", "test"):
+        path = value.get(key)
+        if not isinstance(path, str):
+            defects.append(f"{name_of(receipt)}: {key} is no text")
+        elif path and path.partition(f"/{run}/")[2] not in files:
+            defects.append(f"{name_of(receipt)}: {key} is {path}, which is no file of {run}")
+    return verdict(
+        defects,
+        f"The manifest of the run {run.partition}.",
+        "Materialize rl_manifest again",
+        facts={"files": len(files)},
+    )

@@ -1,0 +1,156 @@
+"""The loss mask compared with the source rows by a way of its own: by what the assistant says, without any template.
+
+`round_trip` makes a mask again as it was made, so what is wrong in that way is wrong in both. Here the trained labels
+of sampled sequences are decoded, and each run of them must begin with the text of an answer of its row, behind nothing
+but an opening that `chat_plan` proved (`plan.openings`), hold that answer to its end, and hold one stop token. An
+answer whose text a template may take apart or leave out (a thought in it, none beside a call, a template that rewrites
+what it is given) is not compared; how many are is said.
+
+Entry point: `answers_trained`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.graph.finding import Finding, judged, name_of, verdict
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
+from dataprep_assets.pipelines.blend.sft.conversation_proofs import (
+    SampledSequence,
+    origins_of,
+    sampled_sequences,
+    source_rows,
+)
+from dataprep_assets.pipelines.blend.sft.shard import PackedSftFacts
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.chat.messages import Refusal, read_conversation
+from dataprep_assets.tokenization.engines import ReferenceEngine
+
+__all__ = ["answers_trained"]
+
+_BEGINNING = 40
+"""Characters by which the beginning of an answer is told."""
+_TAGS = ("<think>", "</think>", "<tool_call>")
+
+
+@judged
+def answers_trained(
+    directory: Path,
+    receipt: Receipt,
+    sources: Sequence[ChatSource],
+    plan: ChatPlan,
+    bundle: TokenizerBundle,
+    *,
+    count: int = 64,
+) -> Finding:
+    """What is trained of sampled sequences are answers of their source rows, found by their text alone.
+
+    `directory` and `receipt` are the shard's, `sources` its source files, `plan` says how they were encoded, `bundle`
+    is the tokenizer, `count` the number of sequences compared. Messages name files and rows, never text.
+    """
+    if PackedSftFacts.of(receipt).empty:
+        return Finding(passed=True, summary="An empty shard, nothing to compare.")
+    origins, comparison = origins_of(directory), _Comparison(plan, bundle)
+    samples: dict[int, dict[int, list[SampledSequence]]] = {}
+    for sample in sampled_sequences(directory, receipt, count):
+        if sample.number < len(origins):  # what is missing of them is told by `round_trip`
+            ordinal, row, _ = origins[sample.number].tolist()
+            samples.setdefault(ordinal, {}).setdefault(row, []).append(sample)
+    defects: list[str] = []
+    for source in sources:
+        wanted = samples.get(source.ordinal, {})
+        for row, values in source_rows(source, set(wanted), plan):
+            for sample in wanted[row]:
+                places = comparison.wrong(values, sample)
+                defects += [f"{name_of(receipt)}: {source.label}: row {row}: {place}" for place in places]
+    return verdict(
+        defects,
+        f"{comparison.compared} trained answers are those of their source rows; {comparison.others} have no text of "
+        "their own to compare.",
+        "The template writes answers in another way than its generation prompt; correct it, or look at `decoded_mask`",
+        facts={"compared": comparison.compared, "not_compared": comparison.others},
+    )
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What one answer says, as the tokenizer gives it back. `first` are texts that it may begin with."""
+
+    first: tuple[str, ...]
+    whole: str
+    calls: bool
+
+
+class _Comparison:
+    """Compares sequences with their rows, and counts."""
+
+    def __init__(self, plan: ChatPlan, bundle: TokenizerBundle) -> None:
+        self._plan, self._bundle = plan, bundle
+        self._engine = ReferenceEngine(bundle, "text")
+        self.compared = self.others = 0
+
+    def wrong(self, values: dict[str, Any], sample: SampledSequence) -> Iterator[str]:
+        """Where what is trained is no answer of the row."""
+        conversation = read_conversation(values, self._plan.fields, self._plan.choices)
+        if isinstance(conversation, Refusal):
+            return  # told by `round_trip`
+        answers = [message for message in conversation.messages if message["role"] == "assistant"]
+        said = [self._said(message) for message in answers]
+        for start, stop in _runs(sample.mask):
+            labels = sample.tokens[start:stop]
+            text, is_cut = self._bundle.decode(labels), stop == len(sample.tokens) and not self._ends(labels)
+            if any(found is not None and self._is_answer(text, found, is_cut) for found in said):
+                self.compared += 1
+                if self._holds_several(labels):
+                    yield f"what is trained from token {start} of sequence {sample.number} on runs through a stop token"
+            elif not self._plan.openings or any(found is None or found.calls for found in said):
+                self.others += 1
+            else:
+                yield f"what is trained from token {start} of sequence {sample.number} on is none of its answers"
+
+    def _said(self, message: dict[str, Any]) -> _Said | None:
+        """What a message says; None where a template may take its text apart."""
+        texts = [message.get(key) for key in ("reasoning_content", "content")]
+        if not all(text is None or isinstance(text, str) for text in texts):
+            return None
+        reasoning, content = (self._given_back(text or "") for text in texts)
+        if not content or any(tag in content for tag in _TAGS):
+            return None
+        first = tuple(text[:_BEGINNING] for text in (reasoning, content) if text)
+        return _Said(first, content, bool(message.get("tool_calls")))
+
+    def _given_back(self, text: str) -> str:
+        """A text as it is once it was encoded: some tokenizers normalise."""
+        return self._bundle.decode(self._engine.encode([text.strip()])[0]).strip() if text.strip() else ""
+
+    def _is_answer(self, text: str, said: _Said, is_cut: bool) -> bool:
+        bodies = [text[len(o) :].lstrip() for o in self._plan.openings if text.startswith(o)]
+        if is_cut:
+            bodies = [body.rstrip("\ufffd") for body in bodies]
+            return any(b[:_BEGINNING].startswith(f) or f.startswith(b) for b in bodies for f in said.first)
+        begins = any(body.startswith(first) for body in bodies for first in said.first)
+        return (begins or said.calls) and said.whole in text
+
+    def _ends(self, labels: NDArray[np.int32]) -> bool:
+        tail = len(self._plan.turn_end) + 1
+        return bool(np.any(labels[-tail:] == self._plan.stop.id))
+
+    def _holds_several(self, labels: NDArray[np.int32]) -> bool:
+        choices = self._plan.choices
+        if choices.unprompted_header or choices.special_literals == "special":
+            return False
+        return int(np.count_nonzero(labels == self._plan.stop.id)) > 1
+
+
+def _runs(mask: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
+    """The trained labels of a sequence, run by run: first token and the one behind the last."""
+    trained = np.zeros(len(mask) + 1, np.int8)
+    trained[1:-1] = mask[:-1]
+    cuts = np.flatnonzero(np.diff(trained, prepend=np.int8(0)))
+    yield from list(pairwise(cuts.tolist()))[::2]  # beginnings and ends alternate

@@ -1,0 +1,55 @@
+"""The chat template of a declaration: its tokenizer's, a shipped one, a file, a file on the hub, or Jinja itself."""
+
+from functools import lru_cache
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.pipelines.blend.sft.options import HubTemplate, SftOptions
+from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
+from dataprep_assets.pipelines.corpus.tokenizer import hub_file, load_bundle
+from dataprep_assets.tokenization.chat.template import OF_TOKENIZER, ChatTemplate
+
+__all__ = ["declared_template", "template_at_hand"]
+
+_FILE, _KEY = "chat_template.jinja", "chat_template"
+
+
+def declared_template(options: SftOptions, tokenizer: TokenizerDeclaration) -> ChatTemplate:
+    """The template that `options` name, beside `tokenizer` where it is the tokenizer's own.
+
+    ConfigError when there is none, or it cannot be read; TokenizerError when the hub does not give it.
+    """
+    declared = options.chat_template
+    if isinstance(declared, HubTemplate):
+        return _from_hub(declared.repo, declared.revision, declared.file)
+    if declared != OF_TOKENIZER:
+        return ChatTemplate.load(declared)
+    bundle = load_bundle(tokenizer)
+    if tokenizer.repo is not None and tokenizer.revision is not None:
+        # the cache puts it beside the tokenizer's other files, if there is one
+        hub_file(tokenizer.repo, tokenizer.revision, _FILE, key=_KEY)
+    return ChatTemplate.of_tokenizer(bundle)
+
+
+def template_at_hand(options: SftOptions, tokenizer: TokenizerDeclaration) -> bool:
+    """Whether the template that `options` name, beside `tokenizer`, can be had without a network."""
+    declared = options.chat_template
+    if isinstance(declared, HubTemplate):
+        return _is_known(declared.repo, declared.revision, declared.file)
+    if declared == OF_TOKENIZER and tokenizer.repo is not None and tokenizer.revision is not None:
+        return _is_known(tokenizer.repo, tokenizer.revision, _FILE)
+    return True
+
+
+def _is_known(repo: str, revision: str, file: str) -> bool:
+    """Whether the cache has the file, or knows that the repository has none."""
+    from huggingface_hub import try_to_load_from_cache
+
+    return try_to_load_from_cache(repo, file, revision=revision) is not None
+
+
+@lru_cache(maxsize=8)
+def _from_hub(repo: str, revision: str, file: str) -> ChatTemplate:
+    path = hub_file(repo, revision, file, key=_KEY)
+    if path is None:
+        raise ConfigError(f"chat_template: {repo}@{revision} has no file {file}. Name the one that it has as `file`")
+    return ChatTemplate.load(str(path))

@@ -1,0 +1,64 @@
+"""What an engine and the reference said of the adversarial set, remembered between datasets.
+
+The set is the same for every dataset, so the comparison depends on the tokenizer, the engines and the machine's
+architecture alone; it takes seconds, as long as all else that a small corpus needs. It is kept below
+`$XDG_CACHE_HOME/dataprep-assets` (`~/.cache/dataprep-assets`), which may be deleted at any time.
+
+Entry point: `adversarial_comparison`.
+"""
+
+import json
+import os
+import platform
+import unicodedata
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+from dataprep_assets.integrity.commit import write_atomically
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.tokenization.adversarial import SET
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.certificate import CLASSES, Comparison, compare
+from dataprep_assets.tokenization.engines import Engine, SpecialTokens
+
+__all__ = ["adversarial_comparison"]
+
+
+def adversarial_comparison(
+    bundle: TokenizerBundle, mode: SpecialTokens, engine: Engine, reference: Engine
+) -> Comparison:
+    """`compare` on the adversarial set of a tokenizer: made, or remembered of the same engines.
+
+    Args:
+        bundle: The tokenizer.
+        mode: How both engines read literal special tokens.
+        engine: The one that is to be certified.
+        reference: The one that it is compared with.
+    """
+    engines = [engine.name, engine.version, reference.name, reference.version]
+    key = digest_value([SET, bundle.digest, mode, *engines, unicodedata.unidata_version, platform.machine()])
+    path = _folder() / f"{key}.json"
+    found = _remembered(path)
+    if found is None:
+        found = compare(bundle, engine, reference)
+        with suppress(OSError):  # a home that cannot be written: it is made again
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps({"compared": found.compared, "differing": found.differing}).encode())
+    return found
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "dataprep-assets" / "adversarial"
+
+
+def _remembered(path: Path) -> Comparison | None:
+    """The comparison in a file; None unless the file is there and whole."""
+    try:
+        value = json.loads(path.read_bytes())
+        found = Comparison(compared=Counter(value["compared"]), differing=Counter(value["differing"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    numbers = [*found.compared.values(), *found.differing.values()]
+    known = set(found.compared) | set(found.differing) <= set(CLASSES)
+    return found if known and found.compared and all(type(n) is int and n >= 0 for n in numbers) else None

@@ -1,0 +1,169 @@
+"""Proof, on invented conversations, that the first trained token of an answer is the one that a model must say first.
+
+A template writes a generation prompt, and behind it the model answers. An answer is therefore trained from the end of
+the prompt on. Where no rendering of the answer begins with the prompt, the prompt without its white space is tried, and
+then it must be the answer itself that follows: a prompt that ends in `<think>` and a rendering that goes on with
+`</think>` can be read in two ways, and a mask made of either may be wrong without a sign. Such a template is refused,
+with both readings. Where a template marks answers itself, with `{% generation %}`, its marks must begin there too.
+
+Entry point: `prove_answers`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.tokenization.chat.choices import ChatChoices
+from dataprep_assets.tokenization.chat.messages import Conversation
+from dataprep_assets.tokenization.chat.rendering import Chunk, ConversationRenderer, Rendered
+from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
+
+__all__ = ["GENERATION_MARKS", "prove_answers"]
+
+GENERATION_MARKS = ("\ufdee", "\ufdef")
+"""What `{% generation %}` and its end become when a template is compiled for this proof."""
+_TOOL = {"type": "function", "function": {"name": "look_up", "description": "Finds a word.", "parameters": {}}}
+_CALL = {"type": "function", "function": {"name": "look_up", "arguments": {"word": "buoy"}}}
+_USER = {"role": "user", "content": "A question."}
+_RESULT = {"role": "tool", "content": "A result."}
+_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """An invented conversation. Every answer and reasoning in it is a text that is nowhere else."""
+
+    about: str
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = field(default=None)
+
+
+def _answer(text: str, reasoning: str | None = None, calls: list[Any] | None = None) -> dict[str, Any]:
+    given = {"reasoning_content": reasoning, "tool_calls": calls}
+    return {"role": "assistant", "content": text, **{name: value for name, value in given.items() if value}}
+
+
+def _probes(choices: ChatChoices) -> Iterator[_Probe]:
+    yield _Probe("an answer", [_USER, _answer("Yes, one.")])
+    yield _Probe("an answer of several lines", [_USER, _answer("Yes,\n\n\tone  line,\n and <two>.")])
+    yield _Probe("two answers", [_USER, _answer("Yes, one."), _USER, _answer("Yes, two.")])
+    yield _Probe("an answer with reasoning", [_USER, _answer("Yes, one.", "Thought one.")])
+    yield _Probe(
+        "an answer without reasoning, after one that has it",
+        [_USER, _answer("Yes, one.", "Thought one."), _USER, _answer("Yes, two.")],
+    )
+    calls = [_CALL]
+    yield _Probe("a call of a tool", [_USER, _answer("Yes, one.", calls=calls), _RESULT, _answer("Yes, two.")], [_TOOL])
+    yield _Probe(
+        "a call of a tool with reasoning",
+        [_USER, _answer("Yes, one.", "Thought one.", calls=calls), _RESULT, _answer("Yes, two.")],
+        [_TOOL],
+    )
+    if choices.unprompted_header:
+        yield _Probe("an answer after an answer", [_USER, _answer("Yes, one."), _answer("Yes, two.")])
+        yield _Probe("an answer before a question", [_answer("Yes, one."), _USER, _answer("Yes, two.")])
+        system = {"role": "system", "content": "A rule."}
+        yield _Probe("an answer after a system text", [system, _answer("Yes, one."), _USER, _answer("Yes, two.")])
+
+
+def prove_answers(
+    renderer: ConversationRenderer, template: Renderer, marked: Renderer | None, choices: ChatChoices
+) -> tuple[str, ...]:
+    """What the template writes between the beginning of a trained answer and the answer's own text, in each way.
+
+    Nothing at all for a template that does not write answers as they are: no answer can be found by its text then.
+    Conversations that the template or the choices refuse prove nothing: rows of that kind are refused as well.
+
+    Args:
+        renderer: makes the sequences that are trained on.
+        template: the compiled template.
+        marked: the same compiled with `GENERATION_MARKS`, or None where it has no `{% generation %}`.
+        choices: those of the renderer.
+
+    Raises ConfigError for a template whose answers can be read in two ways.
+    """
+    openings: set[str] = set()
+    as_given = True
+    for probe in _probes(choices):
+        rendered = renderer.render(Conversation(probe.messages, probe.tools))
+        if not isinstance(rendered, Rendered):
+            _refuse_ambiguous(probe, template)
+            continue
+        for chunks in rendered.sequences:
+            for at, chunk in enumerate(chunks):
+                if not chunk.trained:
+                    continue
+                if (opening := _opening(chunk, probe)) is not None:
+                    openings.add(opening)
+                elif probe.tools is None:  # beside calls some templates leave the text out
+                    as_given = False
+                if marked is not None:
+                    _compare_marks(chunks, at, probe, marked)
+    return tuple(sorted(openings)) if as_given else ()
+
+
+def _own_texts(message: dict[str, Any]) -> list[str]:
+    return [message[key] for key in ("reasoning_content", "content") if message.get(key)]
+
+
+def _opening(chunk: Chunk, probe: _Probe) -> str | None:
+    """What is trained before the answer's own text; None where that is not there as it was given."""
+    texts = [text for message in probe.messages if message["role"] == "assistant" for text in _own_texts(message)]
+    places = [place for text in texts if (place := chunk.text.find(text)) >= 0]
+    return chunk.text[: min(places)] if places else None
+
+
+def _refuse_ambiguous(probe: _Probe, template: Renderer) -> None:
+    """ConfigError when an answer of a refused conversation follows a prompt that lost more than its white space."""
+    for index, message in enumerate(probe.messages):
+        if message["role"] != "assistant":
+            continue
+        try:
+            whole = template.render(probe.messages[: index + 1], probe.tools, prompt=False, thinking=True)
+            prompts = [
+                template.render(probe.messages[:index], probe.tools, prompt=True, thinking=mode)
+                for mode in (True, False)
+            ]
+        except TemplateRenderError:
+            return
+        if any(map(whole.startswith, prompts)):
+            continue
+        for prompt in prompts:
+            stripped = prompt.rstrip()
+            rest = whole[len(stripped) :]
+            own = min((rest.find(text) for text in _own_texts(message) if text in rest), default=0)
+            if stripped and whole.startswith(stripped) and rest[:own].strip():
+                raise _two_readings(probe, f"its prompt ends in {prompt[-24:]!r}", rest, rest[own:])
+
+
+def _compare_marks(chunks: tuple[Chunk, ...], at: int, probe: _Probe, marked: Renderer) -> None:
+    """ConfigError when the template's own marks begin an answer elsewhere than the prompt does."""
+    whole = "".join(chunk.text for chunk in chunks)
+    start = sum(len(chunk.text) for chunk in chunks[:at])
+    for stop in range(1, len(probe.messages) + 1):
+        for mode in (True, False):
+            try:
+                text = marked.render(probe.messages[:stop], probe.tools, prompt=False, thinking=mode)
+            except TemplateRenderError:
+                continue
+            pieces = text.replace(GENERATION_MARKS[1], "").split(GENERATION_MARKS[0])
+            if "".join(pieces) == whole:
+                begins = [sum(map(len, pieces[: i + 1])) for i in range(len(pieces) - 1)]
+                if start not in begins:
+                    nearest = min(begins, key=lambda place: abs(place - start), default=len(whole))
+                    raise _two_readings(
+                        probe,
+                        "by its prompt an answer begins elsewhere than `{% generation %}`",
+                        whole[start:],
+                        whole[nearest:],
+                    )
+                return
+
+
+def _two_readings(probe: _Probe, why: str, first: str, second: str) -> ConfigError:
+    return ConfigError(
+        f"chat_template: for {probe.about}, {why}. What is trained would begin {first[:_SHOWN]!r}, or "
+        f"{second[:_SHOWN]!r}, and nothing says which. Correct the template: an answer must be rendered behind the "
+        "whole of its generation prompt, in one value of `enable_thinking`, and where it has `{% generation %}`, inside"
+    )

@@ -1,0 +1,263 @@
+"""Python programs in processes of their own, forked from one that has imported what they import.
+
+To start Python and import Dagster costs three seconds of CPU, hundreds of times in the tests. A forked program is as
+much a process as another: it has its own environment, working folder, output and exit code, and can be killed. It has
+the hash seed of its parent, and `/proc/<pid>/environ` shows that one's environment: a test that is about either, or
+about how Python starts, starts Python itself.
+
+Entry points: `run`, `start`.
+"""
+
+import atexit
+import gc
+import importlib
+import io
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).parents[1]
+_PRELOADED = (
+    "dagster",
+    "dagster.components",
+    "dagster_dg_cli.cli",
+    "dagster._core.storage.event_log.sqlite",
+    "numpy",
+    "pyarrow.parquet",
+    "tokenizers",
+    "dataprep_assets.cli",
+    "dataprep_assets.code_location",
+    "dataprep_assets.orchestration.runs",
+    "dataprep_assets.orchestration.sqlite_storage",
+    "dataprep_assets.orchestration.needed",
+    "dataprep_assets.orchestration.terminal",
+    *(f"dataprep_assets.pipelines.{wing}.component" for wing in ("blend", "corpus", "notes", "release", "tasks")),
+)
+
+
+class Forked:
+    """A started program."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self.pid = int(channel.recv(64))
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, negative for a signal; subprocess.TimeoutExpired when it has none by then."""
+        if self.returncode is None:
+            self._channel.settimeout(timeout)
+            try:
+                said = self._channel.recv(64)
+            except TimeoutError as error:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0) from error
+            self.returncode = os.waitstatus_to_exitcode(int(said))
+            self._channel.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+        try:
+            return self.wait(0.001)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+
+def start(
+    arguments: Sequence[object],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | str | None = None,
+    stdout: int = subprocess.DEVNULL,
+    stderr: int = subprocess.DEVNULL,
+    own_session: bool = False,
+) -> Forked:
+    """Start a program.
+
+    Args:
+        arguments: Python's own: `-m module …` or `-c code …`.
+        env: Its environment; None: this process's.
+        cwd: Its working folder; None: this process's.
+        stdout: A file descriptor, or subprocess.DEVNULL.
+        stderr: The same.
+        own_session: Whether it leads a session, so that its whole group can be killed.
+    """
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel.connect(_server())
+    null = os.open(os.devnull, os.O_RDWR)
+    asked = {
+        "arguments": [str(one) for one in arguments],
+        "environment": dict(os.environ if env is None else env),
+        "folder": str(cwd or Path.cwd()),
+        "own_session": own_session,
+    }
+    with tempfile.TemporaryFile() as request:  # an environment is longer than a packet may be
+        request.write(json.dumps(asked).encode())
+        request.flush()
+        given = [null if one == subprocess.DEVNULL else one for one in (stdout, stderr)]
+        socket.send_fds(channel, [b"start"], [request.fileno(), *given])
+        os.close(null)
+        return Forked(channel)
+
+
+def run(
+    arguments: Sequence[object],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | str | None = None,
+    timeout: float = 300,
+    check: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, as `subprocess.run` with captured text; `start` explains the arguments.
+
+    It is killed, and subprocess.TimeoutExpired raised, after `timeout` seconds.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        program = start(arguments, env=env, cwd=cwd, stdout=out.fileno(), stderr=err.fileno())
+        try:
+            code = program.wait(timeout)
+        finally:
+            program.kill()
+        out.seek(0)
+        err.seek(0)
+        done = subprocess.CompletedProcess([str(a) for a in arguments], code, out.read().decode(), err.read().decode())
+    if check:
+        done.check_returncode()
+    return done
+
+
+@cache
+def _server() -> str:
+    """The socket of the process that forks, started with the first program of this one; it ends with this process."""
+    folder = tempfile.TemporaryDirectory(prefix="forked-")
+    path = f"{folder.name}/socket"
+    ours, theirs = os.pipe()
+    code = f"from dataprep_assets_tests.forked import serve; serve({path!r}, {theirs}, {os.getpid()})"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        cwd=CHECKOUT,
+        pass_fds=[theirs],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    os.close(theirs)
+    if os.read(ours, 1) != b"1":
+        raise RuntimeError(f"the process that forks did not start: exit code {process.wait()}")
+    os.close(ours)
+
+    def end() -> None:
+        process.kill()
+        process.wait()
+        folder.cleanup()
+
+    atexit.register(end)
+    return path
+
+
+def serve(path: str, ready: int, parent: int) -> None:
+    """Fork a program for each connection, until the parent has gone."""
+    from dataprep_assets.execution.processes import _die_with_parent
+
+    _die_with_parent(parent)
+    for name in _PRELOADED:
+        importlib.import_module(name)
+    gc.freeze()  # a collection in a program would touch, and so copy, every page of this process
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever waits for a program tells its end
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(path)
+        listener.listen(16)
+        os.write(ready, b"1")
+        os.close(ready)
+        while True:
+            channel, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                _keep(channel)
+            channel.close()
+
+
+def _keep(channel: socket.socket) -> None:
+    """Start one program, and tell its number and how it ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _, handles, _, _ = socket.recv_fds(channel, 16, 3)
+    with open(handles[0], "rb") as file:
+        asked = json.loads(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0))
+    number = os.fork()
+    if number == 0:
+        channel.close()
+        _become(asked, *handles[1:])
+    for handle in handles[1:]:
+        os.close(handle)
+    channel.send(str(number).encode())
+    _, status = os.waitpid(number, 0)
+    try:
+        channel.send(str(status).encode())
+    finally:
+        os._exit(0)
+
+
+def _become(asked: Mapping[str, Any], stdout: int, stderr: int) -> None:
+    """Be the program, as Python would: its paths, its arguments, its output, its end."""
+    if asked["own_session"]:
+        os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for given, number in ((stdout, 1), (stderr, 2)):
+        os.dup2(given, number)
+        os.close(given)
+    raw = [io.BufferedWriter(io.FileIO(number, "wb", closefd=False)) for number in (1, 2)]
+    sys.stdout = io.TextIOWrapper(raw[0], "utf-8")
+    sys.stderr = io.TextIOWrapper(raw[1], "utf-8", "backslashreplace", line_buffering=True)
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    os.chdir(asked["folder"])
+    entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    kind, what, *rest = asked["arguments"]
+    sys.path[:] = [asked["folder"] if kind == "-m" else "", *entries, *(e for e in sys.path[1:] if e not in entries)]
+    # another checkout's modules, but for those that are loaded
+    for package in (sys.modules["dataprep_assets"], sys.modules["dataprep_assets_tests"]):
+        found = [str(Path(entry, package.__name__)) for entry in sys.path if Path(entry, package.__name__).is_dir()]
+        package.__path__[:] = list(dict.fromkeys([*found, *package.__path__]))
+    sys.argv, sys.orig_argv = [kind, *rest], [sys.executable, *asked["arguments"]]
+    code = 0
+    try:
+        sys.modules.pop("sitecustomize", None)
+        if any(Path(entry, "sitecustomize.py").is_file() for entry in entries):
+            importlib.import_module("sitecustomize")
+        if kind == "-m":
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        else:
+            exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    finally:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code & 0xFF)

@@ -1,0 +1,108 @@
+"""Claims about a record on its way through the transforms: its prompt, and what an original makes of it."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from dataprep_assets.pipelines.blend.rl.options import OURS, RlOptions
+from dataprep_assets.pipelines.blend.rl.through import LeftOut, Refused, lacks_prompt, through
+from dataprep_assets.pipelines.blend.rl.transforms import compose
+
+ASKED = [{"role": "user", "content": "hi"}]
+PARAMS = {"responses_create_params": {"input": ASKED, "temperature": 1}, "id": 1}
+SHORT = {"messages": ASKED}
+RESOLVING = {"resolve_hf_placeholders": {"sources": {"a": {"path": "a.jsonl", "kind": "dapo"}}}}
+LACKING: list[dict[str, Any]] = [
+    {"id": 1},
+    {"responses_create_params": None},
+    {"responses_create_params": {"tools": [1]}},
+    {"responses_create_params": {"input": []}},
+    {"responses_create_params": {"input": " "}},
+]
+
+
+def _made(record: dict[str, Any], *transforms: Any, **options: Any) -> Any:
+    declared = RlOptions(transforms=transforms, **options)
+    return through(record, compose(transforms, (), declared.rules), declared.rules, "row 1")
+
+
+@pytest.mark.parametrize("record", LACKING)
+@pytest.mark.parametrize("transform", ["nemotron_rl", RESOLVING], ids=str)
+def test_a_record_without_a_prompt_is_a_bad_record(record: dict[str, Any], transform: Any) -> None:
+    assert _made(record, transform) == Refused("no_prompt")
+    assert _made(PARAMS, transform) in (SHORT, PARAMS)
+
+
+@pytest.mark.parametrize("transform", ["nemotron_rl", RESOLVING], ids=str)
+def test_the_original_leaves_out_one_without_and_keeps_an_empty_one(transform: Any) -> None:
+    found = [_made(record, transform, like="nemotron") for record in LACKING]
+    assert found == [LeftOut("prompt")] * 3 + [{"messages": []}, {"messages": " "}]
+    assert _made(LACKING[3], transform, like="nemotron", without_prompt="bad_record") == Refused("no_prompt")
+
+
+@pytest.mark.parametrize(
+    ("transform", "record"),
+    [
+        ("openai_chat", {"messages": []}),
+        ({"openai_chat": {"messages": "turns"}}, {"messages": ASKED}),
+        ("sharegpt", {"messages": ASKED}),
+        ("sft", {"output": "a"}),
+    ],
+)
+def test_every_transform_that_has_a_prompt_asks_for_it(transform: Any, record: dict[str, Any]) -> None:
+    assert _made(record, transform) == Refused("no_prompt")
+
+
+def test_a_field_that_is_no_prompt_is_left_out_under_the_name_of_its_transform() -> None:
+    assert _made({"input": "a"}, "sft") == LeftOut("sft")
+    assert _made({"a": 1}, {"select": ["b"]}) == LeftOut("select")
+
+
+def test_records_of_a_form_of_ones_own_are_asked_for_the_prompt_that_is_named() -> None:
+    own = {"task": {"question": "1+1?"}}
+    assert _made({"x": 1}, "passthrough") == {"x": 1}
+    assert _made(own, "passthrough", prompt="task.question") == own
+    assert _made({"task": {"question": ""}}, "passthrough", prompt="task.question") == Refused("no_prompt")
+    assert _made(own, RESOLVING, prompt="task.question") == own
+    assert _made({"id": 1}, RESOLVING, prompt="none") == {"id": 1}
+    with pytest.raises(ValidationError, match="prompt"):
+        RlOptions(prompt="task..question")
+
+
+def test_records_without_a_placeholder_are_whole_or_their_messages() -> None:
+    assert _made(PARAMS, RESOLVING) == PARAMS
+    assert _made(SHORT, RESOLVING) == SHORT
+    assert _made(PARAMS, RESOLVING, like="nemotron") == SHORT
+    assert _made(PARAMS, RESOLVING, other_records="messages") == SHORT
+    assert _made(PARAMS, RESOLVING, like="nemotron", other_records="whole") == PARAMS
+
+
+def test_a_placeholder_that_cannot_be_filled_in_is_left_out_under_the_name_of_its_transform() -> None:
+    lost = {"dataset": "a", "_hf_placeholder": {"row": 5, "question_template": {}}}
+    assert _made(lost, RESOLVING) == _made(lost, RESOLVING, like="nemotron") == LeftOut("resolve_hf_placeholders")
+    null = {"_hf_placeholder": None, **PARAMS}
+    assert _made(null, RESOLVING) == PARAMS
+    assert _made(null, RESOLVING, like="nemotron") == LeftOut("resolve_hf_placeholders")
+
+
+def test_a_finished_record_is_asked_for_its_prompt_where_its_place_is_known() -> None:
+    steps = compose(["nemotron_rl"])
+    assert lacks_prompt({"messages": []}, steps, OURS)
+    assert not lacks_prompt({"messages": []}, steps, RlOptions(like="nemotron").rules)
+    assert not lacks_prompt({"conversation": []}, compose(["nemotron_rl", {"rename": {"a": "messages"}}]), OURS)
+
+
+def test_a_key_is_what_it_was_while_nothing_differs_from_the_defaults() -> None:
+    assert RlOptions().identity == RlOptions(like="ours", answers="text").identity == {"compression": "none"}
+    theirs = RlOptions(like="nemotron")
+    assert set(theirs.rules.changes) == {
+        "other_records",
+        "answers",
+        "params",
+        "null_placeholder",
+        "other_templates",
+        "without_prompt",
+    }
+    spelled = {name: getattr(theirs.rules, name) for name in theirs.rules.changes}
+    assert RlOptions(**spelled).identity == theirs.identity  # type: ignore[arg-type]

@@ -1,0 +1,116 @@
+"""The settings of chat data: presets, what is given besides, and the keys of what was made before there were any."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from dataprep_assets.errors import TokenizerError
+from dataprep_assets.pipelines.blend.component import TrainingBlend
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.planner import stage_identity
+from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
+from dataprep_assets.pipelines.blend.sft.options import SftOptions
+from dataprep_assets.pipelines.corpus.declaration import TokenizerDeclaration
+from dataprep_assets.tokenization.chat.choices import NEMOTRON, OURS
+from dataprep_assets_tests.pipelines.blend.sft.conversations import plan
+from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
+from dataprep_assets_tests.tokenization.chat.trap import NO_KWARGS, TRAP
+
+OLD_SETTINGS = {
+    "pack_size", "algorithm", "seed", "template_date", "turns", "stop", "messages_field", "tools_field",
+    "used_in_filter", "used_in_field", "max_doc_tokens", "too_long", "row_group_size", "compression",
+}  # fmt: skip
+"""Those of run hashes made before there were choices."""
+
+
+def options(**given: Any) -> SftOptions:
+    return SftOptions.model_validate(given)
+
+
+def blend(**sft: Any) -> BlendDeclaration:
+    return BlendDeclaration.model_validate(
+        {
+            "dataset": "chat",
+            "stage": "sft",
+            "blend": {"datasets": [{"name": "a", "path": "a.jsonl"}]},
+            "tokenizer": {"path": chat_bundle().directory},
+            "sft": {"chat_template": "chatml_reasoning", **sft},
+        }
+    )
+
+
+def test_a_preset_is_one_side_of_everything_and_a_given_key_wins() -> None:
+    assert options().choices == OURS
+    assert options(like="nemotron").choices == NEMOTRON
+    mixed = options(like="nemotron", train_on={"turn_end_newline": False}, accept={"roles": ["user", "assistant"]})
+    assert mixed.choices == NEMOTRON.with_changes({"turn_end_newline": False, "roles": ("user", "assistant")})
+    assert options(accept={"content": "join_parts"}).choices == OURS.with_changes({"content": "join_parts"})
+
+
+def test_a_declaration_without_choices_has_the_keys_that_it_had() -> None:
+    plain, named = blend(), blend(like="ours", train_on={"turn_end_newline": False}, accept={"content": "text"})
+    assert stage_identity(plain)["options"].keys() == OLD_SETTINGS
+    assert stage_identity(named) == stage_identity(plain)
+    assert not {"choices", "template_kwargs", "template_reads"} & plan().key_parts().keys()
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [({"like": "nemotron"}, "choices"), ({"template_kwargs": {"effort": "low"}}, "template_kwargs")],
+)
+def test_a_choice_that_can_change_a_byte_is_part_of_the_keys(given: dict[str, Any], name: str) -> None:
+    found = stage_identity(blend(**given))["options"]
+    assert found.keys() == {*OLD_SETTINGS, name}
+    changes = {"choices": options(**given).choices, "template_kwargs": options(**given).template_kwargs}
+    assert plan(**changes).key_parts()[name] == found[name]
+
+
+def test_a_template_that_once_missed_a_variable_has_other_keys_now() -> None:
+    assert stage_identity(blend(chat_template=TRAP))["options"]["template_reads"] == ["chat_template_kwargs"]
+
+
+def test_one_name_of_what_a_row_is_used_in_may_stand_alone() -> None:
+    assert options(used_in_filter="nano_v3") == options(used_in_filter=["nano_v3"])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"like": "theirs"},
+        {"train_on": {"newline": True}},
+        {"accept": {"content": "parts"}},
+        {"chat_template": {"repo": "org/model", "revision": "main"}},
+        {"chat_template": {"repo": "model", "revision": "0" * 40}},
+    ],
+)
+def test_what_is_no_option_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        options(**given)
+
+
+def test_a_template_of_the_hub_is_a_file_at_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the cache, which is what there is without a network."""
+    commit, file = "0" * 40, "templates/chat.jinja"
+    snapshot = tmp_path / "models--org--model" / "snapshots" / commit
+    (snapshot / "templates").mkdir(parents=True)
+    (snapshot / file).write_text("{{ messages }}")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(tmp_path), raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    tokenizer = TokenizerDeclaration(path=tmp_path)
+    there = options(chat_template={"repo": "org/model", "revision": commit, "file": file})
+    absent = options(chat_template={"repo": "org/model", "revision": "1" * 40})
+    assert declared_template(there, tokenizer).text == "{{ messages }}"
+    assert (template_at_hand(there, tokenizer), template_at_hand(absent, tokenizer)) == (True, False)
+    with pytest.raises(TokenizerError, match=r"chat_template: org/model@1{40}: chat_template\.jinja cannot be fetched"):
+        declared_template(absent, tokenizer)
+
+
+def test_a_template_that_can_be_read_in_two_ways_is_told_before_anything_is_built() -> None:
+    assert list(TrainingBlend(blend()).remarks()) == []
+    (remark,) = TrainingBlend(blend(chat_template=NO_KWARGS)).remarks()
+    assert remark.keys == ("sft", "chat_template")
+    assert "nothing says which" in remark.sentence
+    assert not remark.hint

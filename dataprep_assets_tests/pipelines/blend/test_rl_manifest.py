@@ -1,0 +1,99 @@
+"""The manifest of RL has Nemotron's form, under a path that stays whatever the run is called."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.graph.status import stale
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.blend import run_lines
+from dataprep_assets.pipelines.blend.component import blend_specs
+from dataprep_assets.pipelines.blend.rl_manifest import names_the_latest_run
+from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
+from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
+from dataprep_assets_tests.pipelines.blend.rl.records import rl_blend, rl_rows, weighted_records
+
+
+def resolved(folder: Path, key: str) -> str:
+    """What `${manifest:<folder>,<key>}` is in the settings of Nemotron's recipes."""
+    return str(json.loads((folder / "manifest.json").read_text())[key])
+
+
+def _home(good: FinishedBlend) -> Path:
+    return good.store.directory(good.blend.artifact("rl_manifest"))
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_split_is_one_file_and_one_that_is_not_there_is_empty_text(tmp_path: Path, compression: str) -> None:
+    blend = rl_blend(tmp_path / "s", {"transforms": ["nemotron_rl"], "compression": compression}, num_shards=3)
+    (tmp_path / "s" / "test.parquet").unlink()
+    good = finish(blend, tmp_path / "out")
+    value = json.loads((_home(good) / "manifest.json").read_bytes())
+    assert set(value) == {"train", "val", "test", "mode", "source_splits", "run_hash"}
+    assert (value["mode"], value["test"], value["run_hash"]) == ("resolve", "", good.plan.run_hash)
+    listed = json.loads((_home(good) / "shards.json").read_bytes())
+    for key, count in (("train", 11), ("val", 4)):
+        path = Path(resolved(_home(good), key))
+        assert path.read_bytes() == b"".join(Path(part).read_bytes() for part in listed[key])
+        data = path.read_bytes()
+        if compression == "zstd":
+            import zstandard
+
+            data = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
+        wanted = [row["responses_create_params"]["input"] for row in rl_rows(count)]
+        assert [json.loads(line)["messages"] for line in data.splitlines()] == wanted
+
+
+def test_its_path_stays_while_the_run_is_another(tmp_path: Path) -> None:
+    blend = rl_blend(tmp_path / "s", num_shards=1)
+    first = finish(blend, tmp_path / "out")
+    line = f"{tmp_path}/out/small_blend/rl_manifest/manifest.json"
+    assert run_lines(first.receipt) == [line]
+    before = resolved(_home(first), "train")
+    write_rows(tmp_path / "s" / "train-0.jsonl", rl_rows(12))
+    second = finish(blend, tmp_path / "out")
+    assert run_lines(second.receipt) == [line]
+    after = resolved(_home(second), "train")
+    assert before != after
+    assert len(Path(before).read_bytes().splitlines()) == 11  # a trainer that has the old run goes on
+    assert len(Path(after).read_bytes().splitlines()) == 12
+    assert list(stale(blend_specs(blend), LocalArtifacts(tmp_path / "out"))) == []
+
+
+def test_records_are_there_as_often_as_the_weights_ask(tmp_path: Path) -> None:
+    good = finish(weighted_records(tmp_path / "s", (2.0, 1.0)), tmp_path / "out")
+    lines = Path(resolved(_home(good), "train")).read_bytes().splitlines()
+    names = [json.loads(line)["text"].split()[0] for line in lines]
+    assert (names.count("code"), names.count("web")) == (180, 60)
+
+
+def test_a_manifest_names_files_where_the_trainer_finds_them(tmp_path: Path) -> None:
+    good = finish(rl_blend(tmp_path / "s", trainer_root="/mnt/data/"), tmp_path / "out")
+    run = f"/mnt/data/small_blend/runs/{good.plan.run_hash}"
+    assert resolved(_home(good), "train") == f"{run}/splits/train.jsonl"
+    assert run_lines(good.receipt) == ["/mnt/data/small_blend/rl_manifest/manifest.json"]
+    receipt = good.store.require(good.blend.artifact("rl_manifest"))
+    assert names_the_latest_run(good.blend, good.store, _home(good), receipt).passed
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"run_hash": "0"}, "of the run 0"),
+        ({"train": ["a.jsonl"]}, "train is no text"),
+        ({"val": "/gone/val.jsonl"}, "val is /gone/val.jsonl, which is no file of small_blend/runs/"),
+    ],
+)
+def test_a_manifest_of_another_run_fails_its_check(tmp_path: Path, change: dict[str, Any], told: str) -> None:
+    good = finish(rl_blend(tmp_path / "s"), tmp_path / "out")
+    receipt = good.store.require(good.blend.artifact("rl_manifest"))
+    assert names_the_latest_run(good.blend, good.store, _home(good), receipt).passed
+    path = _home(good) / "manifest.json"
+    value = json.loads(path.read_bytes())
+    path.unlink()  # it is a link to the run's
+    path.write_text(json.dumps(value | change))
+    finding = names_the_latest_run(good.blend, good.store, _home(good), receipt)
+    assert not finding.passed
+    assert told in finding.summary

@@ -1,0 +1,72 @@
+"""The first trained token is proved for each template: what can be read in two ways is refused, with both readings."""
+
+import pytest
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.tokenization.chat.answer_proof import GENERATION_MARKS, prove_answers
+from dataprep_assets.tokenization.chat.choices import NEMOTRON, OURS, ChatChoices
+from dataprep_assets.tokenization.chat.messages import Conversation, Refusal
+from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template
+from dataprep_assets_tests.tokenization.chat.tokenizers import conversation_renderer
+from dataprep_assets_tests.tokenization.chat.trap import CHATML, NO_KWARGS, TRAP
+
+MARKED = CHATML.replace("{{ m.content }}<|im_end|>", "{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}")
+
+
+def openings(text: str, choices: ChatChoices = OURS) -> tuple[str, ...]:
+    template = ChatTemplate.load(text)
+    marked = compile_template(template, marks=GENERATION_MARKS) if template.marks_answers else None
+    renderer = conversation_renderer(text, choices=choices)
+    return prove_answers(renderer, compile_template(template), marked, choices)
+
+
+def test_an_answer_begins_behind_its_prompt_with_nothing_of_the_template() -> None:
+    for text in (CHATML, TRAP, MARKED, ChatTemplate.load("chatml_reasoning").text):
+        assert openings(text) == ("",)
+
+
+def test_what_a_template_writes_before_an_answer_behind_its_prompt_is_known() -> None:
+    thoughtful = CHATML.replace(
+        "{{ m.content }}", "{{ '<think>\n\n</think>\n\n' if m.role == 'assistant' }}{{ m.content }}"
+    )
+    assert openings(thoughtful) == ("<think>\n\n</think>\n\n",)
+
+
+def test_a_header_that_is_trained_is_an_opening() -> None:
+    assert "<|im_start|>assistant\n<think></think>" in openings(TRAP, NEMOTRON)
+
+
+def test_a_prompt_that_loses_more_than_white_space_is_refused_with_both_readings() -> None:
+    with pytest.raises(ConfigError) as refused:
+        openings(NO_KWARGS)
+    said = str(refused.value)
+    assert "prompt ends in" in said
+    assert "'</think>Yes, one.<|im_end|>\\n', or 'Yes, one.<|im_end|>\\n'" in said
+
+
+def test_a_row_is_not_packed_by_the_wrong_reading_either() -> None:
+    """Where a template is proved by other rows, such as those with reasoning."""
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    found = conversation_renderer(NO_KWARGS).render(Conversation(messages))
+    assert found == Refusal("template_mismatch", 1)
+
+
+def test_marks_of_the_template_that_begin_elsewhere_are_refused_with_both_readings() -> None:
+    early = MARKED.replace("<|im_start|>{{ m.role }}\n{% generation %}", "{% generation %}<|im_start|>{{ m.role }}\n")
+    with pytest.raises(ConfigError, match=r"begin 'Yes, one\.<\|im_end\|>', or '<\|im_start\|>assistant"):
+        openings(early)
+
+
+def test_a_conversation_that_a_template_refuses_proves_nothing() -> None:
+    no_tools = CHATML + "{% if tools %}{{ raise_exception('no tools') }}{% endif %}"
+    assert openings(no_tools) == ("",)
+
+
+@pytest.mark.parametrize("rewritten", ["m.content | upper", "m.content | replace('\n', ' ')", "m.content | e"])
+def test_of_a_template_that_rewrites_answers_no_opening_is_known(rewritten: str) -> None:
+    assert openings(CHATML.replace("m.content", rewritten)) == ()
+
+
+def test_a_template_may_leave_out_what_stands_beside_a_call() -> None:
+    calls_alone = CHATML.replace("{{ m.content }}", "{{ m.tool_calls | tojson if m.tool_calls else m.content }}")
+    assert openings(calls_alone) == ("",)

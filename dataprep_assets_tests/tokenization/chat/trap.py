@@ -1,0 +1,34 @@
+"""Chat templates made for these tests: a plain one, and one with the traps of published ones."""
+
+__all__ = ["CHATML", "NO_KWARGS", "TRAP"]
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""Turns between two tokens, with a newline behind the second one."""
+TRAP = """\
+{%- set given = chat_template_kwargs if chat_template_kwargs is defined else {} %}
+{%- set thinking = given.enable_thinking if given.enable_thinking is defined else true %}
+{%- for m in messages %}
+    {{- '<|im_start|>' ~ m.role ~ '\\n' }}
+    {%- if m.role == 'assistant' %}
+        {%- if m.reasoning_content is string and m.reasoning_content | trim %}
+            {{- '<think>\\n' ~ m.reasoning_content ~ '\\n</think>\\n' }}
+        {%- elif '<think>' not in m.content | default('') %}
+            {{- '<think></think>' }}
+        {%- endif %}
+    {%- endif %}
+    {{- m.content | default('') | string }}
+    {%- for call in m.tool_calls or [] %}
+        {{- '<tool_call>' ~ (call.function or call) | tojson ~ '</tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' ~ ('<think>\\n' if thinking else '<think></think>') }}
+{%- endif %}
+"""
+"""Its prompt ends in `<think>` and a newline unless `chat_template_kwargs` says otherwise; a newline ends each turn."""
+NO_KWARGS = TRAP.replace("chat_template_kwargs", "never_given")
+"""The same where nobody can say otherwise: an answer without reasoning never follows its prompt."""

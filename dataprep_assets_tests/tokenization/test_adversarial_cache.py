@@ -1,0 +1,56 @@
+"""The comparison on the adversarial set is made once for a tokenizer and its engines, and again if one changes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.tokenization.adversarial_cache import adversarial_comparison
+from dataprep_assets.tokenization.certificate import compare
+from dataprep_assets.tokenization.engines import Encoded, Engine, ReferenceEngine, fast_engine
+from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
+
+
+class Watched:
+    """An engine that counts the documents it was given."""
+
+    def __init__(self, engine: Engine, version: str | None = None) -> None:
+        self._engine, self.name, self.version, self.documents = engine, engine.name, version or engine.version, 0
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        self.documents += len(texts)
+        return self._engine.encode(texts)
+
+
+def test_it_is_made_once_and_again_for_another_engine_or_a_damaged_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    bundle = chat_bundle()
+    engine, reference = Watched(fast_engine("fastokens", bundle, "text")), ReferenceEngine(bundle, "text")
+    expected = compare(bundle, engine, reference)
+    made = engine.documents
+    assert made > 1000
+    for _ in range(2):
+        assert adversarial_comparison(bundle, "text", engine, reference) == expected
+    assert engine.documents == 2 * made, "once by the comparison above, once by the first of these"
+    (file,) = (tmp_path / "dataprep-assets" / "adversarial").iterdir()
+    whole = file.read_bytes()
+    for damaged in (whole[:-5], b'{"compared": {"ascii": -1}, "differing": {}}'):
+        file.write_bytes(damaged)
+        before = engine.documents
+        assert adversarial_comparison(bundle, "text", engine, reference) == expected
+        assert engine.documents == before + made, damaged
+        assert file.read_bytes() == whole
+    newer = Watched(fast_engine("fastokens", bundle, "text"), version="99")
+    adversarial_comparison(bundle, "text", newer, reference)
+    assert newer.documents == made
+    assert len(list(file.parent.iterdir())) == 2
+
+
+def test_a_home_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("in the way")
+    bundle = chat_bundle()
+    engine, reference = fast_engine("fastokens", bundle, "text"), ReferenceEngine(bundle, "text")
+    assert adversarial_comparison(bundle, "text", engine, reference).compared["ascii"] > 100
