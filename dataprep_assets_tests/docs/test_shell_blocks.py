@@ -44,7 +44,7 @@ LINES = (
         "tour()",
     ),
     Lines(r"dataprep .* my_notes.*", not_run=f"{READERS_OWN}; pipelines/notes/test_retract.py retracts and runs one"),
-    Lines(r"export MY_NOTES_KEY=.*", not_run=READERS_OWN),
+    Lines(r"export my_notes_patient_key=.*", not_run=READERS_OWN),
     Lines(r"dataprep run my_tasks", not_run=READERS_OWN),
     Lines(r"dataprep run slimpajama_627b_qwen3 .*", not_run="900 GB; cli/test_part.py runs parts of the sample"),
     Lines(r"python tools/preprocess_data.py .*|--tokenizer-model .*", not_run="the original, which is not ours"),
