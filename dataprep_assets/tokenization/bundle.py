@@ -7,7 +7,7 @@ The digest is part of every key downstream, so it covers exactly what can change
 import json
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +181,17 @@ class LiteralFinder:
             rare = prefix[-1]
             return sum(self._pattern.search(t) is not None for t in [t for t in texts if rare in t and prefix in t])
         return sum(map(self.found_in, texts))
+
+
+def loaded_once(path: Path) -> TokenizerBundle:
+    """The tokenizer at a path (`TokenizerBundle.load`), whose vocabulary is read once a process while its files stay.
+
+    For a small shard that takes longer than all its proofs.
+    """
+    bundle = TokenizerBundle.load(path)
+    return _kept(bundle, bundle.digest)
+
+
+@lru_cache(maxsize=2)
+def _kept(bundle: TokenizerBundle, _digest: str) -> TokenizerBundle:
+    return bundle

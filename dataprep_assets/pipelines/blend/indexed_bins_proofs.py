@@ -35,8 +35,8 @@ from dataprep_assets.pipelines.corpus.token_shard import (
     document_rows,
 )
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
-from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.engines import ReferenceEngine
+from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
+from dataprep_assets.tokenization.engines import reference_once
 
 __all__ = [
     "INDEXED_BINS_PROOFS",
@@ -71,7 +71,7 @@ def prove_indexed_bins(shard: TokenShard) -> dict[str, Finding]:
     """Every proof of one shard; a missing shard fails them all."""
 
     def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
-        bundle = TokenizerBundle.load(shard.plan.tokenizer)
+        bundle = loaded_once(shard.plan.tokenizer)
         return {
             "files_intact": files_intact(directory, receipt),
             "ledger_balances": ledger_balances(directory, receipt),
@@ -255,7 +255,7 @@ class _Document:
 
 def _documents(part: SourcePart, plan: StreamPlan, bundle: TokenizerBundle) -> Iterator[_Document]:
     """Each document of a source part, as the plan wants them, by the reference engine."""
-    reference = ReferenceEngine(bundle, plan.special_tokens)
+    reference = reference_once(bundle, plan.special_tokens)
     before = [] if plan.bos_id is None else [plan.bos_id]
     after = [] if plan.separator_id is None else [plan.separator_id]
     room = None if plan.max_tokens is None else plan.max_tokens - len(before) - len(after)

@@ -25,7 +25,7 @@ from dataprep_assets.pipelines.corpus.retraction_proofs import no_retracted_docu
 from dataprep_assets.pipelines.corpus.round_trip_proofs import certificate_valid, round_trip
 from dataprep_assets.pipelines.corpus.separator_proofs import separators_match_documents
 from dataprep_assets.pipelines.corpus.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, TokenShard
-from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.bundle import loaded_once
 
 __all__ = ["TOKEN_BINS_PROOFS", "ids_in_vocabulary", "ledger_balances", "prove_shard", "size_matches"]
 
@@ -64,7 +64,7 @@ def prove_shard(shard: TokenShard, *, sensitive: bool) -> dict[str, Finding]:
     plan, files = shard.plan, {file.label: file for file in shard.files}
 
     def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
-        bundle, seed = TokenizerBundle.load(plan.tokenizer), int(receipt.key[:8], 16)
+        bundle, seed = loaded_once(plan.tokenizer), int(receipt.key[:8], 16)
         tokens, ends = directory / TOKENS, directory / ENDS
         return {
             "files_intact": files_intact(directory, receipt),

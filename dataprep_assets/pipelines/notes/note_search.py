@@ -8,16 +8,15 @@ Entry points: `NoteSearch`, `SampledNote`.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from dataprep_assets.packing.splitting import SplitRule, split, without_room
-from dataprep_assets.pipelines.notes.opened_cohort import OpenedCohort, SampledNote, load_tokenizer
+from dataprep_assets.pipelines.notes.opened_cohort import OpenedCohort, SampledNote
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
-from dataprep_assets.tokenization.engines import ReferenceEngine, SpecialTokens
+from dataprep_assets.tokenization.engines import reference_once
 
 __all__ = ["Chunk", "NoteSearch"]
 
@@ -34,19 +33,13 @@ class Chunk:
         return f"Chunk({self.note}, {self.chunk})"
 
 
-@lru_cache(maxsize=1)
-def _engine(directory: Path, digest: str, special_tokens: SpecialTokens) -> ReferenceEngine:
-    """The reference engine of a tokenizer, made once a process, not once a split of a month."""
-    return ReferenceEngine(load_tokenizer(directory, digest), special_tokens)
-
-
 class NoteSearch:
     """Finds notes of one split in its columnar file."""
 
     def __init__(self, packed: OpenedCohort, split: str) -> None:
         self._packed = packed
         self._path = packed.directory / packed_paths(packed.notes, packed.month)[split].rows
-        self._reference = _engine(packed.bundle.directory, packed.bundle.digest, packed.notes.document.special_tokens)
+        self._reference = reference_once(packed.bundle, packed.notes.document.special_tokens)
 
     def chunks(self, notes: Sequence[SampledNote]) -> list[Chunk]:
         """The chunks of these notes, in order; none of a note whose header leaves no room in a row."""

@@ -9,7 +9,7 @@ Entry points: `OpenedCohort`; `load_tokenizer`; `RowScan`, `SourceScan`, `Sample
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +34,7 @@ from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import Dropped, Note, Opened, read_notes
 from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets.sources.cohorts import CohortReader
-from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
 
 __all__ = ["REBUILD", "SAMPLED_NOTES", "OpenedCohort", "RowScan", "SampledNote", "SourceScan", "load_tokenizer"]
 
@@ -46,13 +46,9 @@ REBUILD = "Materialize this partition of packed_cohorts again"
 Int64 = NDArray[np.int64]
 
 
-@lru_cache(maxsize=1)
 def load_tokenizer(directory: Path, digest: str) -> TokenizerBundle:
-    """The tokenizer with this digest, loaded once a process: for a small month that takes longer than all its proofs.
-
-    Raises TokenizerError when its files are others by now.
-    """
-    bundle = TokenizerBundle.load(directory)
+    """The tokenizer with this digest; TokenizerError when its files are others by now."""
+    bundle = loaded_once(directory)
     if bundle.digest != digest:
         raise TokenizerError(f"{directory}: the tokenizer changed while the proofs were going on; start them again")
     return bundle

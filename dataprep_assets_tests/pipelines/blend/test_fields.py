@@ -18,6 +18,7 @@ from dataprep_assets.pipelines.blend.remarks import blend_remarks
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, texts, write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import rl_blend
+from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
 TURNS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
 CHAT = [{"messages": TURNS, "meta": i} for i in (1, 2)]
@@ -29,7 +30,9 @@ def _blend(path: Path, entry: dict[str, Any] | None = None, **changes: Any) -> B
 
 
 def _chat(path: Path, entry: dict[str, Any] | None = None, **sft: Any) -> BlendDeclaration:
-    return _blend(path, entry, stage="sft", pretrain=None, sft={"pack_size": 4096, **sft})
+    bundle = write_chat_tokenizer(path.parent / "tokenizer")
+    options = {"pack_size": 4096, "chat_template": "chatml_reasoning", **sft}
+    return _blend(path, entry, stage="sft", pretrain=None, sft=options, tokenizer={"path": str(bundle.directory)})
 
 
 def _told(blend: BlendDeclaration) -> list[tuple[tuple[str | int, ...], str]]:
@@ -94,7 +97,8 @@ def test_what_cannot_be_read_is_left_to_the_build(tmp_path: Path) -> None:
     assert _told(_blend(write_rows(tmp_path / "a.jsonl", [b"{broken\n"]))) == []
     (tmp_path / "b.parquet").write_bytes(b"PAR1")
     assert _told(_blend(tmp_path / "b.parquet")) == []
-    assert _told(_blend(tmp_path / "gone" / "c.jsonl"))[0][0] == ("source",)
+    (gone,) = blend_remarks(_blend(tmp_path / "gone" / "c.jsonl"))
+    assert (gone.keys, gone.of_source) == (("blend", "datasets", 0, "path"), True)
     assert _told(_blend(tmp_path / "a.jsonl", {"weight": 1, "path": "hf://org/name"})) == []
 
 

@@ -12,7 +12,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft import conversation_proofs, row_proofs
 from dataprep_assets.pipelines.blend.sft.answer_proofs import answers_trained
 from dataprep_assets.pipelines.blend.sft.shard import SftShard
-from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.bundle import loaded_once
 
 __all__ = ["PACKED_SFT_PROOFS", "prove_packed_sft"]
 
@@ -37,7 +37,7 @@ def prove_packed_sft(shard: SftShard, *, sensitive: bool) -> dict[str, Finding]:
     """Every proof of one shard; a missing shard fails them all. `sensitive`: lengths instead of decoded text."""
 
     def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
-        bundle = TokenizerBundle.load(shard.plan.tokenizer)
+        bundle = loaded_once(shard.plan.tokenizer)
         return {
             "files_intact": files_intact(directory, receipt),
             "ledger_balances": row_proofs.ledger_balances(directory, receipt),
