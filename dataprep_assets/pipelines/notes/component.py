@@ -22,7 +22,7 @@ from dataprep_assets.pipelines.notes.card import notes_card, replay_card
 from dataprep_assets.pipelines.notes.cohort_shards import cohort_shards_spec
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
 from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES
-from dataprep_assets.pipelines.notes.maxtext import maxtext_settings
+from dataprep_assets.pipelines.notes.maxtext import maxtext_line
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts_spec
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
@@ -71,12 +71,11 @@ class PackedCohorts(DatasetComponent):
         documents = sum(r.ledger.documents for r in packed if r.ledger)
         tokens = sum(r.ledger.tokens for r in packed if r.ledger)
         rows = sum(split.rows for f in facts for split in f.splits.values())
-        settings = maxtext_settings(notes, store, notes.formats[0])
         return [
             f"{len(packed):,} of {len(months):,} cohorts, {patients:,} patients",
             f"{documents:,} notes, {tokens:,} tokens",
             f"{rows:,} rows of {notes.capacity:,}, filled to {tokens / (rows * notes.capacity) if rows else 0:.4f}",
-            "MaxText: " + " ".join(f"{k}={v}" for k, v in settings.items()),
+            maxtext_line(notes, store, notes.formats[0]),
         ]
 
 

@@ -4,7 +4,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, version_in_metadata
 
-__all__ = ["maxtext_settings"]
+__all__ = ["maxtext_line", "maxtext_settings"]
 
 
 def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> dict[str, str]:
@@ -32,3 +32,14 @@ def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: File
         }
     column = "tokens" if notes.layout == "unpacked" else "inputs"
     return found | common | {"train_data_columns": f"['{column}']"}
+
+
+def maxtext_line(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> str:
+    """The same options in a line for people, which says what prepacked rows need beside them."""
+    options = " ".join(f"{name}={value}" for name, value in maxtext_settings(notes, store, format).items())
+    if notes.layout == "unpacked":
+        return f"MaxText: {options}"
+    return (
+        "MaxText, only with a loader that passes the stored segments through: a stock pipeline takes a row for one "
+        f"document and trains from note to note: {options}"
+    )

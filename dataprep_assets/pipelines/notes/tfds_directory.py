@@ -36,7 +36,7 @@ from dataprep_assets.pipelines.notes.linked_directory import (
     link_shards,
     split_counts,
 )
-from dataprep_assets.pipelines.notes.maxtext import maxtext_settings
+from dataprep_assets.pipelines.notes.maxtext import maxtext_line
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, RowFacts, packed_paths, read_patients
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.provenance import ShardOrigin
@@ -97,13 +97,13 @@ def _examine(
 def _metadata(
     notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, receipt: Receipt
 ) -> Mapping[str, Shown]:
-    facts, settings = TfdsDirectoryFacts.of(receipt), maxtext_settings(notes, store, format)
+    facts = TfdsDirectoryFacts.of(receipt)
     return {
         **split_counts(receipt),
         "months": facts.months,
         "patients": facts.patients,
         "patients_in_several_cohorts": facts.patients_in_several_cohorts,
-        "maxtext": Markdown("```\n" + " ".join(f"{k}={v}" for k, v in settings.items()) + "\n```"),
+        "maxtext": Markdown(f"```\n{maxtext_line(notes, store, format)}\n```"),
     }
 
 

@@ -13,7 +13,7 @@ from dataprep_assets.formats import array_record, example, tfds, tfrecord
 from dataprep_assets.formats.example import Column
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
-from dataprep_assets.pipelines.notes.maxtext import maxtext_settings
+from dataprep_assets.pipelines.notes.maxtext import maxtext_line, maxtext_settings
 from dataprep_assets.pipelines.notes.packed_cohort import ensure_packed_cohort
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, read_provenance
@@ -132,6 +132,10 @@ def test_unpacked_rows_are_one_column_of_the_readers_length(tmp_path: Path) -> N
     settings = maxtext_settings(notes, LocalArtifacts(tmp_path))
     assert settings["train_data_columns"] == "['tokens']"
     assert settings["dataset_name"] == "sample_notes:1.0.0"
+    # rows that a stock pipeline would train on from note to note are not shown as if it could have them
+    assert maxtext_line(notes, LocalArtifacts(tmp_path)).startswith("MaxText: dataset_type=tfds dataset_path=")
+    prepacked = maxtext_line(declaration(), LocalArtifacts(tmp_path))
+    assert prepacked.startswith("MaxText, only with a loader that passes the stored segments through: ")
     by_name = ByName(settings["dataset_name"], Path(settings["dataset_path"]))
     rows_read = [row["tokens"] for row in read_rows(by_name, settings["train_split"])]
     assert [row.tolist() for row in rows_read] == [row["tokens"] for row in packed(notes, tmp_path)]
