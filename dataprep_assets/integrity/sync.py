@@ -264,7 +264,7 @@ class Sync:
             if self.destination.head(MANIFEST) is None:
                 return {}
             objects = json.loads(b"".join(self.destination.read(MANIFEST)))["objects"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return {}
         return objects if isinstance(objects, dict) else {}
 

@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.errors import IntegrityError
 from dataprep_assets.stores.locks import try_lock
 
 __all__ = ["FOLDER", "POLL_SECONDS", "SharedState", "locked_file", "replace_file"]
@@ -92,7 +93,7 @@ class SharedState:
                 if path.name != self._name and try_lock(descriptor):
                     path.unlink()
                 else:
-                    found[path.name] = json.loads(os.pread(descriptor, _LARGEST_LEASE_BYTES, 0) or b"[]")
+                    found[path.name] = _lease(path, os.pread(descriptor, _LARGEST_LEASE_BYTES, 0))
             finally:
                 os.close(descriptor)
         return found
@@ -119,7 +120,7 @@ class SharedState:
             value = json.loads((self._folder / "state.json").read_bytes())
         except FileNotFoundError:
             return {}
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}  # a disk's damage: everything is verified again
         return value if isinstance(value, dict) else {}
 
@@ -143,6 +144,23 @@ class SharedState:
     def locked(self) -> AbstractContextManager[None]:
         """The folder's lock, held for the block. Blocks while another process or thread has it; not reentrant."""
         return locked_file(self._folder / "lock")
+
+
+def _lease(path: Path, data: bytes) -> list[int]:
+    """The shards of the lease in a file, read as `data`; IntegrityError for what no process of ours writes.
+
+    A process that holds its lock lives, so the lease is neither removed nor taken for an empty one.
+    """
+    try:
+        value = json.loads(data or b"[]")
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, list) or not all(type(shard) is int and shard >= 0 for shard in value):
+        raise IntegrityError(
+            f"{path}: not the lease of a process, though one has it locked. End that process and remove the file, or "
+            "use another cache folder"
+        )
+    return value
 
 
 @contextmanager

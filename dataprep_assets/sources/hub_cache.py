@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataprep_assets.errors import SourceError
+from dataprep_assets.stores.keys import why_not_a_name
 
 __all__ = [
     "COMMIT",
@@ -60,7 +61,7 @@ class HubFile:
 def checked(file: HubFile, label: str) -> HubFile:
     """The file, if its path stays inside the snapshot and its blob's name is a digest; else SourceError."""
     if not is_inside(file.relpath):
-        raise SourceError(f"{label}: the path {file.relpath!r} leaves the repository")
+        raise SourceError(f"{label}: the path {file.relpath!r} is no name of a file below the repository")
     if not _BLOB.fullmatch(file.etag) or file.sha256 not in (None, file.etag):
         raise SourceError(f"{label}: {file.relpath} has no usable digest (etag {file.etag!r}, sha256 {file.sha256!r})")
     if file.sha256 is None and _SHA256.fullmatch(file.etag):
@@ -70,8 +71,7 @@ def checked(file: HubFile, label: str) -> HubFile:
 
 def is_inside(relpath: str) -> bool:
     """Whether a path, or a name with slashes, stays below the folder that it is relative to."""
-    parts = relpath.split("/")
-    return not any(part in ("", ".", "..") for part in parts) and "\\" not in relpath and "\0" not in relpath
+    return not why_not_a_name(relpath) and "\\" not in relpath
 
 
 def commit_of(value: str, label: str) -> str:

@@ -145,7 +145,7 @@ def read_sidecar(sidecar: Path, size: int, etag: str | None, part_bytes: int) ->
     """
     try:
         state = json.loads(sidecar.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return set()
     if not isinstance(state, dict) or not isinstance(state.get("finished"), list):
         return set()

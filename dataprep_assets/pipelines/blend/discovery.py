@@ -67,6 +67,7 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
             revision=found[2] or "main",
             endpoint=sources.hub_endpoint,
             cache_dir=sources.hub_cache,
+            allow_http=sources.allow_http,
             retry=RetryPolicy() if patient else RetryPolicy(attempts=2),
         )
         return SourcePlace(HubMirror(repo))
@@ -88,6 +89,7 @@ def _bucket_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> So
         cache_dir=sources.object_cache,
         endpoint_url=sources.s3_endpoint if is_s3 else None,
         region=sources.s3_region if is_s3 else "auto",
+        allow_http=sources.allow_http,
     )
     return SourcePlace(access, pattern, single)
 

@@ -41,6 +41,9 @@ class HubSource(Attributed):
         description="Branch, tag or commit; pin a 40-digit commit so that nothing can move under you."
     )
     endpoint: str | None = Field(None, description="The hub's URL; default: HF_ENDPOINT or the public hub.")
+    allow_http: bool = Field(
+        False, description="Whether the hub may be http:// beyond this machine: keys travel in the clear."
+    )
     cache_dir: Path | None = Field(
         None,
         description="Cache folder, relative to this YAML; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.",
@@ -69,6 +72,9 @@ class ObjectStoreSource(Attributed):
         description="With s3://: the store's URL, never with credentials; default: DATAPREP_ENDPOINT_URL, the account "
         "R2_DATASET_ACCOUNT_ID, else AWS S3. The variables R2_DATASET_… are used for the store that they name; any "
         "other is reached with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
+    )
+    allow_http: bool = Field(
+        False, description="Whether the store may be http:// beyond this machine: keys travel in the clear."
     )
     region: str = Field(
         "auto", description="With s3://: region; `auto` suits R2, and where no endpoint is named leaves it to boto3."

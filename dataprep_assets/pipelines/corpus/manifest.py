@@ -61,7 +61,11 @@ def open_source(
         return HubCache(source.path, source.revision)
     if isinstance(source, ObjectStoreSource):
         return ObjectStorePrefix(
-            url=source.url, cache_dir=source.cache_dir, endpoint_url=source.endpoint_url, region=source.region
+            url=source.url,
+            cache_dir=source.cache_dir,
+            endpoint_url=source.endpoint_url,
+            region=source.region,
+            allow_http=source.allow_http,
         )
     return HubMirror(
         HubRepo(
@@ -69,6 +73,7 @@ def open_source(
             revision=source.revision,
             endpoint=source.endpoint,
             cache_dir=source.cache_dir,
+            allow_http=source.allow_http,
             retry=RetryPolicy() if patient else RetryPolicy(attempts=2),
         )
     )

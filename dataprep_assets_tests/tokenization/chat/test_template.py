@@ -139,3 +139,12 @@ def test_a_template_that_refuses_fails_or_reaches_out_is_a_render_error(text: st
     renderer = compile_template(ChatTemplate.load(text))
     with pytest.raises(TemplateRenderError):
         renderer.render([USER], None, prompt=False, thinking=True)
+
+
+def test_a_tool_nested_beyond_the_stack_is_a_refusal_and_no_crash() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(990):
+        schema = {"properties": schema}
+    renderer = compile_template(ChatTemplate.load("nano3"))
+    with pytest.raises(TemplateRenderError, match="RecursionError"):
+        renderer.render([{"role": "user", "content": "x"}], [schema], prompt=False, thinking=False)
