@@ -8,12 +8,13 @@ import pkgutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from dataprep_assets.graph.declaration import Attributed, DatasetDeclaration, Declared, resolved
 from dataprep_assets.graph.secret_key import key_from_environment
 from dataprep_assets.pipelines.corpus import views
 from dataprep_assets.planning.shard_plan import ShardSizing
+from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
 VIEWS = tuple(sorted(module.name for module in pkgutil.iter_modules(views.__path__)))
@@ -184,6 +185,20 @@ class BadRecordPolicy(Declared):
 
     policy: Literal["fail", "drop"] = Field("fail", description="`fail` at the first; or `drop`, count and quarantine.")
     budget: float = Field(0.001, ge=0, le=1, description="With `drop`: largest share of dropped rows in a shard.")
+    max_record_bytes: int = Field(
+        MAX_RECORD_BYTES,
+        ge=1024,
+        le=1 << 30,
+        description="A longer record is bad: `too_large`. A worker holds several of them in memory.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Keys are digests of it: they are of before `max_record_bytes` was an option where it is not used."""
+        value: dict[str, Any] = handler(self)
+        if self.max_record_bytes == MAX_RECORD_BYTES:
+            value.pop("max_record_bytes", None)
+        return value
 
 
 class CorpusDeclaration(DatasetDeclaration):

@@ -72,7 +72,14 @@ class RlShard:
     def key(self) -> str:
         """Digest of everything that decides the shard's bytes."""
         files = [
-            [f.label, f.sha256, f.format, f.compression, *([f.rows.first, f.rows.stop] if f.rows else [])]
+            [
+                f.label,
+                f.sha256,
+                f.format,
+                f.compression,
+                *([f.rows.first, f.rows.stop] if f.rows else []),
+                *f.limits.values(),
+            ]
             for f in self.files
         ]
         policy = [self.compression, self.bad_records, self.budget, self.salt]
@@ -89,6 +96,7 @@ class RlShard:
                 "compression": self.compression,
                 "bad_records.policy": self.bad_records,
                 "bad_records.budget": self.budget,
+                **{name: limit for file in self.files for name, limit in file.limits.items()},
                 **({"force": self.salt} if self.salt else {}),
             },
             sources={
