@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.stores.locks import try_lock
+from dataprep_assets.stores.locks import own_file, try_lock
 
 __all__ = ["FOLDER", "POLL_SECONDS", "SharedState", "locked_file", "replace_file"]
 
@@ -88,7 +88,7 @@ class SharedState:
         """Process (`pid-…`) → the shards it holds; leases of dead processes are removed. Call it with `locked`."""
         found = {}
         for path in sorted((self._folder / "ranks").iterdir()):
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = own_file(path, os.O_RDWR)
             try:
                 if path.name != self._name and try_lock(descriptor):
                     path.unlink()
@@ -103,7 +103,7 @@ class SharedState:
     @contextmanager
     def fetching(self, index: int) -> Iterator[bool]:
         """Whether this process is the one that fetches the shard, for as long as the block lasts."""
-        descriptor = os.open(self._folder / "fetch" / f"{index:06d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = own_file(self._folder / "fetch" / f"{index:06d}", os.O_RDWR | os.O_CREAT)
         mine = try_lock(descriptor)
         try:
             yield mine
@@ -166,7 +166,7 @@ def _lease(path: Path, data: bytes) -> list[int]:
 @contextmanager
 def locked_file(path: Path) -> Iterator[None]:
     """Hold the kernel's lock on this file, made if it does not exist, for the block."""
-    with open(path, "ab") as lock:
+    with open(path, "ab", opener=own_file) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             yield
@@ -182,5 +182,6 @@ def replace_file(path: Path, data: bytes) -> None:
     wait for the disk, and what a power cut spoils is only verified again.
     """
     draft = path.with_name(f"{path.name}.new")
-    draft.write_bytes(data)
+    with open(draft, "wb", opener=own_file) as file:
+        file.write(data)
     os.replace(draft, path)

@@ -41,6 +41,7 @@ from dataprep_assets.sources.hub_cache import (
 from dataprep_assets.sources.hub_file import RemoteFile, origin_of, translated
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.endpoints import check_endpoint
+from dataprep_assets.stores.locks import own_file
 from dataprep_assets.stores.partial import discard_partial, partial_paths
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy
@@ -255,7 +256,7 @@ class HubRepo:
         # Of a fixed name, so that the next writer of the file consumes what a kill leaves.
         draft = self.repo_dir / draft_name
         with locked_directory(self.repo_dir):
-            with draft.open("w", encoding="utf-8") as stream:
+            with open(draft, "w", encoding="utf-8", opener=own_file) as stream:
                 stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())

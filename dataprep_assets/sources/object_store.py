@@ -43,7 +43,7 @@ from dataprep_assets.stores import ranged
 from dataprep_assets.stores.connect import GcsPlace, Place, S3Place, place_of
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.keys import check_key
-from dataprep_assets.stores.locks import try_lock
+from dataprep_assets.stores.locks import own_file, try_lock
 from dataprep_assets.stores.partial import discard_partial, partial_paths
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import StoppedError
@@ -301,7 +301,7 @@ def _gone(label: str) -> SourceError:
 @contextmanager
 def _locked(record: Path, label: str, stopped: Callable[[], bool]) -> Iterator[int]:
     """The open record, one process or thread at a time; without effect where the file system has no locks."""
-    descriptor = os.open(record, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = own_file(record, os.O_RDWR | os.O_CREAT)
     try:
         # where the file system has no locks, two processes at worst fetch the file twice
         while not try_lock(descriptor, required=False):

@@ -75,7 +75,7 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
         return _bucket_place(dataset, sources)
     if "://" in path:
         raise ConfigError(f"{dataset.name}.path: {path!r}: known are hf://, s3://, gs:// and local paths")
-    return _local_place(path)
+    return _local_place(path, sources.follow_links)
 
 
 def _bucket_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> SourcePlace:
@@ -94,11 +94,11 @@ def _bucket_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> So
     return SourcePlace(access, pattern, single)
 
 
-def _local_place(path: str) -> SourcePlace:
+def _local_place(path: str, follow_links: bool) -> SourcePlace:
     if Path(path).is_dir():
-        return SourcePlace(LocalTree(Path(path)))
+        return SourcePlace(LocalTree(Path(path), follow_links))
     folder, pattern, single = _cut_path(path)
-    return SourcePlace(LocalTree(Path(folder or "/")), pattern, single)
+    return SourcePlace(LocalTree(Path(folder or "/"), follow_links), pattern, single)
 
 
 def _cut_path(path: str) -> tuple[str, re.Pattern[str] | None, str | None]:

@@ -31,6 +31,9 @@ class LocalSource(Attributed):
 
     kind: Literal["local"] = Field(description="`local`: a folder of this machine.")
     path: Path = Field(description="Folder that holds the files; relative paths are relative to this YAML.")
+    follow_links: bool = Field(
+        False, description="Whether links may lead out of the folder. Whoever can make one there chooses what is read."
+    )
 
 
 class HubSource(Attributed):
@@ -57,6 +60,9 @@ class HubCacheSource(Attributed):
     kind: Literal["hf_cache"] = Field(description="`hf_cache`: a repository in the hub's cache on this machine.")
     path: Path = Field(description="The `datasets--organization--name` folder.")
     revision: str = Field("main", description="Branch (read from refs/) or commit.")
+    follow_links: bool = Field(
+        False, description="Whether links may lead out of the cache. Whoever can make one there chooses what is read."
+    )
 
 
 class ObjectStoreSource(Attributed):

@@ -56,9 +56,9 @@ def open_source(
 ) -> SourceAccess:
     """The access to a declared source; unless `patient`, a hub out of reach is given up after a second."""
     if isinstance(source, LocalSource):
-        return LocalTree(source.path)
+        return LocalTree(source.path, source.follow_links)
     if isinstance(source, HubCacheSource):
-        return HubCache(source.path, source.revision)
+        return HubCache(source.path, source.revision, source.follow_links)
     if isinstance(source, ObjectStoreSource):
         return ObjectStorePrefix(
             url=source.url,
