@@ -152,6 +152,8 @@ def is_too_large(line: bytes, max_record_bytes: int) -> bool:
         return True
     if len(line) < 2 * _MOST_VALUES or _values(line) <= _MOST_VALUES:
         return False
+    if line.count(b'"') - line.count(b'\\"') > 2 * _MOST_VALUES:  # so many strings are values themselves
+        return True
     return _values(_STRING.sub(b"", line)) > _MOST_VALUES  # what a text holds are no values
 
 

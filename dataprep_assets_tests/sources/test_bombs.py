@@ -132,6 +132,10 @@ LINES: dict[str, tuple[Callable[[Path], None], str]] = {
     "wide-lists.jsonl.zst": (wide("[],"), "2 texts, 1 too_large"),
     "wide-numbers.jsonl.zst": (wide("1.5,"), "2 texts, 1 too_large"),
     "wide-strings.jsonl.zst": (wide('"\u0101",'), "2 texts, 1 too_large"),
+    "wide-empty-strings.jsonl.zst": (
+        lambda p: compressed(p, long_line(60, b'"",', b'{"text": "x", "y": [', b"0]}\n")),
+        "2 texts, 1 too_large",
+    ),
     "brackets-in-a-text.jsonl.zst": (lambda p: compressed(p, long_line(24, b"[{,")), "3 texts"),
     "wide-keys.jsonl.zst": (
         lambda p: compressed(p, [GOOD, b'{"text": "x"', b"".join(b',"k%d":{}' % i for i in range(1_500_000)), b"}\n"]),
