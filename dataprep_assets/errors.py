@@ -15,6 +15,7 @@ Each message says what broke, the value, where (file, row, byte), and what to do
     │   ├── DriftError            a dataset is not as its lock says
     │   └── MissingArtifactError  an input artifact is not there (or not complete)
     ├── DiskFullError        a disk has no room for what is written to it
+    ├── OutOfMemoryError     this machine has no memory left for what is read
     ├── NotFoundError        a document, row or token that was asked for does not exist
     └── WorkerDiedError      a worker process ended without an answer
 """
@@ -33,10 +34,12 @@ __all__ = [
     "IntegrityError",
     "MissingArtifactError",
     "NotFoundError",
+    "OutOfMemoryError",
     "SourceError",
     "TokenizerError",
     "TransferError",
     "WorkerDiedError",
+    "out_of_memory",
     "together",
 ]
 
@@ -95,12 +98,24 @@ class DiskFullError(DataprepError):
     """A disk, or a quota, has no room for what is written; names the path, the bytes needed if known and those free."""
 
 
+class OutOfMemoryError(DataprepError):
+    """The machine, or a limit on the process, has no memory left; names what was read, which need not be damaged."""
+
+
 class NotFoundError(DataprepError):
     """A document, row, token or sample that was asked for and does not exist; names what there is."""
 
 
 class WorkerDiedError(DataprepError):
     """A worker process that ended without an answer; names the work it held."""
+
+
+def out_of_memory(where: str) -> OutOfMemoryError:
+    """The error that says so of `where`, what was at work."""
+    return OutOfMemoryError(
+        f"{where}: no memory was left. What it reads need not be damaged: give its process more memory, or run fewer "
+        "workers at once"
+    )
 
 
 def together(errors: Sequence[DataprepError]) -> DataprepError:

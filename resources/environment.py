@@ -8,6 +8,7 @@ DATAPREP_STORAGE says where; with `local` (the default) nothing else is needed:
 | DATAPREP_BUCKET | | required | required; else R2_DATASET_BUCKET_NAME |
 | DATAPREP_ENDPOINT_URL | | | r2: required; else R2_DATASET_ACCOUNT_ID (Cloudflare's own endpoint) |
 | R2_DATASET_WRITE_ACCESS_KEY_ID, R2_DATASET_WRITE_SECRET_ACCESS_KEY | | | else R2_DATASET_READ_… |
+| DATAPREP_ALLOW_HTTP | | `true` | endpoints may be http:// beyond this machine (default `false`) |
 | DATAPREP_CACHE | | folder | folder of copies and builds (default `.dataprep/cache` in the project) |
 | DATAPREP_CACHE_BYTES | | number | how much the copies of one bucket may take; not set: no limit |
 
@@ -29,6 +30,7 @@ import dagster as dg
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.resources.storage import StorageResource
 from dataprep_assets.stores.connect import AWS_PAIR, WRITE_PAIR, s3_credentials, s3_endpoint
+from dataprep_assets.stores.endpoints import allows_http
 
 DEFAULT_ROOT = Path(".dataprep/artifacts")
 DEFAULT_CACHE = Path(".dataprep/cache")
@@ -71,6 +73,7 @@ def _gcs(environment: Mapping[str, str], root: str, common: Mapping[str, Any]) -
         gcs=GCSResource(project=environment.get("GOOGLE_CLOUD_PROJECT") or None),
         bucket=_required(environment, "gcs", "DATAPREP_BUCKET"),
         prefix=root.strip("/"),
+        allow_http=allows_http(environment),
         **common,
     )
 
@@ -105,6 +108,7 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
         ),
         bucket=bucket,
         prefix=(root or environment.get("DATASET_BINS_PATH") or "").strip("/"),
+        allow_http=allows_http(environment),
         key_names=[names.key_id, names.secret] if names else list(AWS_PAIR),
         **common,
     )

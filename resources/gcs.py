@@ -13,6 +13,7 @@ class GcsStorageResource(StorageResource):
     gcs: dg.ResourceDependency[GCSResource]
     bucket: str
     prefix: str = ""
+    allow_http: bool = False
 
     def place(self) -> Place:
-        return GcsPlace(bucket=self.bucket, prefix=self.prefix, project=self.gcs.project)
+        return GcsPlace(bucket=self.bucket, prefix=self.prefix, project=self.gcs.project, allow_http=self.allow_http)

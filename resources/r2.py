@@ -21,6 +21,7 @@ class R2StorageResource(StorageResource):
     s3: dg.ResourceDependency[S3Resource]
     bucket: str
     prefix: str = ""
+    allow_http: bool = False
     key_names: list[str] = Field(default=list(AWS_PAIR))
 
     def place(self) -> Place:
@@ -34,5 +35,6 @@ class R2StorageResource(StorageResource):
             secret_access_key=self.s3.aws_secret_access_key,
             session_token=self.s3.aws_session_token,
             profile=self.s3.profile_name,
+            allow_http=self.allow_http,
             key_names=(key_id, secret),
         )

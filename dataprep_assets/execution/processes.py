@@ -14,6 +14,7 @@ told the environment of now.
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -27,7 +28,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.errors import DataprepError, WorkerDiedError
+from dataprep_assets.errors import DataprepError, WorkerDiedError, out_of_memory
 from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId, connect, kept_for_later
 from dataprep_assets.integrity.disk_room import refused
 
@@ -58,6 +59,7 @@ def _die_with_parent(parent: int) -> None:
 def serve(handle: int, parent: int) -> None:
     """A worker's whole life: take tasks from the socket until it closes. Run by `WorkerPool` in a new interpreter."""
     _die_with_parent(parent)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core would hold documents, and keys of the environment
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     channel: Channel = Connection(handle)
     while True:
@@ -74,6 +76,8 @@ def serve(handle: int, parent: int) -> None:
             answer: tuple[str, Any] = ("result", task.function(*task.arguments))
         except DataprepError as error:
             answer = ("error", error)
+        except MemoryError:
+            answer = ("error", out_of_memory(str(task.id)))
         except OSError as error:
             answer = ("error", DataprepError(f"{task.id}: {refused(error, Path.cwd())}"))
         except Exception as error:  # a bug or the operating system: the parent gets its name, not a dead worker

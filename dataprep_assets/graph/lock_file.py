@@ -14,6 +14,7 @@ from typing import Any
 from dataprep_assets.errors import FormatError
 from dataprep_assets.graph.lock import Counts, Lock, Locked, SourceLine
 from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.stores.keys import why_not_a_name
 
 __all__ = ["LOCK", "lock_bytes", "parse_lock", "read_lock"]
 
@@ -106,23 +107,23 @@ def parse_lock(data: bytes, where: str) -> Lock:
     try:
         value = json.loads(data)
         schema = value["dataprep_lock"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(
             f"{where}: not a lock of a dataset ({type(error).__name__}: {str(error)[:80]}). `dataprep lock` writes one"
         ) from None
     if schema != SCHEMA:
         raise FormatError(f"{where}: a lock of schema {schema!r}, this version reads {SCHEMA}. Lock the dataset again")
     try:
-        blocks = {name: tuple(_line(line) for line in lines) for name, lines in value["files"].items()}
+        blocks = {_name(name): tuple(_line(line) for line in lines) for name, lines in value["files"].items()}
         shared = value["shared"]
-        found = {name: _locked(one, shared, blocks, name) for name, one in value["artifacts"].items()}
+        found = {_name(name): _locked(one, shared, blocks, name) for name, one in value["artifacts"].items()}
         return Lock(
             dataset=_text(value["dataset"]),
             artifacts={name: found[name] for name in sorted(found)},
             commits=dict(value["commits"]),
             is_hidden=bool(value["hidden_names"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
         raise FormatError(
             f"{where}: a damaged lock ({type(error).__name__}: {str(error)[:80]}). Take it from where it was kept, or "
             "lock the dataset again"
@@ -131,7 +132,7 @@ def parse_lock(data: bytes, where: str) -> Lock:
 
 def _line(line: Sequence[Any]) -> SourceLine:
     name, sha256, *counts = line
-    return SourceLine(name=_text(name), sha256=_text(sha256), counts=_counts(counts))
+    return SourceLine(name=_name(name), sha256=_text(sha256), counts=_counts(counts))
 
 
 def _counts(value: Sequence[int]) -> Counts:
@@ -143,6 +144,13 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is no text")
     return value
+
+
+def _name(value: Any) -> str:
+    """Of an artifact or a source file: both are shown, and looked for on disks."""
+    if why := why_not_a_name(value):
+        raise ValueError(f"{value!r} names no file: {why}")
+    return _text(value)
 
 
 def _locked(

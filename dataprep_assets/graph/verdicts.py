@@ -221,7 +221,7 @@ def remembered(artifact: Artifact, store: ArtifactStore, proofs: Iterable[Proof]
     try:
         value = json.loads(_memory(artifact, store).read_bytes())
         content = store.require(artifact).content
-    except (OSError, ValueError, DataprepError):
+    except (OSError, ValueError, RecursionError, DataprepError):
         return None
     if value["content"] != content:
         return None

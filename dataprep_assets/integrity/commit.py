@@ -21,7 +21,7 @@ from pathlib import Path
 
 from dataprep_assets.integrity.disk_room import writing
 from dataprep_assets.stores.files import fsync_directory
-from dataprep_assets.stores.locks import try_lock
+from dataprep_assets.stores.locks import own_file, refuse_link, try_lock
 
 STAGING = ".staging"
 _ASIDE = ".aside-"
@@ -51,7 +51,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=own_file) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -128,7 +128,8 @@ def staging(final: Path, key: str) -> Iterator[Path]:
     """
     area = final.parent / STAGING
     area.mkdir(parents=True, exist_ok=True)
-    with open(_lock_path(final), "a") as lock:
+    refuse_link(area)
+    with open(_lock_path(final), "a", opener=own_file) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         recover_aside(final)
         wanted = area / f"{final.name}-{key[:16]}"
@@ -136,6 +137,7 @@ def staging(final: Path, key: str) -> Iterator[Path]:
             if other != wanted:
                 shutil.rmtree(other)
         wanted.mkdir(exist_ok=True)
+        refuse_link(wanted)
         with writing(final):
             yield wanted
 
@@ -144,7 +146,7 @@ def staging(final: Path, key: str) -> Iterator[Path]:
 def alone(final: Path) -> Iterator[bool]:
     """Whether no build of this directory is under way on this machine; none can begin while this is held."""
     _lock_path(final).parent.mkdir(parents=True, exist_ok=True)
-    with open(_lock_path(final), "a") as lock:
+    with open(_lock_path(final), "a", opener=own_file) as lock:
         yield try_lock(lock)
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, read_receipt
-from dataprep_assets.stores.locks import try_lock
+from dataprep_assets.stores.locks import own_file, try_lock
 
 FETCHED = ".fetched"
 _LOCKS = ".locks"
@@ -70,7 +70,7 @@ class Copies:
                         target = directory / record.path
                         target.parent.mkdir(parents=True, exist_ok=True)
                         fetch(record, target)
-                        target.chmod(0o444)
+                        _make_read_only(target)
             self._lease(directory)
             os.utime(directory / NAME)
         return directory
@@ -84,7 +84,7 @@ class Copies:
                 source, target = built / record.path, directory / record.path
                 if source.is_file() and not _is_intact(target, record):
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    source.chmod(0o444)
+                    _make_read_only(source)
                     os.replace(source, target)
             _write_receipt(directory, receipt)
             shutil.rmtree(built)
@@ -156,7 +156,7 @@ class Copies:
     def _lease(self, directory: Path) -> None:
         with _REGISTRY:
             if directory not in _LEASES:
-                descriptor = os.open(self._lock_path(directory, "lease"), os.O_RDWR | os.O_CREAT, 0o644)
+                descriptor = own_file(self._lock_path(directory, "lease"), os.O_RDWR | os.O_CREAT)
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
                 _LEASES[directory] = descriptor
             _LEASES.move_to_end(directory)
@@ -170,13 +170,13 @@ class Copies:
 
     @contextmanager
     def _lock(self, directory: Path, what: str) -> Iterator[None]:
-        with open(self._lock_path(directory, what), "a") as lock:
+        with open(self._lock_path(directory, what), "a", opener=own_file) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     @contextmanager
     def _try_lock(self, directory: Path, what: str) -> Iterator[bool]:
-        with open(self._lock_path(directory, what), "a") as lock:
+        with open(self._lock_path(directory, what), "a", opener=own_file) as lock:
             yield try_lock(lock)
 
 
@@ -206,6 +206,11 @@ def _copies_below(area: Path) -> Iterator[_Copy]:
                 used=(directory / NAME).stat().st_mtime,
             )
             folders[:] = []
+
+
+def _make_read_only(path: Path) -> None:
+    """For whoever may read it already: what was made under a strict umask stays closed."""
+    path.chmod(path.stat().st_mode & 0o444)
 
 
 def _is_intact(path: Path, record: FileRecord) -> bool:

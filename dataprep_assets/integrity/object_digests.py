@@ -30,7 +30,7 @@ class ObjectDigests:
             value = json.loads(path.read_bytes())
             if value["key"] == info.key and value["version"] == info.version:
                 return replace(info, sha256=value["sha256"])
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, RecursionError):
             pass
         digest = hashlib.sha256()
         for block in store.read(info.key, version=info.version):

@@ -22,6 +22,7 @@ from typing import Any, Literal
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.stores.keys import why_not_a_name
 
 NAME = "receipt.json"
 SCHEMA_VERSION = 1
@@ -118,11 +119,11 @@ def parse_receipt(data: bytes, where: str) -> Receipt:
     try:
         value = json.loads(data)
         actual, digest, content = _own_digest(value), value.pop("digest"), value.pop("content")
-        value["files"] = tuple(FileRecord(**f) for f in value["files"])
+        value["files"] = tuple(_file_record(f) for f in value["files"])
         value["sources"] = tuple(value["sources"])
         value["ledger"] = Ledger.from_json(value["ledger"]) if value["ledger"] else None
         receipt = Receipt(**value)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise IntegrityError(
             f"{where}: not a receipt: {error}. Delete the artifact's directory and rebuild it"
         ) from error
@@ -135,6 +136,14 @@ def parse_receipt(data: bytes, where: str) -> Receipt:
             f"{where}: the receipt was altered or is damaged (digest {actual} != {digest}). Rebuild it"
         )
     return receipt
+
+
+def _file_record(value: Mapping[str, Any]) -> FileRecord:
+    record = FileRecord(**value)
+    # Every reader joins it to the artifact's directory, and believes what it finds there.
+    if why := why_not_a_name(record.path):
+        raise ValueError(f"{record.path!r} names no file of an artifact: {why}")
+    return record
 
 
 def damage(directory: Path, receipt: Receipt, verification: Verification = "full") -> list[str]:

@@ -28,6 +28,7 @@ from typing import Any, Literal
 from dataprep_assets.errors import IntegrityError, TransferError
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, parse_receipt
+from dataprep_assets.stores.locks import own_file
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store
 
 MANIFEST = "sync_manifest.json"
@@ -264,7 +265,7 @@ class Sync:
             if self.destination.head(MANIFEST) is None:
                 return {}
             objects = json.loads(b"".join(self.destination.read(MANIFEST)))["objects"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return {}
         return objects if isinstance(objects, dict) else {}
 
@@ -286,7 +287,7 @@ class Sync:
 
     def _journal(self, item: Item, sha256: str | None) -> None:
         if sha256 is not None:
-            with self._journal_path.open("a") as file:
+            with open(self._journal_path, "a", opener=own_file) as file:
                 file.write(json.dumps([item.key, item.version, sha256]) + "\n")
 
     def _remembered(self) -> Iterator[tuple[tuple[str, str], str]]:

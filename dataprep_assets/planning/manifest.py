@@ -15,6 +15,7 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
 from dataprep_assets.integrity.digest import canonical_json, digest_value
+from dataprep_assets.stores.keys import why_not_a_name
 
 MANIFEST = "manifest.jsonl"
 SUMMARY = "manifest_summary.json"
@@ -114,7 +115,7 @@ def build_manifest(
     `files` are what the source lists, in any order. `include` and the values of `splits` (a split's name → globs) are
     globs over the path inside the source; a file that matches no split is left out. `commit` is what the source is
     pinned to, and `url_prefix` comes before the path of a remote file. Raises ConfigError when a split matches
-    nothing or a file matches two splits, SourceError when the same path is listed twice.
+    nothing or a file matches two splits, SourceError when the same path is listed twice or is no relative path.
     """
     wanted = [glob_pattern(g) for g in include]
     patterns = {name: [glob_pattern(g) for g in globs] for name, globs in splits.items()}
@@ -130,6 +131,11 @@ def build_manifest(
         if len(homes) > 1:
             raise ConfigError(f"splits: {file.relpath} matches {homes}: a file belongs to one split; narrow the globs")
         if homes:
+            if why := why_not_a_name(file.relpath):
+                raise SourceError(
+                    f"{file.relpath!r}: the source lists a file that cannot be named in a manifest: {why}. Rename it, "
+                    "or leave it out with `include`"
+                )
             by_split[homes[0]].append(file)
     for name, members in by_split.items():
         if not members:
@@ -192,7 +198,11 @@ def read_manifest(directory: Path) -> list[ManifestEntry]:
     with open(directory / MANIFEST, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
-                entries.append(ManifestEntry(**json.loads(line)))
-            except (ValueError, TypeError) as error:
+                entry = ManifestEntry(**json.loads(line))
+                for name in (entry.relpath, *([] if entry.commit is None else [entry.commit])):
+                    if why := why_not_a_name(name):
+                        raise ValueError(f"{name!r} is no path inside a source: {why}")
+                entries.append(entry)
+            except (ValueError, TypeError, RecursionError) as error:
                 raise FormatError(f"{directory / MANIFEST}: line {number}: {error}") from error
     return entries

@@ -20,6 +20,7 @@ from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.sample_ids import ID_BYTES
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.stores.connect import place_of
+from dataprep_assets.stores.keys import why_not_a_name
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import Store
 
@@ -93,6 +94,10 @@ class Release:
 
     def __post_init__(self) -> None:
         for prefix, shards in self.shards.items():
+            # It is a folder of the place and of every cache, and the first part of a shard's name.
+            why = why_not_a_name(prefix) or ("it has a '/'" if "/" in prefix else "")
+            if why:
+                raise FormatError(f"release of {self.dataset}: {prefix!r} is no prefix of shards: {why}")
             for index, shard in enumerate(shards):
                 self._check(prefix, index, shard)
 
@@ -145,7 +150,7 @@ class Release:
             value = json.loads(data)
             digest, kind = value.pop("digest"), value.pop("kind")
             version = value["schema_version"]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
         if kind != _KIND or version != SCHEMA_VERSION:
             raise FormatError(f"{where}: {kind!r} of schema {version}; this code reads {_KIND!r} of {SCHEMA_VERSION}")
@@ -163,7 +168,7 @@ class Release:
                 for prefix, shards in value["shards"].items()
             }
             release = cls(**value)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
         if release.digest != digest:
             raise FormatError(f"{where}: altered or damaged: its digest is {release.digest}, it says {digest}")

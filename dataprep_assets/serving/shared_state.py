@@ -22,7 +22,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.stores.locks import try_lock
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.stores.locks import own_file, try_lock
 
 __all__ = ["FOLDER", "POLL_SECONDS", "SharedState", "locked_file", "replace_file"]
 
@@ -87,12 +88,12 @@ class SharedState:
         """Process (`pid-…`) → the shards it holds; leases of dead processes are removed. Call it with `locked`."""
         found = {}
         for path in sorted((self._folder / "ranks").iterdir()):
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = own_file(path, os.O_RDWR)
             try:
                 if path.name != self._name and try_lock(descriptor):
                     path.unlink()
                 else:
-                    found[path.name] = json.loads(os.pread(descriptor, _LARGEST_LEASE_BYTES, 0) or b"[]")
+                    found[path.name] = _lease(path, os.pread(descriptor, _LARGEST_LEASE_BYTES, 0))
             finally:
                 os.close(descriptor)
         return found
@@ -102,7 +103,7 @@ class SharedState:
     @contextmanager
     def fetching(self, index: int) -> Iterator[bool]:
         """Whether this process is the one that fetches the shard, for as long as the block lasts."""
-        descriptor = os.open(self._folder / "fetch" / f"{index:06d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = own_file(self._folder / "fetch" / f"{index:06d}", os.O_RDWR | os.O_CREAT)
         mine = try_lock(descriptor)
         try:
             yield mine
@@ -119,7 +120,7 @@ class SharedState:
             value = json.loads((self._folder / "state.json").read_bytes())
         except FileNotFoundError:
             return {}
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}  # a disk's damage: everything is verified again
         return value if isinstance(value, dict) else {}
 
@@ -145,10 +146,27 @@ class SharedState:
         return locked_file(self._folder / "lock")
 
 
+def _lease(path: Path, data: bytes) -> list[int]:
+    """The shards of the lease in a file, read as `data`; IntegrityError for what no process of ours writes.
+
+    A process that holds its lock lives, so the lease is neither removed nor taken for an empty one.
+    """
+    try:
+        value = json.loads(data or b"[]")
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, list) or not all(type(shard) is int and shard >= 0 for shard in value):
+        raise IntegrityError(
+            f"{path}: not the lease of a process, though one has it locked. End that process and remove the file, or "
+            "use another cache folder"
+        )
+    return value
+
+
 @contextmanager
 def locked_file(path: Path) -> Iterator[None]:
     """Hold the kernel's lock on this file, made if it does not exist, for the block."""
-    with open(path, "ab") as lock:
+    with open(path, "ab", opener=own_file) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             yield
@@ -164,5 +182,6 @@ def replace_file(path: Path, data: bytes) -> None:
     wait for the disk, and what a power cut spoils is only verified again.
     """
     draft = path.with_name(f"{path.name}.new")
-    draft.write_bytes(data)
+    with open(draft, "wb", opener=own_file) as file:
+        file.write(data)
     os.replace(draft, path)

@@ -14,7 +14,7 @@ from dataprep_assets.errors import SourceError, together
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.sources.hub import HubRepo
-from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot, list_cached_files
+from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot, link_out, list_cached_files
 
 HEADROOM = 0.2
 """Free space wanted beyond what is about to be written, as a fraction of it."""
@@ -79,27 +79,41 @@ def _require_present(access: SourceAccess, entries: Iterable[ManifestEntry]) -> 
 
 @dataclass(frozen=True)
 class LocalTree:
-    """A folder on a local file system."""
+    """A folder on a local file system; links may lead out of it only with `follow_links`."""
 
     root: Path
+    follow_links: bool = False
     mirrored = False
 
     def list(self) -> Listing:
         if not self.root.is_dir():
             raise SourceError(f"source.path: {self.root} is not a folder. Give the folder that holds the data files")
         files = []
+        root = self.root.resolve()
         for folder, folders, names in os.walk(self.root, followlinks=True):
             folders[:] = [f for f in folders if not f.startswith(".")]
+            for name in folders:
+                if (link := Path(folder, name)).is_symlink():
+                    self._check_link(link, root)
             for name in names:
                 path = Path(folder, name)
                 if name.startswith("."):
                     continue
+                if path.is_symlink():
+                    self._check_link(path, root)
                 try:
                     size = path.stat().st_size
                 except OSError as error:
                     raise SourceError(f"{path}: {error.strerror}: a dangling link or an unreadable file") from error
                 files.append(SourceFile(relpath=path.relative_to(self.root).as_posix(), size_bytes=size))
         return Listing(files=tuple(files))
+
+    def _check_link(self, link: Path, root: Path) -> None:
+        target = Path(os.path.realpath(link))
+        if not self.follow_links and not target.is_relative_to(root):
+            raise link_out(link, "source.path")
+        if target.is_dir() and Path(os.path.realpath(link.parent)).is_relative_to(target):
+            raise SourceError(f"{link}: a link to a folder that holds it: the files would have no end. Remove the link")
 
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
         return 0
@@ -121,12 +135,14 @@ class HubCache:
 
     folder: Path
     revision: str
+    follow_links: bool = False
     mirrored = False
 
     def list(self) -> Listing:
         commit, _ = cached_snapshot(self.folder, self.revision)
+        files = list_cached_files(self.folder, self.revision, follow_links=self.follow_links)
         return Listing(
-            files=tuple(_as_source_file(f) for f in list_cached_files(self.folder, self.revision)),
+            files=tuple(_as_source_file(f) for f in files),
             commit=commit,
             url_prefix=_url_prefix("/".join(self.folder.name.split("--")[1:]), commit),
         )

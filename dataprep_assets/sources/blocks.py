@@ -6,17 +6,22 @@ a trailer, and what is read is digested on the way so that the caller can compar
 """
 
 import hashlib
+import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.errors import ConfigError, CorruptSourceError
 
 _READ = 256 << 10
 _BLOCK = 4 << 20
 _LARGEST_STEP = 16 << 20
-_SMALLEST_STEP = 4096
+_SMALLEST_STEP = 1024
+"""Bytes of zstd become 32 MiB at most: a block of 128 KiB takes four."""
+WINDOW_BYTES = 128 << 20
+"""The window that the zstd command allows, too: more has to be asked for there by `--long=31`, here by the variable."""
+WINDOW = "DATAPREP_ZSTD_WINDOW_BYTES"
 
 
 class _Decompressor(Protocol):
@@ -25,6 +30,14 @@ class _Decompressor(Protocol):
     def eof(self) -> bool: ...
     @property
     def unused_data(self) -> bytes: ...
+
+
+def window_bytes() -> int:
+    """How much memory the window of a zstd frame may take: 128 MiB, or what the variable says."""
+    text = os.environ.get(WINDOW) or str(WINDOW_BYTES)
+    if not text.isascii() or not text.isdigit() or not 1024 <= int(text) <= 1 << 31:
+        raise ConfigError(f"{WINDOW}: {text!r} is no number of bytes from 1024 to {1 << 31}")
+    return int(text)
 
 
 class BlockReader:
@@ -77,9 +90,15 @@ class BlockReader:
         if self.compression == "zstd":
             import zstandard
 
-            # 2 GiB is zstd's own limit for --long; the default of 128 MiB refuses some valid files
-            return zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+            return zstandard.ZstdDecompressor(max_window_size=window_bytes()).decompressobj()
         return zlib.decompressobj(wbits=31)
+
+    def _too_wide(self) -> CorruptSourceError:
+        return CorruptSourceError(
+            f"{self.label}: a zstd frame that ends after byte {self.bytes_read - 1} needs a window of more than "
+            f"{window_bytes():,} bytes of memory. Compress it again with `zstd --long=27`; or, if you trust it and "
+            f"every worker has the memory, set {WINDOW}={1 << 31}"
+        )
 
     def _decompressed(self) -> Iterator[bytes]:
         import zstandard
@@ -94,6 +113,8 @@ class BlockReader:
                     try:
                         out = frame.decompress(data)
                     except (zstandard.ZstdError, zlib.error) as error:
+                        if "too much memory" in str(error):
+                            raise self._too_wide() from None
                         at = self.bytes_read - len(data)
                         raise CorruptSourceError(
                             f"{self.label}: {self.compression} data is damaged in the {taken} bytes from byte {at}: "

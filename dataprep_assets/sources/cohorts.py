@@ -22,7 +22,14 @@ from dataprep_assets.errors import ConfigError, CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import SourceFile
 from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.json_values import parse
-from dataprep_assets.sources.records import BadRecord
+from dataprep_assets.sources.row_files import (
+    MAX_RECORD_BYTES,
+    TOO_LARGE,
+    BadRecord,
+    is_too_large,
+    split_lines,
+    whole_lines,
+)
 
 __all__ = ["CohortFormat", "CohortReader", "PatientRecord", "compression_of", "expected_months", "find_cohorts"]
 
@@ -117,15 +124,23 @@ class CohortReader:
     """Iterates over the records of one file: `PatientRecord`, or `BadRecord` for an element that is no JSON object.
 
     ``label`` names the file in messages. `sha256` and `bytes_read` are final once iteration has ended. Reasons of bad
-    records are ``bad_json`` (JSON lines alone), ``invalid_utf8`` and ``not_an_object``.
+    records are ``bad_json`` (JSON lines alone), ``invalid_utf8``, ``not_an_object`` and, for a patient of more than
+    ``max_record_bytes``, ``too_large``.
 
     CorruptSourceError for a file that ends early, goes on behind its end, or is not of its format, and for an element
     of an array or object that is not JSON: where one element ends is not certain then, so none can be dropped alone.
     """
 
-    def __init__(self, path: Path, format: CohortFormat, compression: str | None, label: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        format: CohortFormat,
+        compression: str | None,
+        label: str,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+    ) -> None:
         self._blocks = BlockReader(path, compression, label)
-        self._format, self._label = format, label
+        self._format, self._label, self._largest = format, label, max_record_bytes
 
     @property
     def sha256(self) -> str:
@@ -139,10 +154,14 @@ class CohortReader:
 
     def __iter__(self) -> Iterator[PatientRecord | BadRecord]:
         elements = (
-            _lines(self._data()) if self._format == "jsonl" else _Elements(self._format, self._label).cut(self._data())
+            _lines(self._data(), self._largest)
+            if self._format == "jsonl"
+            else _Elements(self._format, self._label, self._largest).cut(self._data())
         )
         for row, (byte, raw) in enumerate(elements, 1):
-            if raw:
+            if raw is None or is_too_large(raw, self._largest):
+                yield BadRecord(row, byte, TOO_LARGE)
+            elif raw:
                 yield self._record(row, byte, raw)
 
     def _data(self) -> Iterator[bytes]:
@@ -172,22 +191,15 @@ class CohortReader:
         raise CorruptSourceError(broken) from None
 
 
-def _lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Byte and content of each line, white space stripped. Blank lines are empty."""
-    tail: list[bytes] = []
-    byte = 0
-    for data in _without_mark(blocks):
-        start = 0
-        while (stop := data.find(b"\n", start)) >= 0:
-            line = b"".join([*tail, data[start : stop + 1]])
-            tail.clear()
-            yield byte, line.strip(_WHITE)
-            byte += len(line)
-            start = stop + 1
-        if start < len(data):
-            tail.append(data[start:])
-    if tail:
-        yield byte, b"".join(tail).strip(_WHITE)
+def _lines(blocks: Iterator[bytes], largest: int) -> Iterator[tuple[int, bytes | None]]:
+    """Byte and content of each line, white space stripped; None for one of more bytes. Blank lines are empty."""
+    for lines, byte in whole_lines(_without_mark(blocks), largest):
+        if lines is None:
+            yield byte, None
+            continue
+        for line in split_lines(lines):
+            yield byte, line.strip(_WHITE) if len(line) <= largest else None
+            byte += len(line) + 1
 
 
 def _without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -201,21 +213,22 @@ def _without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
 class _Elements:
     """Cuts one JSON array or object into its elements."""
 
-    def __init__(self, format: CohortFormat, label: str) -> None:
+    def __init__(self, format: CohortFormat, label: str, largest: int) -> None:
         at = 0 if format == "json_array" else 1
         self._opening, self._closing, self._what = _OPENING[at], _CLOSING[at], format.removeprefix("json_")
-        self._label = label
+        self._label, self._largest = label, largest
         self._depth = 0
         self._closed = False
         self._in_string = False
         self._escaped = False  # the block before ended within an escape of a string
-        self._pieces: list[bytes] = []  # of the element at work, from blocks before
+        self._pieces: list[bytes] = []  # of the element at work, from blocks before; empty when it is too large
+        self._held = 0  # bytes of that element in the blocks before
         self._byte = 0  # where the block at work begins
         self._element = 0  # where the element at work begins
         self._rows = 0
 
-    def cut(self, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-        """Byte and content of each element, white space stripped."""
+    def cut(self, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:
+        """Byte and content of each element, white space stripped; None for one of more bytes than may be held."""
         for data in _without_mark(blocks):
             yield from self._feed(data)
             self._byte += len(data)
@@ -226,7 +239,7 @@ class _Elements:
                 "It was cut, or a quote or bracket is missing; fetch it again"
             )
 
-    def _feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+    def _feed(self, data: bytes) -> Iterator[tuple[int, bytes | None]]:
         at = self._enter(data) if not self._depth and not self._closed else 0
         start = at
         while at < len(data) and not self._closed:
@@ -250,7 +263,11 @@ class _Elements:
         if self._closed:
             self._nothing_follows(data, start)
         elif start < len(data):
-            self._pieces.append(data[start:])
+            self._held += len(data) - start
+            if self._held <= self._largest:
+                self._pieces.append(data[start:])
+            else:
+                self._pieces.clear()
 
     def _enter(self, data: bytes) -> int:
         """Past the opening bracket, if the block has one."""
@@ -282,7 +299,16 @@ class _Elements:
                 self._in_string = False
                 return at
 
-    def _ended(self, last: bytes, delimiter: int) -> Iterator[tuple[int, bytes]]:
+    def _ended(self, last: bytes, delimiter: int) -> Iterator[tuple[int, bytes | None]]:
+        size, self._held = self._held + len(last), 0
+        if size > self._largest:
+            self._pieces.clear()
+            self._closed = delimiter != _COMMA
+            if self._closed and delimiter != self._closing:
+                raise self._broken(self._element + size)
+            self._rows += 1
+            yield self._element, None
+            return
         raw = b"".join([*self._pieces, last])
         self._pieces.clear()
         content = raw.lstrip(_WHITE)

@@ -40,6 +40,8 @@ from dataprep_assets.sources.hub_cache import (
 )
 from dataprep_assets.sources.hub_file import RemoteFile, origin_of, translated
 from dataprep_assets.stores import ranged
+from dataprep_assets.stores.endpoints import check_endpoint
+from dataprep_assets.stores.locks import own_file
 from dataprep_assets.stores.partial import discard_partial, partial_paths
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy
@@ -70,6 +72,7 @@ class HubRepo:
     endpoint: str | None = None
     token: str | None = field(default=None, repr=False)
     cache_dir: Path | None = None
+    allow_http: bool = False
     timeout_seconds: float = 30.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
@@ -87,10 +90,11 @@ class HubRepo:
 
     @property
     def hub_url(self) -> str:
-        """The hub's URL, without a slash at its end."""
+        """The hub's URL, without a slash at its end; ConfigError for one that `allow_http` would have to allow."""
         from huggingface_hub import constants
 
-        return (self.endpoint or constants.ENDPOINT).rstrip("/")
+        url = (self.endpoint or constants.ENDPOINT).rstrip("/")
+        return check_endpoint(url, "endpoint (or HF_ENDPOINT)", allow_http=self.allow_http)
 
     @property
     def repo_dir(self) -> Path:
@@ -106,7 +110,7 @@ class HubRepo:
         """The commit (40 hex digits) that ``revision`` names now; SourceError if none, TransferError if unreachable."""
         from huggingface_hub import HfApi
 
-        api = HfApi(endpoint=self.endpoint, token=self.token)
+        api = HfApi(endpoint=self.hub_url, token=self.token)
         label = f"revision {self.revision} of {self.repo_id}"
 
         def ask() -> str:
@@ -228,7 +232,7 @@ class HubRepo:
             hf_raise_for_status(response)
         try:
             entries = response.json()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RetryableError(f"the hub's answer is not JSON: {error}") from error
         following = response.links.get("next", {}).get("url")
         return entries, urljoin(url, following) if following else None
@@ -252,7 +256,7 @@ class HubRepo:
         # Of a fixed name, so that the next writer of the file consumes what a kill leaves.
         draft = self.repo_dir / draft_name
         with locked_directory(self.repo_dir):
-            with draft.open("w", encoding="utf-8") as stream:
+            with open(draft, "w", encoding="utf-8", opener=own_file) as stream:
                 stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataprep_assets.errors import SourceError
+from dataprep_assets.stores.keys import why_not_a_name
 
 __all__ = [
     "COMMIT",
@@ -31,6 +32,7 @@ __all__ = [
     "default_cache_dir",
     "is_inside",
     "link",
+    "link_out",
     "list_cached_files",
     "locked_directory",
     "repo_folder",
@@ -60,7 +62,7 @@ class HubFile:
 def checked(file: HubFile, label: str) -> HubFile:
     """The file, if its path stays inside the snapshot and its blob's name is a digest; else SourceError."""
     if not is_inside(file.relpath):
-        raise SourceError(f"{label}: the path {file.relpath!r} leaves the repository")
+        raise SourceError(f"{label}: the path {file.relpath!r} is no name of a file below the repository")
     if not _BLOB.fullmatch(file.etag) or file.sha256 not in (None, file.etag):
         raise SourceError(f"{label}: {file.relpath} has no usable digest (etag {file.etag!r}, sha256 {file.sha256!r})")
     if file.sha256 is None and _SHA256.fullmatch(file.etag):
@@ -70,8 +72,7 @@ def checked(file: HubFile, label: str) -> HubFile:
 
 def is_inside(relpath: str) -> bool:
     """Whether a path, or a name with slashes, stays below the folder that it is relative to."""
-    parts = relpath.split("/")
-    return not any(part in ("", ".", "..") for part in parts) and "\\" not in relpath and "\0" not in relpath
+    return not why_not_a_name(relpath) and "\\" not in relpath
 
 
 def commit_of(value: str, label: str) -> str:
@@ -122,13 +123,23 @@ def cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:
     return commit, snapshots / commit
 
 
-def list_cached_files(repo_dir: Path, revision: str = "main") -> list[HubFile]:
+def link_out(link: Path, source: str) -> SourceError:
+    """The error of a link that leads out of a source, or of the cache that it is in."""
+    return SourceError(
+        f"{link}: a link that leads out of {source}. Put the file itself there, or declare `follow_links: true` where "
+        "you know who makes links there"
+    )
+
+
+def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: bool = False) -> list[HubFile]:
     """Every file of a cached revision, sorted by path; sizes are read, digests come from the blobs' names.
 
-    Raises SourceError naming the links whose blob is gone.
+    Blobs may be links within the cache; with ``follow_links`` also out of it. Raises SourceError for others, and naming
+    the links whose blob is gone.
     """
     _, snapshot = cached_snapshot(repo_dir, revision)
     files: list[HubFile] = []
+    cache = repo_dir.resolve().parent
     dangling: list[str] = []
     for directory, folders, names in os.walk(snapshot):
         # os.walk lists a dangling link as a file, and a link to a folder as a folder; the layout has only the former.
@@ -140,6 +151,8 @@ def list_cached_files(repo_dir: Path, revision: str = "main") -> list[HubFile]:
             if size is None:
                 dangling.append(relpath)
                 continue
+            if not follow_links and path.is_symlink() and not path.resolve().is_relative_to(cache):
+                raise link_out(path, f"the cache {cache}")
             # Only the first hop: the blob may itself be a link into a store that several repositories share.
             blob = Path(os.readlink(path)).name if path.is_symlink() else ""
             etag = blob if _BLOB.fullmatch(blob) else ""

@@ -3,6 +3,7 @@
 Entry points: :class:`RemoteFile` and :func:`translated`.
 """
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ __all__ = ["RemoteFile", "origin_of", "translated"]
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
+_QUERY = re.compile(r"(https?://[^\s?'\"<>]+)\?[^\s'\"<>]+")
 # The hub's own way to say how long a spent quota lasts: RateLimit: "api";r=0;t=55 (an IETF draft, httpapi-ratelimit)
 _RATE_LIMIT = re.compile(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
 
@@ -115,6 +117,34 @@ class RemoteFile:
         )
 
 
+def without_queries(text: str) -> str:
+    """A text with its URLs cut before the query, which is where a storage URL is signed."""
+    return _QUERY.sub(r"\1?...", text)
+
+
+class _WithoutQueries(logging.Filter):
+    """Cuts the URLs in what the HTTP client logs of each request."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = without_queries(record.getMessage()), ()
+        return True
+
+
+def keep_urls_from_logs() -> None:
+    """Let no logger of the hub's client write a signed URL: the client's own at INFO, the transport's at DEBUG."""
+    for name in ("httpx", "httpx2", "huggingface_hub.utils._http"):
+        named = logging.getLogger(name)
+        if not any(isinstance(one, _WithoutQueries) for one in named.filters):
+            named.addFilter(_WithoutQueries())
+    # It would write all headers of an answer, `Location` and `Set-Cookie` among them, and those of a request.
+    for package in ("httpcore", "httpcore2"):
+        for part in ("connection", "http11", "http2", "proxy", "socks"):
+            logging.getLogger(f"{package}.{part}").setLevel(logging.INFO)
+
+
+keep_urls_from_logs()
+
+
 @contextmanager
 def translated(label: str) -> Iterator[None]:
     """Turn the hub client's errors into this project's: RetryableError for what may pass, SourceError for an answer."""
@@ -129,9 +159,10 @@ def translated(label: str) -> Iterator[None]:
             f"{label}: HF_HUB_OFFLINE is set, so nothing can be fetched; unset it, or mirror first"
         ) from error
     except HfHubHTTPError as error:
-        raise _from_status(error, label) from error
+        # Not chained: their words, and the request they hold, have the signed URL.
+        raise _from_status(error, label) from None
     except transport_error as error:
-        raise RetryableError(f"{type(error).__name__}: {error}") from error
+        raise RetryableError(f"{type(error).__name__}: {without_queries(str(error))}") from None
 
 
 def _from_status(error: "HfHubHTTPError", label: str) -> Exception:

@@ -27,6 +27,8 @@ def parse(data: bytes) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as refused:
+        if "depth" in refused.msg:  # nothing else mends it, and millions of brackets would be millions of pieces
+            raise
         # Another number in the place of each that is too large: whether the rest is JSON, orjson then says.
         within = _STRING_OR_NUMBER.sub(_within_range, data)
         if within == data:

@@ -34,16 +34,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import urlsplit
 
 from dataprep_assets.errors import ConfigError, MissingArtifactError, SourceError
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.access import HEADROOM, Listing
 from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.stores import ranged
-from dataprep_assets.stores.connect import Place, S3Place, place_of
+from dataprep_assets.stores.connect import GcsPlace, Place, S3Place, place_of
+from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.keys import check_key
-from dataprep_assets.stores.locks import try_lock
+from dataprep_assets.stores.locks import own_file, try_lock
 from dataprep_assets.stores.partial import discard_partial, partial_paths
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import StoppedError
@@ -78,6 +78,7 @@ class ObjectStorePrefix:
     cache_dir: Path
     endpoint_url: str | None = None
     region: str = "auto"
+    allow_http: bool = False
     part_bytes: int = ranged.PART_BYTES
     mirrored = True
 
@@ -88,15 +89,7 @@ class ObjectStorePrefix:
         if found[1] == "gs" and (self.endpoint_url is not None or self.region != "auto"):
             raise ConfigError("source.endpoint_url, source.region: these are for s3:// only; remove them with gs://")
         if self.endpoint_url is not None:
-            parts = urlsplit(self.endpoint_url)
-            if "@" in parts.netloc:
-                # Not repeated: what stands before the @ is a secret.
-                raise ConfigError(
-                    "source.endpoint_url: it holds credentials; leave only https://host and set AWS_ACCESS_KEY_ID and "
-                    "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-                )
-            if parts.scheme not in ("http", "https") or not parts.netloc:
-                raise ConfigError(f"source.endpoint_url: {self.endpoint_url!r} is not http(s)://host[:port]")
+            check_endpoint(self.endpoint_url, "source.endpoint_url", allow_http=self.allow_http)
 
     @property
     def storage(self) -> Path:
@@ -108,11 +101,13 @@ class ObjectStorePrefix:
     def place(self) -> Place:
         """The prefix as `stores` reach it, by the environment of this process."""
         place = place_of(self.url, os.environ)
+        if self.allow_http and isinstance(place, S3Place | GcsPlace):
+            place = replace(place, allow_http=True)
         if not isinstance(place, S3Place):
             return place
         endpoint = self.endpoint_url or place.endpoint_url
         if endpoint and place.endpoint_url and endpoint.rstrip("/") != place.endpoint_url.rstrip("/"):
-            place = S3Place(bucket=place.bucket, prefix=place.prefix)
+            place = S3Place(bucket=place.bucket, prefix=place.prefix, allow_http=place.allow_http)
         # AWS has no region `auto`.
         region = None if self.region == "auto" and endpoint is None else self.region
         return replace(place, endpoint_url=endpoint, region=region)
@@ -306,7 +301,7 @@ def _gone(label: str) -> SourceError:
 @contextmanager
 def _locked(record: Path, label: str, stopped: Callable[[], bool]) -> Iterator[int]:
     """The open record, one process or thread at a time; without effect where the file system has no locks."""
-    descriptor = os.open(record, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = own_file(record, os.O_RDWR | os.O_CREAT)
     try:
         # where the file system has no locks, two processes at worst fetch the file twice
         while not try_lock(descriptor, required=False):
@@ -326,7 +321,7 @@ def _read_record(record: Path) -> dict[str, Any]:
     """What was verified of a file; empty when nothing was, or when the record is torn."""
     try:
         value = json.loads(record.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

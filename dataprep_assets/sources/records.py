@@ -18,11 +18,15 @@ from dataprep_assets.errors import SourceError
 from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.json_values import parse
 from dataprep_assets.sources.row_files import (
+    MAX_RECORD_BYTES,
+    TOO_LARGE,
     BadRecord,
     Digested,
     ParquetBlocks,
     ReadThrough,
     RowRange,
+    is_too_large,
+    may_be_too_large,
     split_lines,
     wanted_lines,
     whole_lines,
@@ -32,7 +36,7 @@ from dataprep_assets.sources.rows import RowReader, read_rows
 
 __all__ = ["ID_REASONS", "REASONS", "BadRecord", "Block", "RecordFields", "RecordReader", "read_records"]
 
-REASONS = ("bad_json", "invalid_utf8", "not_an_object", "missing_text", "null_text", "text_not_a_string")
+REASONS = ("bad_json", "invalid_utf8", "not_an_object", "missing_text", "null_text", "text_not_a_string", TOO_LARGE)
 """Why a record can be refused, as counted in the ledger."""
 ID_REASONS = ("missing_id", "id_not_a_string")
 """The same, where a field holds ids."""
@@ -70,15 +74,17 @@ def read_records(
     label: str,
     rows: RowRange | None = None,
     id_field: str | None = None,
+    max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> RecordReader:
     """The reader of the file `path` for its declared `format`: `parquet`, `json` or JSON lines.
 
     `compression` is that of the whole file, `text_field` the field or column with the text; `label` names the file in
     errors. With `rows`, only these rows become records; the rest of the file is read and digested all the same. The
     format `json` is JSON lines or one array of objects. With `id_field`, that field or column holds the documents' ids,
-    strings or integers, and a record without one is refused.
+    strings or integers, and a record without one is refused. So is one of more than `max_record_bytes` in UTF-8: of the
+    line in JSON lines, of the text elsewhere.
     """
-    fields = RecordFields(text_field, id_field)
+    fields = RecordFields(text_field, id_field, max_record_bytes)
     if format == "parquet":
         return ParquetReader(path, fields, label, rows)
     if format == "json":
@@ -92,10 +98,16 @@ class RecordFields:
 
     text: str
     id: str | None = None
+    max_record_bytes: int = MAX_RECORD_BYTES
 
     def block(self, first_row: int) -> Block:
         """An empty block to `add` records to one by one."""
-        return Block([], first_row, rows=[], ids=None if self.id is None else [])
+        return Block([], first_row, rows=[], ids=self.no_ids)
+
+    @property
+    def no_ids(self) -> list[str] | None:
+        """The ids of a block without records."""
+        return None if self.id is None else []
 
     def add(self, block: Block, record: Any, row: int, byte: int) -> None:
         """Add the parsed record at a row and byte to a block, as a text or as refused."""
@@ -105,6 +117,8 @@ class RecordFields:
             return
         text = record.get(self.text, _ABSENT)
         reason = _text_refused(text)
+        if reason is None and is_longer(text, self.max_record_bytes):
+            reason = TOO_LARGE
         if reason is None and self.id is not None:
             reason = _id_refused(record.get(self.id))
         if reason is not None:
@@ -127,17 +141,22 @@ class JsonLinesReader(ReadThrough[BlockReader]):
 
     def __iter__(self) -> Iterator[Block]:
         if self._range is not None:
-            for lines, row, byte in wanted_lines(self._under, self._range):
+            for lines, row, byte in wanted_lines(self._under, self._range, self._fields.max_record_bytes):
                 yield self._parse(lines, row, byte)[0]
             return
         row = 1
-        for lines, byte in whole_lines(self._under):
+        for lines, byte in whole_lines(self._under, self._fields.max_record_bytes):
             block, count = self._parse(lines, row, byte)  # it has to split the lines: no other pass counts them
             yield block
             row += count
 
-    def _parse(self, data: bytes, row: int, byte: int) -> tuple[Block, int]:
+    def _parse(self, data: bytes | None, row: int, byte: int) -> tuple[Block, int]:
+        if data is None:
+            return Block([], row, rows=[], ids=self._fields.no_ids, bad=[BadRecord(row, byte, TOO_LARGE)]), 1
         lines = split_lines(data)
+        limit = self._fields.max_record_bytes
+        if may_be_too_large(data, limit) and any(is_too_large(line, limit) for line in lines):
+            return self._parse_each(lines, row, byte), len(lines)
         block = self._parse_all(lines, row)
         return block if block is not None else self._parse_each(lines, row, byte), len(lines)
 
@@ -167,6 +186,8 @@ class JsonLinesReader(ReadThrough[BlockReader]):
         for offset, line in enumerate(lines):
             if not line.strip():
                 block.blank_lines += 1
+            elif is_too_large(line, self._fields.max_record_bytes):
+                block.bad.append(BadRecord(row + offset, byte, TOO_LARGE))
             else:
                 try:
                     self._fields.add(block, parse(line), row + offset, byte)
@@ -177,6 +198,11 @@ class JsonLinesReader(ReadThrough[BlockReader]):
 
 
 _ABSENT: Any = object()
+
+
+def is_longer(text: str, limit: int) -> bool:
+    """Whether a text has more bytes in UTF-8 than the limit. Only one that may have is encoded to see."""
+    return len(text) * 4 > limit and (len(text) > limit or len(text.encode()) > limit)
 
 
 def _text_refused(value: Any) -> str | None:
@@ -222,13 +248,18 @@ class ParquetReader(ParquetBlocks[Block]):
 
     def _block(self, batch: Any, row: int) -> Block:
         column = batch.column(self._fields.text)
-        values: list[Any] = column.to_pylist()
         ids = None if self._fields.id is None else batch.column(self._fields.id)
-        if not column.null_count and (ids is None or not ids.null_count):
-            return Block(values, row, ids=None if ids is None else list(map(str, ids.to_pylist())))
+        limit = self._fields.max_record_bytes
+        fits = column.nbytes <= limit  # then each of its values does; else each is looked at alone
+        if fits and not column.null_count and (ids is None or not ids.null_count):
+            return Block(column.to_pylist(), row, ids=None if ids is None else list(map(str, ids.to_pylist())))
         block = self._fields.block(row)
-        for offset, record in enumerate(batch.to_pylist()):
-            self._fields.add(block, record, row + offset, -1)
+        for offset in range(batch.num_rows):
+            one = batch.slice(offset, 1)
+            if not fits and (one.column(self._fields.text).nbytes > limit):
+                block.bad.append(BadRecord(row + offset, -1, TOO_LARGE))
+            else:
+                self._fields.add(block, one.to_pylist()[0], row + offset, -1)
         return block
 
 
@@ -238,7 +269,10 @@ class ObjectReader(ReadThrough[RowReader]):
     def __init__(
         self, path: Path, compression: str | None, fields: RecordFields, label: str, rows: RowRange | None = None
     ) -> None:
-        super().__init__(read_rows(path, format="json", compression=compression, label=label, rows=rows))
+        limit = fields.max_record_bytes
+        super().__init__(
+            read_rows(path, format="json", compression=compression, label=label, rows=rows, max_record_bytes=limit)
+        )
         self._fields = fields
 
     def __iter__(self) -> Iterator[Block]:

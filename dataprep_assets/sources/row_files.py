@@ -6,22 +6,29 @@ elements of an array, rows of a Parquet file.
 Entry points: `RowRange`, `BadRecord`; `whole_lines`, `wanted_lines`; `Digested`, `ParquetBlocks`, `ReadThrough`.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.errors import CorruptSourceError, FormatError, out_of_memory
 from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.sources.parquet_pages import rows_at_once
 
 __all__ = [
     "BOM",
+    "MAX_RECORD_BYTES",
+    "TOO_LARGE",
     "BadRecord",
     "Digested",
     "ParquetBlocks",
     "ReadThrough",
     "RowRange",
+    "is_too_large",
+    "may_be_too_large",
     "split_lines",
     "wanted_lines",
     "whole_lines",
@@ -29,6 +36,13 @@ __all__ = [
 ]
 
 BOM = b"\xef\xbb\xbf"
+MAX_RECORD_BYTES = 64 << 20
+"""A record beyond it is refused unless another limit is declared: no text is that long, and a worker holds some."""
+TOO_LARGE = "too_large"
+"""Why such a record is refused, as counted in the ledger."""
+_MOST_VALUES = 4 << 20
+"""Values of one JSON record: each takes up to 84 bytes once it is parsed, however few it has in the file."""
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +68,60 @@ class RowRange:
         return slice(start, max(start, stop))
 
 
-def whole_lines(blocks: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
+def whole_lines(
+    blocks: Iterable[bytes], max_record_bytes: int = MAX_RECORD_BYTES
+) -> Iterator[tuple[bytes | None, int]]:
     """Whole lines, many at a time, and the byte at which they begin. Only the file's last line may have no end.
 
-    A byte order mark at the start of the file is left out, and counted in the bytes.
+    A line of more than `max_record_bytes` that does not end in the block it begins in is read past, never held: None
+    stands for it, alone. One that does is among the others, and up to the parser. A byte order mark at the start of the
+    file is left out, and counted in the bytes.
     """
     byte = 0
     tail: list[bytes] = []
+    held = 0  # bytes of the line at work, from blocks before; without `tail` when it was too long to keep
     for data in blocks:
-        if not byte and not tail and data.startswith(BOM):
+        if not byte and not held and data.startswith(BOM):
             data, byte = data[len(BOM) :], len(BOM)
+        if held:
+            first = data.find(b"\n") + 1
+            held += first or len(data)
+            if held > max_record_bytes:
+                tail.clear()
+            elif not first:
+                tail.append(data)  # a line longer than a block: joined once, when its end arrives
+            if not first:
+                continue
+            if not tail:
+                yield None, byte
+                byte, data = byte + held, data[first:]
+            held = 0
         cut = data.rfind(b"\n") + 1
-        if not cut:
-            tail.append(data)  # a line longer than a block: joined once, when its end arrives
-            continue
-        lines = b"".join([*tail, data[:cut]]) if tail else data[:cut]
-        tail = [data[cut:]] if cut < len(data) else []
-        yield lines, byte
-        byte += len(lines)
-    if rest := b"".join(tail):
-        yield rest, byte
+        if cut:
+            lines = b"".join([*tail, data[:cut]]) if tail else data[:cut]
+            held = len(data) - cut
+            tail = [data[cut:]] if held else []
+            size = len(lines)
+            yield lines, byte
+            del lines  # up to a whole record, while the next one is joined
+            byte += size
+        else:
+            held, tail = len(data), [data]
+    if held:
+        yield b"".join(tail) or None, byte
 
 
-def wanted_lines(blocks: Iterable[bytes], rows: RowRange) -> Iterator[tuple[bytes, int, int]]:
+def wanted_lines(
+    blocks: Iterable[bytes], rows: RowRange, max_record_bytes: int = MAX_RECORD_BYTES
+) -> Iterator[tuple[bytes | None, int, int]]:
     """`whole_lines` of the rows in the range: the lines, the row and the byte at which they begin."""
     row = 1
-    for lines, byte in whole_lines(blocks):
+    for lines, byte in whole_lines(blocks, max_record_bytes):
+        if lines is None:
+            if rows.within(row, 1) == slice(0, 1):
+                yield None, row, byte
+            row += 1
+            continue
         count = lines.count(b"\n") + (not lines.endswith(b"\n"))
         chosen = rows.within(row, count)
         if chosen.start < chosen.stop:
@@ -102,6 +144,26 @@ def split_lines(data: bytes) -> list[bytes]:
     if not lines[-1]:
         lines.pop()
     return lines
+
+
+def is_too_large(line: bytes, max_record_bytes: int) -> bool:
+    """Whether a line is longer than that, or would take many times its length once it is parsed."""
+    if len(line) > max_record_bytes:
+        return True
+    if len(line) < 2 * _MOST_VALUES or _values(line) <= _MOST_VALUES:
+        return False
+    if line.count(b'"') - line.count(b'\\"') > 2 * _MOST_VALUES:  # so many strings are values themselves
+        return True
+    return _values(_STRING.sub(b"", line)) > _MOST_VALUES  # what a text holds are no values
+
+
+def may_be_too_large(lines: bytes, max_record_bytes: int) -> bool:
+    """Whether one of some whole lines can be: only then they have to be looked at one by one."""
+    return len(lines) > min(max_record_bytes, 2 * _MOST_VALUES)
+
+
+def _values(data: bytes) -> int:
+    return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 def why_not_json(line: bytes) -> str:
@@ -181,18 +243,45 @@ class ParquetBlocks(ABC, Generic[B]):
             with pq.ParquetFile(self._path, memory_map=True) as file:
                 columns = self._columns(file.schema_arrow)
                 groups, row = self._groups(file.metadata)
-                for batch in file.iter_batches(
-                    batch_size=self.batch_rows, row_groups=groups, columns=columns, use_threads=False
-                ):
+                for batch in self._batches(file, groups, columns):
                     chosen = self._range.within(row, batch.num_rows)
                     if chosen.start < chosen.stop:
                         wanted = batch.slice(chosen.start, chosen.stop - chosen.start)
                         yield self._block(wanted, row + chosen.start)
                     row += batch.num_rows
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: some damage
+        except (MemoryError, pa.ArrowMemoryError):
+            raise out_of_memory(f"{self._label}, near row {row}") from None
+        except (pa.ArrowException, OSError, UnicodeDecodeError, FormatError) as error:  # OSError: some damage
             raise self._unreadable(row, error) from error
         self.sha256 = sha256_file(self._path)
         self.bytes_read = self._path.stat().st_size
+
+    def _batches(self, file: Any, groups: list[int], columns: list[str] | None) -> Iterator[Any]:
+        """The record batches of these row groups, each of a bounded size."""
+        with open(self._path, "rb") as raw:
+
+            def rows(group: int) -> int:
+                metadata = file.metadata.row_group(group)
+                return rows_at_once(
+                    raw.fileno(), metadata, columns, self.batch_rows, lambda path: self._longest(group, path)
+                )
+
+            for size, alike in groupby(groups, rows):
+                yield from file.iter_batches(
+                    batch_size=size, row_groups=list(alike), columns=columns, use_threads=False
+                )
+
+    def _longest(self, group: int, column: str) -> int | None:
+        """Bytes of the longest value in the dictionary of a column; None for a nested one, or of no texts."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(self._path, memory_map=True, read_dictionary=[column]) as file:
+            batch = next(file.iter_batches(batch_size=1, row_groups=[group], columns=[column], use_threads=False), None)
+        if batch is None or not isinstance(found := batch.column(0), pa.DictionaryArray):
+            return None
+        return int(pc.max(pc.binary_length(found.dictionary)).as_py() or 0)
 
     def _groups(self, metadata: Any) -> tuple[list[int], int]:
         """The row groups that hold rows of the range, and the row that the first of them begins with."""

@@ -21,11 +21,14 @@ from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.json_values import parse
 from dataprep_assets.sources.row_files import (
     BOM,
+    MAX_RECORD_BYTES,
+    TOO_LARGE,
     BadRecord,
     Digested,
     ParquetBlocks,
     ReadThrough,
     RowRange,
+    is_too_large,
     split_lines,
     wanted_lines,
     why_not_json,
@@ -33,7 +36,7 @@ from dataprep_assets.sources.row_files import (
 
 __all__ = ["REASONS", "RowBlock", "RowRange", "RowReader", "count_rows", "read_rows", "split_rows"]
 
-REASONS = ("bad_json", "invalid_utf8", "not_an_object")
+REASONS = ("bad_json", "invalid_utf8", "not_an_object", TOO_LARGE)
 """Why a row can be refused here, as counted in the ledger."""
 _ELEMENTS = 1024
 """Elements of a JSON array, or rows of a Parquet file, in one block."""
@@ -70,18 +73,20 @@ def read_rows(
     label: str,
     rows: RowRange | None = None,
     columns: Sequence[str] | None = None,
+    max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> RowReader:
     """The reader of the file `path` for its `format` (`jsonl`, `json` or `parquet`).
 
     `compression` is that of the whole file, `label` names it in errors; with `rows` only these rows are read.
 
     A `jsonl` or `json` file that starts with `[` is one array of rows; any other is JSON lines. `columns` spares the
-    reading of other columns of a Parquet file; those that it does not have are left out.
+    reading of other columns of a Parquet file; those that it does not have are left out. A line of more than
+    `max_record_bytes` is a bad row, and so is such a row of a Parquet file.
     """
     chosen = rows or RowRange()
     if format == "parquet":
-        return _ParquetRows(path, label, chosen, columns)
-    return _JsonRows(path, compression, label, chosen)
+        return _ParquetRows(path, label, chosen, columns, max_record_bytes)
+    return _JsonRows(path, compression, label, chosen, max_record_bytes)
 
 
 def count_rows(path: Path, *, format: str, compression: str | None, label: str) -> int:
@@ -103,9 +108,16 @@ def split_rows(count: int, parts: int) -> list[RowRange]:
 class _JsonRows(ReadThrough[BlockReader]):
     """JSON lines, or one JSON array."""
 
-    def __init__(self, path: Path, compression: str | None, label: str, rows: RowRange) -> None:
+    def __init__(
+        self,
+        path: Path,
+        compression: str | None,
+        label: str,
+        rows: RowRange,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+    ) -> None:
         super().__init__(BlockReader(path, compression, label))
-        self._label, self._range = label, rows
+        self._label, self._range, self._largest = label, rows, max_record_bytes
 
     def count(self) -> int:
         """Physical rows: lines, or elements of the array."""
@@ -123,10 +135,14 @@ class _JsonRows(ReadThrough[BlockReader]):
         if _is_array(first):
             yield from self._of_array(self._elements(first, blocks))
             return
-        for lines, row, byte in wanted_lines(chain([first], blocks), self._range):
+        for lines, row, byte in wanted_lines(chain([first], blocks), self._range, self._largest):
             block = RowBlock()
+            if lines is None:
+                block.bad.append(BadRecord(row, byte, TOO_LARGE))
+                yield block
+                continue
             for number, line in enumerate(split_lines(lines), row):
-                _add_line(block, line, number, byte)
+                _add_line(block, line, number, byte, self._largest)
                 byte += len(line) + 1
             yield block
 
@@ -154,9 +170,12 @@ def _is_array(data: bytes) -> bool:
     return data.removeprefix(BOM).lstrip()[:1] == b"["
 
 
-def _add_line(block: RowBlock, line: bytes, number: int, byte: int) -> None:
+def _add_line(block: RowBlock, line: bytes, number: int, byte: int, largest: int) -> None:
     if not line.strip():
         block.blank_lines += 1
+        return
+    if is_too_large(line, largest):
+        block.bad.append(BadRecord(number, byte, TOO_LARGE))
         return
     try:
         value = parse(line)
@@ -180,13 +199,33 @@ class _ParquetRows(ParquetBlocks[RowBlock]):
 
     batch_rows = _ELEMENTS
 
-    def __init__(self, path: Path, label: str, rows: RowRange, columns: Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        label: str,
+        rows: RowRange,
+        columns: Sequence[str] | None,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+    ) -> None:
         super().__init__(path, label, rows)
-        self._wanted = columns
+        self._wanted, self._largest = columns, max_record_bytes
 
     def _columns(self, schema: Any) -> list[str] | None:
         return None if self._wanted is None else [name for name in self._wanted if name in schema.names]
 
     def _block(self, batch: Any, row: int) -> RowBlock:
+        if batch.nbytes > self._largest:
+            return self._each(batch, row)
         values = batch.to_pylist()
         return RowBlock(rows=values, numbers=list(range(row, row + len(values))), offsets=[-1] * len(values))
+
+    def _each(self, batch: Any, row: int) -> RowBlock:
+        """The same of a batch that may hold rows which are too large."""
+        block = RowBlock()
+        for number in range(row, row + batch.num_rows):
+            one = batch.slice(number - row, 1)
+            if one.nbytes > self._largest:
+                block.bad.append(BadRecord(number, -1, TOO_LARGE))
+            else:
+                _add(block, one.to_pylist()[0], number, -1)
+        return block

@@ -11,6 +11,7 @@ The environment (`place_of`):
 - `gs://bucket/prefix`: Google's default credentials (GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default
   login`, an instance's account), GOOGLE_CLOUD_PROJECT, STORAGE_EMULATOR_HOST.
 - `file:///folder` or a path.
+- DATAPREP_ALLOW_HTTP=true: endpoints may be http:// beyond this machine.
 """
 
 import re
@@ -21,6 +22,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.stores.endpoints import allows_http, check_endpoint
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import Store
 
@@ -85,6 +87,7 @@ class S3Place:
     secret_access_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
     profile: str | None = None
+    allow_http: bool = False
     key_names: tuple[str, str] = AWS_PAIR
 
     def __call__(self) -> Store:
@@ -92,7 +95,8 @@ class S3Place:
         from dataprep_assets.stores.s3_api import CredentialNames, s3_client
 
         names = CredentialNames(key_id=self.key_names[0], secret=self.key_names[1])
-        return S3Store(s3_client(_S3Fields.of(self)), self.bucket, self.prefix, credentials=names)
+        client = s3_client(_S3Fields.of(self), allow_http=self.allow_http)
+        return S3Store(client, self.bucket, self.prefix, credentials=names)
 
     @property
     def url(self) -> str:
@@ -133,6 +137,7 @@ class GcsPlace:
     prefix: str = ""
     project: str | None = None
     credentials_file: str | None = None
+    allow_http: bool = False
 
     def __call__(self) -> Store:
         try:
@@ -154,6 +159,7 @@ class GcsPlace:
                 "GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`; and set "
                 "GOOGLE_CLOUD_PROJECT where the credentials name no project"
             ) from None
+        check_endpoint(client.api_endpoint, "STORAGE_EMULATOR_HOST", allow_http=self.allow_http)
         return GcsStore(client, self.bucket, self.prefix)
 
     @property
@@ -213,11 +219,12 @@ def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = 
         raise ConfigError(
             f"{url!r} is not a storage address: give s3://bucket/prefix, gs://bucket/prefix, file:///folder or a path"
         )
-    prefix = parts.path.strip("/")
+    prefix, allow_http = parts.path.strip("/"), allows_http(environment)
     if parts.scheme == "gs":
-        return GcsPlace(bucket=parts.netloc, prefix=prefix, project=environment.get("GOOGLE_CLOUD_PROJECT") or None)
+        project = environment.get("GOOGLE_CLOUD_PROJECT") or None
+        return GcsPlace(bucket=parts.netloc, prefix=prefix, project=project, allow_http=allow_http)
     if profile is not None:
-        return S3Place(bucket=parts.netloc, prefix=prefix, profile=profile)
+        return S3Place(bucket=parts.netloc, prefix=prefix, profile=profile, allow_http=allow_http)
     names = s3_credentials(environment)
     return S3Place(
         bucket=parts.netloc,
@@ -225,6 +232,7 @@ def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = 
         endpoint_url=s3_endpoint(environment),
         access_key_id=environment[names.key_id] if names else None,
         secret_access_key=environment[names.secret] if names else None,
+        allow_http=allow_http,
         key_names=(names.key_id, names.secret) if names else AWS_PAIR,
     )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from dataprep_assets.errors import FormatError
+from dataprep_assets.stores.locks import own_file
 
 __all__ = ["boot_id", "concatenate", "create", "create_durably", "fsync_directory"]
 
@@ -72,7 +73,7 @@ def create_durably(path: Path) -> Iterator[BinaryIO]:
     """
     draft = path.with_name(f"{path.name}.draft")
     try:
-        with open(draft, "w+b") as handle:
+        with open(draft, "w+b", opener=own_file) as handle:
             yield cast(BinaryIO, handle)
             handle.flush()
             os.fsync(handle.fileno())

@@ -35,7 +35,7 @@ from dataprep_assets.errors import (
 )
 from dataprep_assets.stores import files, ranged
 from dataprep_assets.stores.keys import UPLOADS, check_key
-from dataprep_assets.stores.locks import try_lock
+from dataprep_assets.stores.locks import own_file, try_lock
 from dataprep_assets.stores.pinned import download_pinned
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range, conflict, no_object
 
@@ -285,7 +285,7 @@ class LocalStore(Store):
     def _locked(self) -> Iterator[None]:
         area = self._root / UPLOADS
         area.mkdir(parents=True, exist_ok=True)
-        with open(area / "lock", "ab") as lock:
+        with open(area / "lock", "ab", opener=own_file) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 

@@ -1,13 +1,21 @@
-"""Locks of files that are asked for without waiting. The kernel releases them when their process ends, however it ends.
+"""Locks of files that are asked for without waiting, and the files themselves, in folders that several people write.
 
-Entry point: :func:`try_lock`.
+The kernel releases a lock when its process ends, however it ends. A file of this project's own making (a lock, a
+part, a draft) has a name that others can foresee: what lies there may be a link that somebody planted.
+
+Entry points: :func:`try_lock`, :func:`own_file`, :func:`refuse_link`.
 """
 
 import errno
 import fcntl
+import os
+import stat
+from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["try_lock"]
+from dataprep_assets.errors import IntegrityError
+
+__all__ = ["own_file", "refuse_link", "try_lock"]
 
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
@@ -25,3 +33,34 @@ def try_lock(file: int | IO[Any], *, required: bool = True) -> bool:
         if required or error.errno not in _NO_LOCKS:
             raise
     return True
+
+
+def own_file(path: str | os.PathLike[str], flags: int) -> int:
+    """Open a file of the project's own making; an `opener` of `open`, or `os.open` with mode 0o666.
+
+    IntegrityError where a link, or anything but a regular file, has its name: neither is followed or written.
+    """
+    try:
+        # Not blocking: to open a pipe would wait for its other end.
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise _planted(path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _planted(path)
+    return descriptor
+
+
+def refuse_link(folder: Path) -> None:
+    """IntegrityError where a link has the name of a folder of the project's own making."""
+    if folder.is_symlink():
+        raise _planted(folder)
+
+
+def _planted(path: str | os.PathLike[str]) -> IntegrityError:
+    return IntegrityError(
+        f"{os.fspath(path)}: a link, or no regular file, where only this project writes. It was not followed. Find out "
+        "who put it there, remove it and run again"
+    )

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import TransferError
 from dataprep_assets.stores.files import boot_id
-from dataprep_assets.stores.locks import try_lock
+from dataprep_assets.stores.locks import own_file, try_lock
 from dataprep_assets.stores.retry import StoppedError
 
 __all__ = [
@@ -61,7 +61,7 @@ def discard_partial(target: Path) -> None:
     if not any(path.exists() for path in (part, sidecar, _sidecar_draft(sidecar))):
         return
     # Under the lock of a `.part`, made if there is none: the sidecar belongs to whoever holds it.
-    descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = own_file(part, os.O_RDWR | os.O_CREAT)
     try:
         if try_lock(descriptor, required=False) and _is_same_file(descriptor, part):
             remove_partial(target)
@@ -86,7 +86,7 @@ def owned_part(part: Path, label: str, stopped: Callable[[], bool]) -> Iterator[
     deadline = time.monotonic() + _LOCK_SECONDS
     waited = False
     while True:
-        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = own_file(part, os.O_RDWR | os.O_CREAT)
         try:
             # The previous owner may have renamed or removed the file between our open and our lock.
             # Where the file system has no locks, the digest still decides what gets the target's name.
@@ -133,7 +133,7 @@ def write_sidecar(
         "boot": boot_id(),
     }
     draft = _sidecar_draft(sidecar)
-    with draft.open("w", encoding="utf-8") as stream:
+    with open(draft, "w", encoding="utf-8", opener=own_file) as stream:
         json.dump(state, stream)
     os.replace(draft, sidecar)
 
@@ -145,7 +145,7 @@ def read_sidecar(sidecar: Path, size: int, etag: str | None, part_bytes: int) ->
     """
     try:
         state = json.loads(sidecar.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return set()
     if not isinstance(state, dict) or not isinstance(state.get("finished"), list):
         return set()

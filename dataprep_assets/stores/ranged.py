@@ -26,6 +26,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import ConfigError, CorruptSourceError
 from dataprep_assets.stores.files import fsync_directory
+from dataprep_assets.stores.locks import own_file
 from dataprep_assets.stores.partial import (
     allocate,
     discard_partial,
@@ -227,7 +228,7 @@ class _Transfer:
         try:
             # A descriptor of its own: one shared with the main thread could be closed, and its number reused, under a
             # worker that outlives its grace.
-            descriptor = os.open(self.part, os.O_WRONLY | os.O_CLOEXEC)
+            descriptor = own_file(self.part, os.O_WRONLY)
             try:
                 while todo and not over.is_set():
                     try:

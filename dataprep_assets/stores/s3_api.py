@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
+from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.retry import RetryableError, parse_retry_after
 from dataprep_assets.stores.store import no_object
 from dataprep_assets.stores.upload import SlowError
@@ -108,12 +109,12 @@ def s3_client_config(
     )
 
 
-def s3_client(settings: S3Settings, config: Any = None) -> Any:
+def s3_client(settings: S3Settings, config: Any = None, *, allow_http: bool = False) -> Any:
     """A low-level client for the fields of a dagster-aws `S3Resource`, with `config` or :func:`s3_client_config`.
 
     `S3Resource.get_client()` itself takes no Config: it sets the retries and nothing else (dagster-aws 0.29,
     `s3/utils.py`), so the same session is built here from the same fields. A resource without a region gets `auto`,
-    R2's only one, where an endpoint is named. Raises ConfigError.
+    R2's only one, where an endpoint is named. `allow_http`: see `endpoints.check_endpoint`. Raises ConfigError.
     """
     config = s3_client_config() if config is None else config
     import boto3
@@ -122,18 +123,15 @@ def s3_client(settings: S3Settings, config: Any = None) -> Any:
     from botocore.exceptions import BotoCoreError, ProfileNotFound
 
     endpoint = settings.endpoint_url
-    if endpoint is not None and (
-        "@" in urlsplit(endpoint).netloc or urlsplit(endpoint).scheme not in ("http", "https")
-    ):
-        # Not repeated: what stands before an @ is a secret.
-        raise ConfigError("endpoint_url must be http(s)://host[:port], without credentials in it")
+    if endpoint is not None:
+        check_endpoint(endpoint, "endpoint_url", allow_http=allow_http)
     if settings.use_unsigned_session:
         config = config.merge(Config(signature_version=UNSIGNED))
     try:
         # A session of its own: boto3's default one is shared by the process and not safe to make clients with.
         session = boto3.session.Session(profile_name=settings.profile_name)
         region = settings.region_name or session.region_name or ("auto" if endpoint is not None else None)
-        return session.client(
+        client = session.client(
             "s3",
             region_name=region,
             use_ssl=settings.use_ssl,
@@ -154,6 +152,9 @@ def s3_client(settings: S3Settings, config: Any = None) -> Any:
         raise ConfigError(
             f"boto3 cannot make a client ({type(error).__name__}). Check the endpoint, the region and the profile"
         ) from None
+    # Also one that boto3's own chain named: AWS_ENDPOINT_URL, or a profile.
+    check_endpoint(client.meta.endpoint_url, "endpoint_url", allow_http=allow_http)
+    return client
 
 
 def check_client(client: Any) -> None:

@@ -117,3 +117,15 @@ def told_last(name: str, seconds: float) -> tuple[int, str]:
     """As `told_environment`, in a process that says that it is not to be kept."""
     keep_for_this_pool_only()
     return told_environment(name, seconds)
+
+
+def core_limit() -> tuple[int, int]:
+    """How large a core dump of the worker may be."""
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_CORE)
+
+
+def exhaust() -> int:
+    """Ask for more memory than there is."""
+    return len(bytearray(1 << 62))

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from dataprep_assets.errors import OutOfMemoryError
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
-from dataprep_assets_tests.execution.job_tasks import told_environment, told_last
+from dataprep_assets_tests.execution.job_tasks import core_limit, exhaust, told_environment, told_last
 
 
 def asked(count: int = 1, environment: dict[str, str] | None = None, *, silent: bool = False) -> list[tuple[int, str]]:
@@ -84,3 +85,13 @@ def test_a_worker_that_has_a_users_module_is_not_kept() -> None:
     assert first == second
     ((other, _),) = asked()
     assert other != first
+
+
+def test_a_worker_leaves_no_core_and_says_when_memory_ran_out() -> None:
+    with WorkerPool(1) as pool:
+        pool.submit(Task(TaskId("core"), core_limit, ()))
+        pool.submit(Task(TaskId("train-00003"), exhaust, ()))
+        ends = {str(event.task.id): event for event in pool.events() if isinstance(event, Finished)}
+    assert ends["core"].result == (0, 0)
+    assert isinstance(ends["train-00003"].error, OutOfMemoryError)
+    assert "train-00003: no memory was left" in str(ends["train-00003"].error)

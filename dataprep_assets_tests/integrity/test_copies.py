@@ -141,3 +141,11 @@ def test_a_copy_has_the_receipt_of_the_artifact_as_it_is_now(tmp_path: Path) -> 
     receipt: Receipt = build(opened(place, tmp_path / "builder"), OLD, "k2")[0]
     assert (reader.local(ARTIFACT) / NAME).read_bytes() == b"".join(place().read(f"{ARTIFACT}/{NAME}"))
     assert receipt.key == "k2"
+
+
+def test_making_a_file_read_only_opens_it_to_nobody(tmp_path: Path) -> None:
+    for before, after in ((0o600, 0o400), (0o640, 0o440), (0o644, 0o444)):
+        (path := tmp_path / f"{before:o}").touch()
+        path.chmod(before)
+        copies._make_read_only(path)
+        assert path.stat().st_mode & 0o777 == after

@@ -1,11 +1,14 @@
 """What processes tell each other of verified shards, and when it is believed."""
 
+import fcntl
 from pathlib import Path
 
 import pytest
 
+from dataprep_assets.errors import IntegrityError
 from dataprep_assets.serving import ShardWindow
 from dataprep_assets.serving import cache as cache_module
+from dataprep_assets.serving.shared_state import SharedState
 from dataprep_assets_tests.serving.watched import QUICK, assert_is, flip, until, watched
 
 
@@ -38,3 +41,19 @@ def test_a_verified_shard_is_not_read_again_at_a_restart(tmp_path: Path, monkeyp
     with ShardWindow(place, tmp_path / "cache", 1, retry=QUICK) as window:
         assert_is(window.swap(0), 0)
         assert_is(window.swap(1), 1)
+
+
+@pytest.mark.parametrize("junk", [b"no JSON", b"{}", b'["1"]', b"[-1]", b"[true]", b"[" * 100_000])
+def test_a_junk_lease_of_a_living_process_is_named(tmp_path: Path, junk: bytes) -> None:
+    state = SharedState(tmp_path, "train")
+    state.make_folders()
+    planted = tmp_path / ".window" / "train" / "ranks" / "7-junk"
+    with planted.open("wb") as file:
+        file.write(junk)
+        file.flush()
+        with state.locked():
+            fcntl.flock(file, fcntl.LOCK_EX)
+            with pytest.raises(IntegrityError, match=r"7-junk: not the lease of a process"):
+                state.leases()
+    with state.locked():
+        assert state.leases() == {}  # nobody's any more

@@ -1,14 +1,19 @@
 """Claims of one file on the hub: faults are survived or told with its name, and secrets go nowhere."""
 
 import email.utils
+import importlib
+import logging
 import re
 import time
+import traceback
 from pathlib import Path
 
 import pytest
+from huggingface_hub.errors import HfHubHTTPError
 
 from dataprep_assets.errors import CorruptSourceError, SourceError, TransferError
-from dataprep_assets.stores.retry import RetryPolicy
+from dataprep_assets.sources.hub_file import translated
+from dataprep_assets.stores.retry import RetryableError, RetryPolicy
 from dataprep_assets_tests.fakes.hub_server import HubServer, Kind
 from dataprep_assets_tests.sources.hub_mirror import (
     BIG,
@@ -110,3 +115,22 @@ def test_a_spent_budget_at_the_storage_host_keeps_the_signature_secret(tmp_path:
         with pytest.raises(TransferError, match=re.escape(BIG)) as caught:
             mirror(hub, tmp_path)
         assert "signature" not in str(caught.value)
+
+
+def test_no_message_chain_or_log_has_a_signed_url(caplog: pytest.LogCaptureFixture) -> None:
+    http = importlib.import_module(HfHubHTTPError.__bases__[0].__module__.partition(".")[0])  # which one, it decides
+    signed = "https://store.example/a/b?X-Signature=s3cret&Expires=1"
+    refused = http.Response(403, request=http.Request("GET", signed))
+    for error in (
+        http.ConnectError(f"cannot reach {signed}"),
+        HfHubHTTPError(f"403 for {signed}", response=refused),
+    ):
+        with pytest.raises((RetryableError, SourceError)) as caught, translated("a"):
+            raise error
+        assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+    with caplog.at_level(logging.DEBUG):
+        logging.getLogger(http.__name__).info('HTTP Request: %s %s "%s"', "GET", signed, "200 OK")
+        logging.getLogger("huggingface_hub.utils._http").warning("thrown while requesting GET %s", signed)
+        logging.getLogger(http.__name__.replace("httpx", "httpcore") + ".http11").debug("headers: Location %s", signed)
+    assert 'GET https://store.example/a/b?... "200 OK"' in caplog.text
+    assert "s3cret" not in caplog.text

@@ -84,7 +84,7 @@ def test_every_row_of_badjson_is_judged_as_by_the_standard_library(shared: Path)
     path = shared / "data" / "corpus" / "badjson.jsonl.zst"
     raw = zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
     assert_as_the_standard_library_has_it(path, raw)
-    assert Counter(b.reason for b in read(path).bad).keys() == set(REASONS)
+    assert Counter(b.reason for b in read(path).bad).keys() == {*REASONS} - {"too_large"}
 
 
 def test_a_byte_order_mark_is_accepted_at_the_start_and_counted_in_positions(tmp_path: Path) -> None:

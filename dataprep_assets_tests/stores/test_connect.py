@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.sources.hub import HubRepo
+from dataprep_assets.sources.object_store import ObjectStorePrefix
 from dataprep_assets.stores.connect import GcsPlace, LocalPlace, S3Place, consumer_lines, place_of, server_between
+from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets_tests.resources.variables import KEY_ID, R2, SECRET
 
 
@@ -26,6 +29,40 @@ def test_places_of_urls() -> None:
     assert place_of("gs://bucket/a", {"GOOGLE_CLOUD_PROJECT": "x"}) == GcsPlace(
         bucket="bucket", prefix="a", project="x"
     )
+
+
+def test_plain_http_beyond_this_machine_has_to_be_allowed() -> None:
+    for url in ("https://store.example", "http://127.0.0.1:9000", "http://localhost:1", "http://[::1]:1"):
+        assert check_endpoint(url, "endpoint", allow_http=False) == url
+    for url in ("http://store.example", "http://10.0.0.1:9000", "HTTP://localhost.example"):
+        assert check_endpoint(url, "endpoint", allow_http=True) == url
+        with pytest.raises(ConfigError, match="allow_http: true"):
+            check_endpoint(url, "endpoint", allow_http=False)
+    for url in ("ftp://store", "store:9000", "http://", f"http://{KEY_ID}:{SECRET}@localhost"):
+        with pytest.raises(ConfigError) as caught:
+            check_endpoint(url, "endpoint", allow_http=True)
+        assert SECRET not in str(caught.value)
+
+
+def test_every_client_is_refused_plain_http_before_it_sends_anything(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plain = {**R2, "DATAPREP_ENDPOINT_URL": "http://store.example"}
+    with pytest.raises(ConfigError, match="in the clear"):
+        place_of("s3://bucket", plain)()
+    place_of("s3://bucket", {**plain, "DATAPREP_ALLOW_HTTP": "true"})()
+    with pytest.raises(ConfigError, match="DATAPREP_ALLOW_HTTP: 'perhaps'"):
+        place_of("s3://bucket", {**plain, "DATAPREP_ALLOW_HTTP": "perhaps"})
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://chain.example")  # boto3's own
+    with pytest.raises(ConfigError, match=r"chain\.example sends keys and data in the clear"):
+        S3Place(bucket="bucket", access_key_id="k", secret_access_key="s")()
+    repo = HubRepo(repo_id="org/data", endpoint="http://hub.example", cache_dir=tmp_path)
+    with pytest.raises(ConfigError, match="in the clear"):
+        repo.resolve_commit()
+    with pytest.raises(ConfigError, match="in the clear"):
+        repo.list_files("0" * 40)
+    with pytest.raises(ConfigError, match="in the clear"):
+        ObjectStorePrefix(url="s3://bucket", cache_dir=tmp_path, endpoint_url="http://store.example")
 
 
 def test_the_server_copies_only_within_one_bucket_and_one_set_of_credentials() -> None:

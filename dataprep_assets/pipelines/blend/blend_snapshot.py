@@ -175,8 +175,10 @@ def shard_parts(
     known = {line["relpath"]: line["sha256"] for line in _read(blend, store, partition)}
     if set(known) != {part.entry.relpath for part in shard.parts}:
         raise CorruptSourceError(f"{partition}: its snapshot lists other files than the plan; materialize it again")
+    limit = blend.bad_records.max_record_bytes
     return tuple(
-        SourcePart.of(part.entry, access.path(part.entry), known[part.entry.relpath], part.rows) for part in shard.parts
+        SourcePart.of(part.entry, access.path(part.entry), known[part.entry.relpath], part.rows, max_record_bytes=limit)
+        for part in shard.parts
     )
 
 

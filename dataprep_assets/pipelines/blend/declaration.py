@@ -78,6 +78,13 @@ class SourceAccessDeclaration(Declared):
         None, description="With s3://: the store's URL, never with credentials; default: as for the storage, else AWS."
     )
     s3_region: str = Field("auto", description="With s3://: region of the bucket.")
+    follow_links: bool = Field(
+        False,
+        description="Whether links may lead out of local folders: whoever makes one chooses what is read.",
+    )
+    allow_http: bool = Field(
+        False, description="Whether the servers may be http:// beyond this machine: keys travel in the clear."
+    )
 
 
 class WandbDeclaration(Declared):

@@ -68,6 +68,7 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
             revision=found[2] or "main",
             endpoint=sources.hub_endpoint,
             cache_dir=sources.hub_cache,
+            allow_http=sources.allow_http,
             retry=RetryPolicy() if patient else RetryPolicy(attempts=2),
         )
         return SourcePlace(HubMirror(repo))
@@ -75,7 +76,7 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
         return _bucket_place(dataset, sources)
     if "://" in path:
         raise ConfigError(f"{dataset.name}.path: {path!r}: known are hf://, s3://, gs:// and local paths")
-    return _local_place(path)
+    return _local_place(path, sources.follow_links)
 
 
 def _bucket_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> SourcePlace:
@@ -89,15 +90,16 @@ def _bucket_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> So
         cache_dir=sources.object_cache,
         endpoint_url=sources.s3_endpoint if is_s3 else None,
         region=sources.s3_region if is_s3 else "auto",
+        allow_http=sources.allow_http,
     )
     return SourcePlace(access, pattern, single)
 
 
-def _local_place(path: str) -> SourcePlace:
+def _local_place(path: str, follow_links: bool) -> SourcePlace:
     if Path(path).is_dir():
-        return SourcePlace(LocalTree(Path(path)))
+        return SourcePlace(LocalTree(Path(path), follow_links))
     folder, pattern, single = _cut_path(path)
-    return SourcePlace(LocalTree(Path(folder or "/")), pattern, single)
+    return SourcePlace(LocalTree(Path(folder or "/"), follow_links), pattern, single)
 
 
 def _cut_path(path: str) -> tuple[str, re.Pattern[str] | None, str | None]:

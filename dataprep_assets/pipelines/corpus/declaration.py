@@ -8,12 +8,13 @@ import pkgutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from dataprep_assets.graph.declaration import Attributed, DatasetDeclaration, Declared, resolved
 from dataprep_assets.graph.secret_key import key_from_environment
 from dataprep_assets.pipelines.corpus import views
 from dataprep_assets.planning.shard_plan import ShardSizing
+from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
 VIEWS = tuple(sorted(module.name for module in pkgutil.iter_modules(views.__path__)))
@@ -30,6 +31,9 @@ class LocalSource(Attributed):
 
     kind: Literal["local"] = Field(description="`local`: a folder of this machine.")
     path: Path = Field(description="Folder that holds the files; relative paths are relative to this YAML.")
+    follow_links: bool = Field(
+        False, description="Whether links may lead out of the folder. Whoever can make one there chooses what is read."
+    )
 
 
 class HubSource(Attributed):
@@ -41,6 +45,9 @@ class HubSource(Attributed):
         description="Branch, tag or commit; pin a 40-digit commit so that nothing can move under you."
     )
     endpoint: str | None = Field(None, description="The hub's URL; default: HF_ENDPOINT or the public hub.")
+    allow_http: bool = Field(
+        False, description="Whether the hub may be http:// beyond this machine: keys travel in the clear."
+    )
     cache_dir: Path | None = Field(
         None,
         description="Cache folder, relative to this YAML; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.",
@@ -53,6 +60,9 @@ class HubCacheSource(Attributed):
     kind: Literal["hf_cache"] = Field(description="`hf_cache`: a repository in the hub's cache on this machine.")
     path: Path = Field(description="The `datasets--organization--name` folder.")
     revision: str = Field("main", description="Branch (read from refs/) or commit.")
+    follow_links: bool = Field(
+        False, description="Whether links may lead out of the cache. Whoever can make one there chooses what is read."
+    )
 
 
 class ObjectStoreSource(Attributed):
@@ -69,6 +79,9 @@ class ObjectStoreSource(Attributed):
         description="With s3://: the store's URL, never with credentials; default: DATAPREP_ENDPOINT_URL, the account "
         "R2_DATASET_ACCOUNT_ID, else AWS S3. The variables R2_DATASET_… are used for the store that they name; any "
         "other is reached with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
+    )
+    allow_http: bool = Field(
+        False, description="Whether the store may be http:// beyond this machine: keys travel in the clear."
     )
     region: str = Field(
         "auto", description="With s3://: region; `auto` suits R2, and where no endpoint is named leaves it to boto3."
@@ -178,6 +191,20 @@ class BadRecordPolicy(Declared):
 
     policy: Literal["fail", "drop"] = Field("fail", description="`fail` at the first; or `drop`, count and quarantine.")
     budget: float = Field(0.001, ge=0, le=1, description="With `drop`: largest share of dropped rows in a shard.")
+    max_record_bytes: int = Field(
+        MAX_RECORD_BYTES,
+        ge=1024,
+        le=1 << 30,
+        description="A longer record is bad: `too_large`. A worker holds several of them in memory.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Keys are digests of it: they are of before `max_record_bytes` was an option where it is not used."""
+        value: dict[str, Any] = handler(self)
+        if self.max_record_bytes == MAX_RECORD_BYTES:
+            value.pop("max_record_bytes", None)
+        return value
 
 
 class CorpusDeclaration(DatasetDeclaration):

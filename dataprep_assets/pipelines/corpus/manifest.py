@@ -56,12 +56,16 @@ def open_source(
 ) -> SourceAccess:
     """The access to a declared source; unless `patient`, a hub out of reach is given up after a second."""
     if isinstance(source, LocalSource):
-        return LocalTree(source.path)
+        return LocalTree(source.path, source.follow_links)
     if isinstance(source, HubCacheSource):
-        return HubCache(source.path, source.revision)
+        return HubCache(source.path, source.revision, source.follow_links)
     if isinstance(source, ObjectStoreSource):
         return ObjectStorePrefix(
-            url=source.url, cache_dir=source.cache_dir, endpoint_url=source.endpoint_url, region=source.region
+            url=source.url,
+            cache_dir=source.cache_dir,
+            endpoint_url=source.endpoint_url,
+            region=source.region,
+            allow_http=source.allow_http,
         )
     return HubMirror(
         HubRepo(
@@ -69,6 +73,7 @@ def open_source(
             revision=source.revision,
             endpoint=source.endpoint,
             cache_dir=source.cache_dir,
+            allow_http=source.allow_http,
             retry=RetryPolicy() if patient else RetryPolicy(attempts=2),
         )
     )

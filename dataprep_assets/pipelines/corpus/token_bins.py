@@ -106,8 +106,10 @@ def source_parts(
     """
     access = open_source(corpus.source)
     digests = snapshot_digests(corpus, store, partition)
+    limit = corpus.bad_records.max_record_bytes
     return tuple(
-        SourcePart.of(entry, access.path(entry), digests[entry.relpath]) for entry in manifest.shard(partition)
+        SourcePart.of(entry, access.path(entry), digests[entry.relpath], max_record_bytes=limit)
+        for entry in manifest.shard(partition)
     )
 
 

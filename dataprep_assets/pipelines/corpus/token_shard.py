@@ -175,6 +175,7 @@ class TokenShard:
                 "stream_version": version,
                 "bad_records.policy": policy,
                 "bad_records.budget": self.budget,
+                **{name: limit for file in self.files for name, limit in file.limits.items()},
                 **self._added(_counted(self.retracted)),
             },
             sources={"tokenizer": tokenizer, **files},
@@ -190,7 +191,7 @@ def _name(file: SourcePart) -> str:
 
 
 def _identity(file: SourcePart) -> list[Any]:
-    whole = [file.label, file.sha256, file.format, file.compression]
+    whole = [file.label, file.sha256, file.format, file.compression, *file.limits.values()]
     return whole if file.rows is None else [*whole, [file.rows.first, file.rows.stop]]
 
 

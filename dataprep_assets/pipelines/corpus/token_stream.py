@@ -18,6 +18,7 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.records import RecordFields, RecordReader, read_records
+from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
 from dataprep_assets.sources.rows import RowRange, RowReader, read_rows
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
@@ -98,10 +99,22 @@ class SourcePart:
     sha256: str
     ordinal: int
     rows: RowRange | None = None
+    max_record_bytes: int = MAX_RECORD_BYTES
 
     @classmethod
-    def of(cls, entry: ManifestEntry, path: Path, sha256: str, rows: RowRange | None = None) -> Self:
-        """The file `entry` of a plan, at `path`, of which the snapshot says `sha256`: all of it, or these `rows`."""
+    def of(
+        cls,
+        entry: ManifestEntry,
+        path: Path,
+        sha256: str,
+        rows: RowRange | None = None,
+        *,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+    ) -> Self:
+        """The file `entry` of a plan, at `path`, of which the snapshot says `sha256`: all of it, or these `rows`.
+
+        Longer records than `max_record_bytes` are refused.
+        """
         return cls(
             label=entry.relpath,
             path=path,
@@ -110,7 +123,14 @@ class SourcePart:
             sha256=sha256,
             ordinal=entry.ordinal,
             rows=rows,
+            max_record_bytes=max_record_bytes,
         )
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """What enters a key of how its records are refused: nothing by default, as before there was a choice."""
+        limit = self.max_record_bytes
+        return {} if limit == MAX_RECORD_BYTES else {"bad_records.max_record_bytes": limit}
 
     def read_records(self, fields: RecordFields) -> RecordReader:
         """A reader of its documents, whose text and ids are in these fields or columns."""
@@ -122,6 +142,7 @@ class SourcePart:
             label=self.label,
             rows=self.rows,
             id_field=fields.id,
+            max_record_bytes=self.max_record_bytes,
         )
 
     def read_rows(self, columns: Sequence[str] | None = None) -> RowReader:
@@ -133,6 +154,7 @@ class SourcePart:
             label=self.label,
             rows=self.rows,
             columns=columns,
+            max_record_bytes=self.max_record_bytes,
         )
 
 

@@ -54,7 +54,13 @@ class CohortFile:
 
     def reader(self, path: Path) -> CohortReader:
         """Reads the fetched file; messages name the month."""
-        return CohortReader(path, self.notes.cohorts.format, compression_of(self.listed.relpath), self.month)
+        return CohortReader(
+            path,
+            self.notes.cohorts.format,
+            compression_of(self.listed.relpath),
+            self.month,
+            self.notes.bad_records.max_record_bytes,
+        )
 
 
 def list_cohorts(notes: NotesDeclaration) -> Mapping[str, CohortFile]:

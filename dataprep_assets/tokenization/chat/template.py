@@ -246,7 +246,10 @@ def compile_template(
         raise ConfigError(f"template_kwargs: {', '.join(taken)}: what each rendering decides; leave it out")
     fixed = dict(variables or {})
     # the errors that Python itself raises inside a template for data it did not expect
-    failures = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+    failures = (
+        *(jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError),
+        RecursionError,  # a tool's schema may be nested more deeply than `tojson` goes
+    )
     return Renderer(lambda **given: compiled.render({**fixed, **given}), failures, kwargs)
 
 

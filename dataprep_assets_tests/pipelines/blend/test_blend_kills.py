@@ -110,7 +110,8 @@ def run_directory_there(stage: str, root: Path) -> bool:
 
 def rooted(found: dict[str, dict[str, Any]], root: Path) -> Any:
     """Receipts without the digests of the files that name the place of the run."""
-    placed = {name: value for name, value in found.items() if "/runs/" not in name and "/data_card" not in name}
+    names_places = ("/runs/", "/data_card", "/rl_manifest")
+    placed = {name: value for name, value in found.items() if not any(place in name for place in names_places)}
     return json.loads(json.dumps(placed).replace(str(root), "ROOT"))
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import zstandard
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, SourceError
 from dataprep_assets.integrity.receipt import damage
+from dataprep_assets.pipelines.corpus.declaration import BadRecordPolicy
 from dataprep_assets.pipelines.corpus.shard_job import ensure_shard
 from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
 from dataprep_assets.pipelines.corpus.token_shard import finished_part
@@ -233,3 +235,24 @@ def test_a_wrong_parquet_column_names_those_there_are(tmp_path: Path) -> None:
         SourceError, match=re.escape("train/f.parquet: no string column 'text'; columns are {'content'")
     ):
         build(shard_work(tmp_path, stream_plan(), [source(path)]))
+
+
+def test_a_record_beyond_the_declared_size_is_dropped_by_position(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl.zst", ["one", "x" * 3000, "two"])
+    part = replace(source(path), max_record_bytes=2048)
+    made = build(shard_work(tmp_path, stream_plan(bad_records="drop"), [part]))
+    assert made.ledger.dropped == {"too_large": 1}
+    assert made.ledger.documents == 2
+    ((position),) = made.quarantine
+    assert (position["row"], position["byte"], position["reason"]) == (2, 16, "too_large")
+
+
+def test_the_largest_record_enters_a_key_only_where_it_is_declared(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl.zst", ["one"])
+    work = shard_work(tmp_path, stream_plan(), [source(path)])
+    other = replace(work, files=(replace(source(path), max_record_bytes=2048),))
+    assert other.key != work.key
+    assert "bad_records.max_record_bytes" not in work.recipe.settings
+    assert other.recipe.settings["bad_records.max_record_bytes"] == 2048
+    assert BadRecordPolicy().model_dump() == {"policy": "fail", "budget": 0.001}  # what older keys are digests of
+    assert BadRecordPolicy(max_record_bytes=2048).model_dump()["max_record_bytes"] == 2048

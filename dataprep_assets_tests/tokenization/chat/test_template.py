@@ -218,3 +218,12 @@ def test_a_template_that_reads_what_was_not_always_given_says_so() -> None:
         "sep_token",
     ]
     assert ChatTemplate.load("chatml_reasoning").newly_given == []
+
+
+def test_a_tool_nested_beyond_the_stack_is_a_refusal_and_no_crash() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(990):
+        schema = {"properties": schema}
+    renderer = compile_template(ChatTemplate.load("chatml_reasoning"))
+    with pytest.raises(TemplateRenderError, match="RecursionError"):
+        renderer.render([{"role": "user", "content": "x"}], [schema], prompt=False, thinking=False)

@@ -75,7 +75,14 @@ class RlShard:
     def key(self) -> str:
         """Digest of everything that decides the shard's bytes."""
         files = [
-            [f.label, f.sha256, f.format, f.compression, *([f.rows.first, f.rows.stop] if f.rows else [])]
+            [
+                f.label,
+                f.sha256,
+                f.format,
+                f.compression,
+                *([f.rows.first, f.rows.stop] if f.rows else []),
+                *f.limits.values(),
+            ]
             for f in self.files
         ]
         rules = [self.rules.changes] if self.rules.changes else []
@@ -93,6 +100,7 @@ class RlShard:
                 "compression": self.compression,
                 "bad_records.policy": self.bad_records,
                 "bad_records.budget": self.budget,
+                **{name: limit for file in self.files for name, limit in file.limits.items()},
                 **({"force": self.salt} if self.salt else {}),
                 **{f"rl.{name}": value for name, value in self.rules.changes.items()},
             },

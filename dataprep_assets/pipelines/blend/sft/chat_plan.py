@@ -45,7 +45,15 @@ class ChatSource(SourcePart):
 
     def key_parts(self) -> list[Any]:
         """The parts of the source that enter a key."""
-        return [self.label, self.sha256, self.format, self.compression, self.rows.first, self.rows.stop]
+        return [
+            self.label,
+            self.sha256,
+            self.format,
+            self.compression,
+            self.rows.first,
+            self.rows.stop,
+            *self.limits.values(),
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)

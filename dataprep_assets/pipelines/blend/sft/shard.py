@@ -95,6 +95,7 @@ class SftShard:
                         "row_group_size": packing.row_group_bins,
                         "compression": packing.compression,
                         "bad_records.budget": self.budget,
+                        **self.sources[0].limits,
                         **({"force": self.salt} if self.salt else {}),
                     }
                 )

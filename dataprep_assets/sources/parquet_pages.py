@@ -1,0 +1,197 @@
+"""How many rows of a Parquet file can be decoded at once, in a bounded number of bytes.
+
+A file of 390 bytes can hold 300 rows of 4 MiB: one value of a dictionary, or of a page that compresses well, is
+decoded as often as rows name it. The footer does not tell; the headers of the pages do. So they are read before their
+row group is: some thousands of bytes a gigabyte. The format is that of parquet-format's `parquet.thrift`
+(`PageHeader`), in Thrift's compact protocol.
+
+Entry point: :func:`rows_at_once`.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import FormatError
+
+__all__ = ["BATCH_BYTES", "PAGE_BYTES", "rows_at_once"]
+
+BATCH_BYTES = 64 << 20
+"""What a batch of rows may take once it is decoded."""
+PAGE_BYTES = 512 << 20
+"""The largest page that is decoded. pyarrow ends a page after 1 MiB, but looks only at every 1,024th value."""
+_VALUE_BYTES = 16
+"""What a value takes besides its bytes: levels, an offset or an index. A page of nulls has nothing else."""
+_HEADER_BYTES = 4096
+_DICTIONARY_PAGE, _DATA_PAGES = 2, {0: 5, 3: 8}  # type → the header's field that has the number of values
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    kind: int
+    bytes: int
+    values: int
+
+
+def rows_at_once(
+    file: int, group: Any, columns: Collection[str] | None, most: int, longest: Callable[[str], int | None]
+) -> int:
+    """How many rows of a row group, at least 1 and at most `most`, may be decoded at once.
+
+    Args:
+        file: Descriptor of the open Parquet file.
+        group: Its `pyarrow.parquet.RowGroupMetaData`.
+        columns: The names of the top-level columns that are read; None: all.
+        most: What is right for small rows.
+        longest: Bytes of the longest value in the dictionary of a column, by its path; None where it cannot be told.
+
+    Raises FormatError for a page of more than PAGE_BYTES, and for a header that is none.
+    """
+    chunks = [group.column(index) for index in range(group.num_columns)]
+    read = [chunk for chunk in chunks if columns is None or chunk.path_in_schema.partition(".")[0] in columns]
+    found = [_Column.of(file, chunk, max(1, group.num_rows)) for chunk in read]
+    if sum(column.bytes(most) for column in found) <= BATCH_BYTES:
+        return most
+    # What a dictionary holds is looked at only where its size alone does not show that it is harmless.
+    found = [column.looked_at(longest) for column in found]
+    while most > 1 and sum(column.bytes(most) for column in found) > BATCH_BYTES:
+        most //= 2
+    return most
+
+
+@dataclass(frozen=True)
+class _Column:
+    """Where the values of a column lie. `ends` and `sizes` are cumulated over its data pages, from 0."""
+
+    path: str
+    values_a_row: float
+    ends: NDArray[np.float64]
+    sizes: NDArray[np.float64]
+    repeated: int
+    """Bytes of a value that every row may have, whatever its page takes."""
+    is_dictionary: bool
+
+    @classmethod
+    def of(cls, file: int, chunk: Any, rows: int) -> "_Column":
+        pages = list(_pages(file, chunk))
+        for page in pages:
+            if max(page.bytes, page.values * _VALUE_BYTES) > PAGE_BYTES:
+                raise FormatError(
+                    f"a page of column {chunk.path_in_schema} has {page.values:,} values in {page.bytes:,} bytes; "
+                    f"{PAGE_BYTES:,} bytes are the most that is decoded at once. Write the file with smaller pages"
+                )
+        data = [page for page in pages if page.kind != _DICTIONARY_PAGE]
+        # The longest value is at most what the others leave of the page: each has its length before it.
+        dictionary = [page.bytes - 4 * (page.values - 1) for page in pages if page.kind == _DICTIONARY_PAGE]
+        # There a value may repeat all of the one before.
+        prefixed = [page.bytes for page in data] if "DELTA_BYTE_ARRAY" in chunk.encodings else []
+        return cls(
+            path=chunk.path_in_schema,
+            values_a_row=max(1.0, chunk.num_values / rows),
+            ends=np.cumsum([0.0, *(page.values for page in data)]),
+            sizes=np.cumsum([0.0, *(page.bytes + page.values * _VALUE_BYTES for page in data)]),
+            repeated=max([*dictionary, *prefixed, 0]),
+            is_dictionary=bool(dictionary) and not prefixed,
+        )
+
+    def bytes(self, rows: int) -> float:
+        """The most that any `rows` rows in succession take."""
+        values = rows * self.values_a_row
+        until = np.minimum(np.searchsorted(self.ends, self.ends[:-1] + values) + 1, len(self.ends) - 1)
+        dense = (self.sizes[until] - self.sizes[:-1]).max(initial=0.0)
+        return float(dense) + values * self.repeated
+
+    def looked_at(self, longest: Callable[[str], int | None]) -> "_Column":
+        """The same, with the length of the longest value that there is in the dictionary."""
+        found = longest(self.path) if self.is_dictionary else None
+        return self if found is None else replace(self, repeated=found)
+
+
+def _pages(file: int, chunk: Any) -> Iterator[_Page]:
+    # pyarrow has None, or 0, where there is no dictionary
+    at = min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)))
+    end = at + chunk.total_compressed_size
+    while at < end:
+        header, size = _header(file, at, end)
+        kind, decoded, stored = (header.get(field, 0) for field in (1, 2, 3))
+        if not all(isinstance(value, int) and value >= 0 for value in (kind, decoded, stored)):
+            raise FormatError(f"the page header at byte {at} is damaged")
+        counts = header.get(_DATA_PAGES.get(kind, 7), {})
+        values = counts.get(1, 0) if isinstance(counts, dict) else 0
+        if kind in _DATA_PAGES or kind == _DICTIONARY_PAGE:
+            yield _Page(kind, decoded, max(0, values))
+        at += size + stored
+
+
+def _header(file: int, at: int, end: int) -> tuple[dict[int, Any], int]:
+    """A page's header and its length."""
+    length = _HEADER_BYTES
+    while True:
+        data = os.pread(file, min(length, end - at), at)
+        try:
+            return _Struct(data).read()
+        except IndexError:
+            if len(data) < length:
+                raise FormatError(f"the page header at byte {at} is damaged") from None
+            length *= 16  # statistics hold whole values
+
+
+class _Struct:
+    """A struct in Thrift's compact protocol: field id → number, bytes as None, nested structs as dicts."""
+
+    _DEPTH = 8
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def read(self) -> tuple[dict[int, Any], int]:
+        """The struct that begins the data, and its length; IndexError when it does not end in them."""
+        return self._struct(self._DEPTH), self._at
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def _varint(self) -> int:
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self._byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise FormatError("a page header is damaged: a number without end")
+
+    def _number(self) -> int:
+        value = self._varint()
+        return (value >> 1) ^ -(value & 1)
+
+    def _struct(self, depth: int) -> dict[int, Any]:
+        if not depth:
+            raise FormatError("a page header is damaged: nested too deeply")
+        found: dict[int, Any] = {}
+        field = 0
+        while byte := self._byte():
+            field = field + (byte >> 4) if byte >> 4 else self._number()
+            found[field] = self._value(byte & 0x0F, depth)
+        return found
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if kind in (1, 2):
+            return kind == 1
+        if kind == 3:
+            return self._byte()
+        if kind in (4, 5, 6):
+            return self._number()
+        if kind in (7, 8):
+            length = 8 if kind == 7 else self._varint()
+            self._at += length
+            if self._at > len(self._data):
+                raise IndexError
+            return None
+        if kind == 12:
+            return self._struct(depth - 1)
+        raise FormatError(f"a page header is damaged: a field of type {kind}")

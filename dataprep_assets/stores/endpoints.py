@@ -1,0 +1,56 @@
+"""Which URLs a server of data may be reached at: credentials and data travel to it, so not in the clear.
+
+A hub, a store that speaks S3, Google's emulator: wherever such a URL comes from, it passes here before it is used.
+
+Entry points: :func:`check_endpoint`, :func:`allows_http`.
+"""
+
+import ipaddress
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from dataprep_assets.errors import ConfigError
+
+__all__ = ["ALLOW_HTTP", "allows_http", "check_endpoint"]
+
+ALLOW_HTTP = "DATAPREP_ALLOW_HTTP"
+"""The variable that stands for `allow_http: true` where no declaration names the server."""
+
+
+def allows_http(environment: Mapping[str, str]) -> bool:
+    """Whether the environment allows servers without TLS; ConfigError for a value that is neither yes nor no."""
+    value = environment.get(ALLOW_HTTP, "").lower()
+    if value not in ("", "0", "1", "false", "true"):
+        raise ConfigError(f"{ALLOW_HTTP}: {value!r} is neither `true` nor `false`")
+    return value in ("1", "true")
+
+
+def check_endpoint(url: str, setting: str, *, allow_http: bool) -> str:
+    """The URL itself; ConfigError for one that is not https://host[:port].
+
+    Args:
+        url: Of a server, with or without a path.
+        setting: Where the URL stands, for the message: a YAML key or a variable.
+        allow_http: Whether plain HTTP may leave this machine. To loopback it always may.
+    """
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        # Not repeated: what stands before the @ is a secret.
+        raise ConfigError(f"{setting}: it holds credentials; leave only https://host and set them in the environment")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{setting}: {url!r} is not http(s)://host[:port]")
+    if parts.scheme == "http" and not allow_http and not _is_loopback(parts.hostname):
+        raise ConfigError(
+            f"{setting}: {parts.scheme}://{parts.netloc} sends keys and data in the clear. Give its https:// address, "
+            f"or set `allow_http: true` beside it (for the storage: {ALLOW_HTTP}=true) if the network between is yours"
+        )
+    return url
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

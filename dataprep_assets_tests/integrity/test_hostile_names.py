@@ -1,0 +1,127 @@
+"""Files that somebody else wrote: no name in them leads out of its folder or deceives, and nesting is no crash."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import DataprepError, FormatError, IntegrityError, SourceError
+from dataprep_assets.graph.lock import Lock, Locked
+from dataprep_assets.graph.lock_file import lock_bytes, parse_lock
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.handle import ArtifactHandle
+from dataprep_assets.integrity.receipt import FileRecord, Receipt, parse_receipt, read_receipt
+from dataprep_assets.planning.manifest import MANIFEST, SourceFile, build_manifest, read_manifest, write_manifest
+from dataprep_assets.serving.release import Release
+from dataprep_assets.sources.hub_cache import HubFile, checked, is_inside
+from dataprep_assets.stores.keys import why_not_a_name
+from dataprep_assets_tests.serving.releases import make_release
+
+HOSTILE = [
+    "../evil",
+    "a/../../evil",
+    "/etc/passwd",
+    "",
+    ".",
+    "a//b",
+    "a/",
+    "a\nb",
+    "\x1b[31mred",
+    "a\x85b",
+    "tx\u202etp.exe",
+    "\u2066x",
+    "\udc80",
+]
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "a/b.bin", "train/\u00e9 \u4f60.jsonl", "..a", "a..", "a[1:7]", "#0123", ".hidden"]
+)
+def test_an_honest_name_is_one(name: str) -> None:
+    assert why_not_a_name(name) == ""
+
+
+def receipt_bytes(folder: Path, name: str) -> bytes:
+    """A receipt that agrees with itself, as somebody who knows the format would write it."""
+    record = FileRecord(path=name, bytes=6, sha256="0" * 64)
+    receipt = Receipt(dataset="d", artifact="a", partition=None, key="k", inputs={}, files=(record,))
+    folder.mkdir(parents=True, exist_ok=True)
+    receipt.write(folder)
+    return (folder / "receipt.json").read_bytes()
+
+
+@pytest.mark.parametrize("name", HOSTILE[:-1])  # UTF-8 has no lone surrogate
+def test_no_receipt_names_a_file_outside_of_its_artifact(tmp_path: Path, name: str) -> None:
+    artifact = Artifact(dataset="d", name="a")
+    (tmp_path / "store" / "d" / "evil").parent.mkdir(parents=True)
+    (tmp_path / "store" / "d" / "evil").write_bytes(b"secret")
+    receipt_bytes(artifact.directory(tmp_path / "store"), name)
+    store = LocalArtifacts(tmp_path / "store")
+    with pytest.raises(IntegrityError, match="names no file of an artifact"):
+        ArtifactHandle.of(store, artifact).path(name)
+    assert store.current(artifact, "k") is None
+
+
+@pytest.mark.parametrize("prefix", ["../../evil", "a/b", "", "tr\x1bain", "\u202eniart"])
+def test_no_release_names_a_folder_outside_of_its_place(tmp_path: Path, prefix: str) -> None:
+    release = make_release(tmp_path)
+    with pytest.raises(FormatError, match="is no prefix of shards"):
+        replace(release, shards={prefix: release.of("train")})
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_manifest_lists_a_file_outside_of_its_source(tmp_path: Path, name: str) -> None:
+    entries = build_manifest([SourceFile(relpath="a.jsonl", size_bytes=1)], include=["**"], splits={"train": ["**"]})
+    write_manifest(tmp_path, entries, {"train": 1})
+    line = json.loads((tmp_path / MANIFEST).read_bytes())
+    (tmp_path / MANIFEST).write_text(json.dumps({**line, "relpath": name}) + "\n")
+    with pytest.raises(FormatError, match=r"line 1: .* is no path inside a source"):
+        read_manifest(tmp_path)
+    with pytest.raises(SourceError, match=r"cannot be named in a manifest.*leave it out with `include`"):
+        build_manifest([SourceFile(relpath=name, size_bytes=1)], include=["**"], splits={"train": ["**"]})
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_lock_and_no_hub_names_such_a_file(name: str) -> None:
+    lock = Lock(dataset="d", commits={}, artifacts={"NAME": Locked(key="1", content="2", bytes=1, version=1)})
+    data = lock_bytes(lock)
+    assert parse_lock(data, "dataset.lock") == lock
+    with pytest.raises(FormatError, match=r"a damaged lock .*names no file"):
+        parse_lock(data.replace(b'"NAME"', json.dumps(name).encode()), "dataset.lock")
+    assert not is_inside(name)
+    with pytest.raises(SourceError, match="is no name of a file below the repository"):
+        checked(HubFile(relpath=name, size=1, sha256=None, etag="0" * 40), "listing")
+
+
+def _manifest_of(data: bytes, folder: Path) -> object:
+    (folder / MANIFEST).write_bytes(data)
+    return read_manifest(folder)
+
+
+@pytest.mark.parametrize(
+    "parse",
+    [
+        lambda data, folder: parse_receipt(data, "receipt.json"),
+        lambda data, folder: Release.from_bytes(data, "release.json"),
+        lambda data, folder: parse_lock(data, "dataset.lock"),
+        _manifest_of,
+    ],
+    ids=["receipt", "release", "lock", "manifest"],
+)
+def test_deep_json_is_refused_in_a_sentence(parse: Callable[[bytes, Path], object], tmp_path: Path) -> None:
+    with pytest.raises(DataprepError):
+        parse(DEEP, tmp_path)
+    nested = b'{"facts": ' + b"[" * 900 + b"]" * 900 + b"}"  # the parser takes it, what walks it afterwards does not
+    with pytest.raises(DataprepError):
+        parse(nested, tmp_path)
+
+
+def test_a_receipt_of_before_is_still_read(tmp_path: Path) -> None:
+    receipt_bytes(tmp_path, "part/a.bin")
+    found = read_receipt(tmp_path)
+    assert found is not None
+    assert found.files[0].path == "part/a.bin"

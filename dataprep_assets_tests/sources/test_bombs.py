@@ -1,0 +1,349 @@
+"""Small files that decode to very much: each is read, or refused in a sentence, in less than 1 GiB of memory.
+
+Each is read in a process of its own, forked from this one, whose peak is told. Its address space is limited
+too, at more: the JSON parser reserves what it does not touch.
+"""
+
+import gzip
+import json
+import os
+import re
+import resource
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from dataprep_assets.errors import CorruptSourceError, DataprepError
+from dataprep_assets.sources.blocks import WINDOW, BlockReader
+from dataprep_assets.sources.cohorts import CohortReader
+from dataprep_assets.sources.records import read_records
+from dataprep_assets.sources.row_files import BadRecord, RowRange, whole_lines
+from dataprep_assets.sources.rows import read_rows
+
+MIB = 1 << 20
+GOOD = b'{"text": "before"}\n'
+
+
+def compressed(path: Path, pieces: Iterator[bytes] | list[bytes]) -> None:
+    """Write pieces of a stream in the compression that the name says."""
+    if path.suffix == ".gz":
+        with gzip.open(path, "wb", compresslevel=9) as file:
+            for piece in pieces:
+                file.write(piece)
+    elif path.suffix == ".zst":
+        with path.open("wb") as raw, zstandard.ZstdCompressor(level=3).stream_writer(raw) as writer:
+            for piece in pieces:
+                writer.write(piece)
+    else:
+        path.write_bytes(b"".join(pieces))
+
+
+def long_line(mib: int, fill: bytes = b"a", before: bytes = b'{"text": "', after: bytes = b'"}\n') -> Iterator[bytes]:
+    yield GOOD + before
+    piece = fill * (MIB // len(fill))
+    for _ in range(mib):
+        yield piece
+    yield after + GOOD
+
+
+def only(mib: int, fill: bytes) -> Iterator[bytes]:
+    piece = fill * (MIB // len(fill))
+    for _ in range(mib):
+        yield piece
+
+
+def frames(path: Path, frame: bytes, count: int) -> None:
+    path.write_bytes(frame * count)
+
+
+def many_columns(path: Path) -> None:
+    value = "x" * MIB
+    pq.write_table(pa.table({f"c{i}": [value] * 50 for i in range(20)} | {"text": ["a"] * 50}), path)
+
+
+def repeated_value(path: Path, mib: int, rows: int, **how: Any) -> None:
+    indices = pa.array([0] * rows, pa.int32())
+    text = pa.DictionaryArray.from_arrays(indices, pa.array(["v" * (mib * MIB)]))
+    pq.write_table(
+        pa.table({"text": text}), path, compression="zstd", store_schema=how.pop("store_schema", True), **how
+    )
+
+
+def plain_values(path: Path, mib: int, rows: int, encoding: str | None = None) -> None:
+    table = pa.table({"text": pa.array(["v" * (mib * MIB)] * rows)})
+    how: dict[str, Any] = {"column_encoding": {"text": encoding}} if encoding else {}
+    pq.write_table(table, path, compression="zstd", use_dictionary=False, **how)
+
+
+def nested(path: Path, values: int) -> None:
+    column = pa.ListArray.from_arrays(pa.array([0, values], pa.int32()), pa.nulls(values, pa.int8()))
+    pq.write_table(pa.table({"text": ["a"], "x": column}), path, compression="zstd", data_page_size=1 << 30)
+
+
+def lying(path: Path) -> None:
+    """The header of the first page says that it has 2 GiB."""
+    pq.write_table(pa.table({"text": ["a"] * 10}), path, compression="zstd", use_dictionary=False)
+    data = bytearray(path.read_bytes())
+    at = pq.read_metadata(path).row_group(0).column(0).data_page_offset
+    assert data[at : at + 3] == b"\x15\x00\x15"  # type 0, then the size: a varint of two bytes before the stored one
+    size = (1 << 31) - 1
+    varint = b""
+    value = size << 1
+    while value:
+        varint += bytes([value & 0x7F | (0x80 if value > 0x7F else 0)])
+        value >>= 7
+    end = at + 3
+    while data[end] & 0x80:
+        end += 1
+    # longer by some bytes: the pages after it are not looked at
+    path.write_bytes(bytes(data[: at + 3] + varint + data[end + 1 :]))
+
+
+def wide(values: str) -> Callable[[Path], None]:
+    body = (values * (16 * MIB // len(values))).encode()
+    return lambda path: compressed(path, [GOOD, b'{"text": "x", "y": [', body, b"0]}\n", GOOD])
+
+
+LINES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "line-300.jsonl.zst": (lambda p: compressed(p, long_line(300)), "2 texts, 1 too_large"),
+    "line-700.jsonl.zst": (lambda p: compressed(p, long_line(700)), "2 texts, 1 too_large"),
+    "line-300.jsonl.gz": (lambda p: compressed(p, long_line(300)), "2 texts, 1 too_large"),
+    "line-63-emoji.jsonl.zst": (lambda p: compressed(p, long_line(63, "\U0001f600".encode())), "3 texts"),
+    "line-63-one-emoji.jsonl.zst": (
+        lambda p: compressed(p, long_line(63, after='\U0001f600"}\n'.encode())),
+        "3 texts",
+    ),
+    "line-63-escapes.jsonl.zst": (lambda p: compressed(p, long_line(63, b"\\n")), "3 texts"),
+    "line-without-end.jsonl.zst": (lambda p: compressed(p, only(300, b"a")), "1 too_large"),
+    "line-of-blanks.jsonl.zst": (lambda p: compressed(p, only(300, b" ")), "1 too_large"),
+    "lines-blank.jsonl.zst": (lambda p: compressed(p, only(9, b"\n")), "0"),
+    "lines-tiny.jsonl.zst": (lambda p: compressed(p, only(5, b"[]\n\n")), f"{5 * MIB // 4} not_an_object"),
+    "deep-open.jsonl.zst": (lambda p: compressed(p, long_line(60, b"[", b"", b"\n")), "2 texts, 1 too_large"),
+    "deep-objects.jsonl.zst": (lambda p: compressed(p, long_line(20, b'{"a":', b"", b"\n")), "2 texts, 1 bad_json"),
+    "deep-short.jsonl.zst": (lambda p: compressed(p, [GOOD, b"[" * 5000 + b"]" * 5000]), "1 texts, 1 bad_json"),
+    "wide-objects.jsonl.zst": (wide("{},"), "2 texts, 1 too_large"),
+    "wide-lists.jsonl.zst": (wide("[],"), "2 texts, 1 too_large"),
+    "wide-numbers.jsonl.zst": (wide("1.5,"), "2 texts, 1 too_large"),
+    "wide-strings.jsonl.zst": (wide('"\u0101",'), "2 texts, 1 too_large"),
+    "wide-empty-strings.jsonl.zst": (
+        lambda p: compressed(p, long_line(60, b'"",', b'{"text": "x", "y": [', b"0]}\n")),
+        "2 texts, 1 too_large",
+    ),
+    "brackets-in-a-text.jsonl.zst": (lambda p: compressed(p, long_line(24, b"[{,")), "3 texts"),
+    "wide-keys.jsonl.zst": (
+        lambda p: compressed(p, [GOOD, b'{"text": "x"', b"".join(b',"k%d":{}' % i for i in range(1_500_000)), b"}\n"]),
+        "2 texts",
+    ),
+    "many-frames.jsonl.zst": (
+        lambda p: frames(p, zstandard.ZstdCompressor().compress(GOOD), 20_000),
+        "20000 texts",
+    ),
+    "many-members.jsonl.gz": (lambda p: frames(p, gzip.compress(GOOD), 20_000), "20000 texts"),
+    "many-empty-frames.jsonl.zst": (lambda p: frames(p, zstandard.ZstdCompressor().compress(b""), 20_000), "0"),
+    "window-2-gib.jsonl.zst": (
+        lambda p: p.write_bytes(
+            zstandard.ZstdCompressor(
+                compression_params=zstandard.ZstdCompressionParameters(
+                    window_log=31, write_content_size=False, enable_ldm=False
+                )
+            )
+            .compressobj()
+            .compress(GOOD)
+            + b"\x28\xb5\x2f\xfd\x00\xa8\x01\x00\x00"  # a frame header: window descriptor 0xa8 is 2^31
+        ),
+        "window",
+    ),
+    "lying-size.jsonl.zst": (
+        lambda p: p.write_bytes(b"\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", 1 << 60) + b"\x01\x00\x00"),
+        "window|damaged|truncated",
+    ),
+    "cut.jsonl.gz": (lambda p: p.write_bytes(gzip.compress(b"a" * 100 * MIB)[:-9]), "truncated|damaged"),
+    "plain-line.jsonl": (lambda p: compressed(p, long_line(100)), "2 texts, 1 too_large"),
+}
+PARQUET: dict[str, tuple[Callable[[Path], None], str]] = {
+    "dictionary-4.parquet": (lambda p: repeated_value(p, 4, 300), "300 texts"),
+    "dictionary-4-strings.parquet": (lambda p: repeated_value(p, 4, 300, store_schema=False), "300 texts"),
+    "dictionary-60.parquet": (lambda p: repeated_value(p, 60, 8), "8 texts"),
+    "dictionary-100.parquet": (lambda p: repeated_value(p, 100, 20), "20 too_large"),
+    "dictionary-many-rows.parquet": (lambda p: repeated_value(p, 1, 1_500), "1500 texts"),
+    "dictionary-groups.parquet": (lambda p: repeated_value(p, 2, 300, row_group_size=10), "300 texts"),
+    "plain-4.parquet": (lambda p: plain_values(p, 4, 100), "100 texts"),
+    "plain-150.parquet": (lambda p: plain_values(p, 150, 3), "3 too_large"),
+    "prefixes.parquet": (lambda p: plain_values(p, 4, 60, "DELTA_BYTE_ARRAY"), "60 texts"),
+    "delta-lengths.parquet": (lambda p: plain_values(p, 4, 60, "DELTA_LENGTH_BYTE_ARRAY"), "60 texts"),
+    "nulls.parquet": (
+        lambda p: pq.write_table(pa.table({"text": pa.nulls(50_000, pa.string())}), p),
+        "50000 null_text",
+    ),
+    "other-columns.parquet": (many_columns, "50 texts"),
+    "lying.parquet": (lying, "a page of column text has 10 values in 2,147,483,647 bytes"),
+}
+ROWS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "columns.parquet": (many_columns, "50 rows"),
+    "nested.parquet": (lambda p: nested(p, 40_000_000), "a page of column x"),
+    "repeated.parquet": (lambda p: repeated_value(p, 4, 300), "300 rows"),
+    "too-large.parquet": (lambda p: repeated_value(p, 100, 20), "20 too_large"),
+    "line.jsonl.zst": (lambda p: compressed(p, long_line(300)), "2 rows, 1 too_large"),
+}
+PATIENT = b'{"id": 1, "notes": []}'
+COHORTS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "array.json.zst": (
+        lambda p: compressed(p, [b"[", PATIENT, b',{"id": "', *only(300, b"a"), b'"},', PATIENT, b"]"]),
+        "2 patients, 1 too_large",
+    ),
+    "object.json.zst": (
+        lambda p: compressed(p, [b'{"a":', PATIENT, b',"', *only(300, b"k"), b'":{}}']),
+        "1 patients, 1 too_large",
+    ),
+    "lines.jsonl.zst": (
+        lambda p: compressed(p, [PATIENT, b"\n", *only(300, b"a"), b"\n", PATIENT]),
+        "2 patients, 1 too_large",
+    ),
+    "deep.json.zst": (lambda p: compressed(p, [b"[", *only(4, b"["), b"]"]), "ends in record 1"),
+}
+
+
+def compression(path: Path) -> str | None:
+    return {".zst": "zstd", ".gz": "gzip"}.get(path.suffix)
+
+
+def counted(found: Counter[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in found.items() if count) or "0"
+
+
+def records(path: Path) -> str:
+    found: Counter[str] = Counter()
+    kind = "parquet" if path.suffix == ".parquet" else "jsonl"
+    for block in read_records(path, format=kind, compression=compression(path), text_field="text", label=path.name):
+        found["texts"] += len(block.texts)
+        found.update(bad.reason for bad in block.bad)
+    return counted(found)
+
+
+def rows(path: Path) -> str:
+    found: Counter[str] = Counter()
+    kind = "parquet" if path.suffix == ".parquet" else "jsonl"
+    for block in read_rows(path, format=kind, compression=compression(path), label=path.name):
+        found["rows"] += len(block.rows)
+        found.update(bad.reason for bad in block.bad)
+    return counted(found)
+
+
+def patients(path: Path) -> str:
+    formats: dict[str, Any] = {"array": "json_array", "object": "json_object", "deep": "json_array"}
+    kind = formats.get(path.name.split(".")[0], "jsonl")
+    found: Counter[str] = Counter()
+    for one in CohortReader(path, kind, compression(path), "2010-01"):
+        found[one.reason if isinstance(one, BadRecord) else "patients"] += 1
+    return counted(found)
+
+
+def in_a_gibibyte(read: Callable[[Path], str], path: Path) -> tuple[str, int]:
+    """What reading a file says, and by how many MiB the memory of its process grew at most."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(ours)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        before = _status("VmHWM")
+        resource.setrlimit(resource.RLIMIT_AS, ((_status("VmSize") + 3072) * MIB,) * 2)
+        try:
+            said = read(path)
+        except DataprepError as error:
+            said = f"{type(error).__name__}: {error}"
+        except BaseException as error:
+            said = f"not caught: {type(error).__name__}: {error}"
+        os.write(theirs, json.dumps([said, _status("VmHWM") - before]).encode())
+        os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    said, grown = json.loads(text or b'["killed", 0]')
+    return said, grown
+
+
+def _status(name: str) -> int:
+    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1]) // 1024
+
+
+ZOO = [
+    *((name, records, *how) for name, how in (LINES | PARQUET).items()),
+    *((name, rows, *how) for name, how in ROWS.items()),
+    *((name, patients, *how) for name, how in COHORTS.items()),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "read", "make", "expected"), ZOO, ids=[f"{read.__name__}-{name}" for name, read, *_ in ZOO]
+)
+def test_a_bomb_is_read_or_refused_below_a_gibibyte(
+    tmp_path: Path, name: str, read: Callable[[Path], str], make: Callable[[Path], None], expected: str
+) -> None:
+    make(tmp_path / name)
+    said, grown = in_a_gibibyte(read, tmp_path / name)
+    print(f"{read.__name__} {name}: {(tmp_path / name).stat().st_size:,} bytes, {grown} MiB: {said[:120]}")
+    if read.__name__ == said or expected[0].isdigit():
+        assert said == expected
+    else:
+        assert re.search(expected, said)
+        assert said.startswith("CorruptSourceError")
+    assert grown < 1024
+
+
+def test_lines_are_the_same_wherever_blocks_end() -> None:
+    lines = [b"a", b"", b"b" * 50, b"c" * 9, b"d" * 80, b"e"]
+    for end in (b"", b"\n"):
+        raw = b"\n".join(lines) + end
+        starts = [sum(len(line) + 1 for line in lines[:i]) for i in range(len(lines))]
+        for size in range(1, len(raw) + 1):
+            blocks = [raw[i : i + size] for i in range(0, len(raw), size)]
+            assert b"".join(part or b"?" for part, _ in whole_lines(blocks)) == raw  # nothing is beyond the default
+            found = []
+            for part, byte in whole_lines(blocks, 20):
+                if part is None:
+                    found.append((byte, None))
+                    continue
+                for line in part.removesuffix(b"\n").split(b"\n"):
+                    found.append((byte, line if len(line) <= 20 else None))
+                    byte += len(line) + 1
+            assert found == [(s, line if len(line) <= 20 else None) for s, line in zip(starts, lines, strict=True)]
+
+
+def test_ranges_count_a_record_that_is_too_large(tmp_path: Path) -> None:
+    compressed(path := tmp_path / "a.jsonl.zst", long_line(9))
+    for first, stop, expected in ((1, 2, [1]), (2, 3, ["2 too_large"]), (3, None, [3])):
+        reader = read_records(
+            path,
+            format="jsonl",
+            compression="zstd",
+            text_field="text",
+            label="a",
+            rows=RowRange(first, stop),
+            max_record_bytes=MIB,
+        )
+        found: list[object] = []
+        for block in reader:
+            found += [block.row(i) for i in range(len(block.texts))]
+            found += [f"{bad.row} {bad.reason}" for bad in block.bad]
+            assert all(bad.byte == len(GOOD) for bad in block.bad)
+        assert found == expected
+
+
+def test_a_wider_window_has_to_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    how = zstandard.ZstdCompressionParameters(window_log=28, write_content_size=False)
+    writer = zstandard.ZstdCompressor(compression_params=how).compressobj()
+    (path := tmp_path / "a.zst").write_bytes(writer.compress(GOOD) + writer.flush())
+    with pytest.raises(CorruptSourceError, match=rf"134,217,728 bytes of memory.*zstd --long=27.*{WINDOW}=2147483648"):
+        list(BlockReader(path, "zstd"))
+    monkeypatch.setenv(WINDOW, str(1 << 28))
+    assert b"".join(BlockReader(path, "zstd")) == GOOD

@@ -1,0 +1,117 @@
+"""A link under a name that the project writes to is not followed, and none leads out of a source unasked."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import IntegrityError, SourceError
+from dataprep_assets.integrity.commit import alone, staging, write_atomically
+from dataprep_assets.serving.shared_state import SharedState, replace_file
+from dataprep_assets.sources.access import LocalTree
+from dataprep_assets.sources.hub_cache import list_cached_files
+from dataprep_assets.stores import ranged
+from dataprep_assets.stores.files import create_durably
+from dataprep_assets.stores.partial import write_sidecar
+
+
+def download(folder: Path) -> None:
+    ranged.download(
+        lambda start, stop: iter([b"x" * (stop - start)]), size=4, target=folder / "a.bin", sha256=None, label="a"
+    )
+
+
+def durably(folder: Path) -> None:
+    with create_durably(folder / "a") as file:
+        file.write(b"new")
+
+
+def staged(folder: Path) -> None:
+    with staging(folder / "final", "0123456789abcdef") as area:
+        (area / "victim").write_bytes(b"new")
+
+
+def held(folder: Path) -> None:
+    with alone(folder / "final"):
+        pass
+
+
+def fetched(folder: Path) -> None:
+    state = SharedState(folder, "train")
+    with state.fetching(3):
+        pass
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
+    "a.bin.part": download,
+    "a.json.new": lambda folder: write_sidecar(folder / "a.json", 1, None, 1, finished=[], synced=[]),
+    "a.draft": durably,
+    "b.new": lambda folder: replace_file(folder / "b", b"new"),
+    f".c.{os.getpid()}.tmp": lambda folder: write_atomically(folder / "c", b"new"),
+    ".staging/final.lock": held,
+    ".window/train/fetch/000003": fetched,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("kind", ["link", "dangling", "pipe"])
+def test_what_was_planted_is_named_and_left_alone(tmp_path: Path, name: str, kind: str) -> None:
+    victim = tmp_path / "victim"
+    if kind != "dangling":
+        victim.write_bytes(b"precious")
+    planted = tmp_path / "shared" / name
+    planted.parent.mkdir(parents=True)
+    if kind == "pipe":
+        os.mkfifo(planted)
+    else:
+        planted.symlink_to(victim)
+    with pytest.raises(IntegrityError, match="a link, or no regular file, where only this project writes"):
+        WRITERS[name](tmp_path / "shared")
+    assert victim.exists() == (kind != "dangling")
+    assert kind == "dangling" or victim.read_bytes() == b"precious"
+
+
+def test_a_planted_staging_folder_is_not_built_in(tmp_path: Path) -> None:
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    (area := tmp_path / "store" / ".staging").mkdir(parents=True)
+    (area / "final-0123456789abcdef").symlink_to(elsewhere)
+    with pytest.raises(IntegrityError, match="It was not followed"):
+        staged(tmp_path / "store")
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_link_leaves_a_folder_only_where_that_is_declared(tmp_path: Path, what: str) -> None:
+    (outside := tmp_path / "outside").mkdir()
+    (outside / "a.jsonl").write_bytes(b"{}\n")
+    (source := tmp_path / "source").mkdir()
+    (source / "own.jsonl").write_bytes(b"{}\n")
+    (source / "again.jsonl").symlink_to("own.jsonl")  # within the source
+    (source / "link.jsonl" if what == "file" else source / "link").symlink_to(
+        outside / "a.jsonl" if what == "file" else outside
+    )
+    with pytest.raises(SourceError, match=r"link.*leads out of source\.path.*follow_links: true"):
+        LocalTree(source).list()
+    found = {file.relpath for file in LocalTree(source, follow_links=True).list().files}
+    assert found == {"own.jsonl", "again.jsonl", "link.jsonl" if what == "file" else "link/a.jsonl"}
+    (tmp_path / "by_link").symlink_to(source)  # the source itself may be one
+    assert len(LocalTree(tmp_path / "by_link", follow_links=True).list().files) == 3
+    (source / "loop").symlink_to(".")
+    with pytest.raises(SourceError, match="a folder that holds it"):
+        LocalTree(source, follow_links=True).list()
+
+
+def test_a_link_leaves_a_hub_cache_only_where_that_is_declared(tmp_path: Path) -> None:
+    repo = tmp_path / "hub" / "datasets--org--data"
+    snapshot = repo / "snapshots" / ("a" * 40)
+    snapshot.mkdir(parents=True)
+    (repo / "blobs").mkdir()
+    (repo / "blobs" / ("b" * 40)).write_bytes(b"x")
+    (snapshot / "good").symlink_to(f"../../blobs/{'b' * 40}")
+    (tmp_path / "secret").write_bytes(b"secret")
+    assert [file.relpath for file in list_cached_files(repo, "a" * 40)] == ["good"]
+    (snapshot / "evil").symlink_to(tmp_path / "secret")
+    with pytest.raises(SourceError, match=r"evil: a link that leads out of the cache.*follow_links"):
+        list_cached_files(repo, "a" * 40)
+    assert len(list_cached_files(repo, "a" * 40, follow_links=True)) == 2
