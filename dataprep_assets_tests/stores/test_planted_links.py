@@ -48,7 +48,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "a.json.new": lambda folder: write_sidecar(folder / "a.json", 1, None, 1, finished=[], synced=[]),
     "a.draft": durably,
     "b.new": lambda folder: replace_file(folder / "b", b"new"),
-    f".c.{os.getpid()}.tmp": lambda folder: write_atomically(folder / "c", b"new"),
+    ".c.PID.tmp": lambda folder: write_atomically(folder / "c", b"new"),
     ".staging/final.lock": held,
     ".window/train/fetch/000003": fetched,
 }
@@ -60,7 +60,7 @@ def test_what_was_planted_is_named_and_left_alone(tmp_path: Path, name: str, kin
     victim = tmp_path / "victim"
     if kind != "dangling":
         victim.write_bytes(b"precious")
-    planted = tmp_path / "shared" / name
+    planted = tmp_path / "shared" / name.replace("PID", str(os.getpid()))
     planted.parent.mkdir(parents=True)
     if kind == "pipe":
         os.mkfifo(planted)
