@@ -95,7 +95,7 @@ class SftShard:
                         "row_group_size": packing.row_group_bins,
                         "compression": packing.compression,
                         "bad_records.budget": self.budget,
-                        **self.sources[0].limits,
+                        **{name: limit for source in self.sources for name, limit in source.limits.items()},
                         **({"force": self.salt} if self.salt else {}),
                     }
                 )
