@@ -177,9 +177,6 @@ def _server() -> str:
 
 def serve(path: str, ready: int, parent: int) -> None:
     """Fork a program for each connection, until the parent has gone."""
-    from dataprep_assets.execution.processes import _die_with_parent
-
-    _die_with_parent(parent)
     for name in _PRELOADED:
         importlib.import_module(name)
     gc.freeze()  # a collection in a program would touch, and so copy, every page of this process
@@ -189,10 +186,16 @@ def serve(path: str, ready: int, parent: int) -> None:
         listener.listen(16)
         os.write(ready, b"1")
         os.close(ready)
-        while True:
-            channel, _ = listener.accept()
+        # not by the kernel's signal, which comes with the end of the thread that started this process
+        listener.settimeout(2)
+        while os.getppid() == parent:
+            try:
+                channel, _ = listener.accept()
+            except TimeoutError:
+                continue
             if os.fork() == 0:
                 listener.close()
+                channel.setblocking(True)
                 _keep(channel)
             channel.close()
 
