@@ -4,7 +4,8 @@ Only what costs little is looked at: its JSON, a tokenizer that is on this machi
 the listing and the first rows of sources that are files here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from pathlib import Path
 
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError, TokenizerError
 from dataprep_assets.graph.remark import Remark
@@ -89,7 +90,9 @@ def _transform_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
         return
     for name, source in sources.items():
         dataset = BlendDataset.model_construct(name=name, path=source.path, split=source.split, subset=None)
-        yield from _listing_remarks(blend, dataset, keys)
+        listed = _listed(blend, dataset, keys)
+        if isinstance(listed, Remark):
+            yield listed
 
 
 def _placed(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDataset]]:
@@ -103,26 +106,26 @@ def _placed(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDatas
 def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> Iterator[Remark]:
     """Of the place of a dataset, and of its first rows: one that is empty, or has none of the fields that are read."""
     inline = keys != ("blend",)
-    found = list(_listing_remarks(blend, dataset, (*keys, "path") if inline else keys))
-    yield from found
-    place = None if found else open_place(dataset, blend.sources)
-    if place is None or not isinstance(place.access, LocalTree):
+    listed = _listed(blend, dataset, (*keys, "path") if inline else keys)
+    if isinstance(listed, Remark):
+        yield listed
         return
-    _, files = list_meant(place, dataset)
-    paths = [place.access.root / file.relpath for file in sorted(files, key=lambda file: natural_key(file.relpath))]
-    fault = fault_of_files(blend, dataset, paths)
+    fault = fault_of_files(blend, dataset, listed) if listed is not None else None
     if fault is not None:
         asked = asked_field(blend, dataset)
         yield Remark(keys=(*keys, asked[0]) if asked and inline else keys, sentence=fault)
 
 
-def _listing_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: Sequence[str | int]) -> Iterator[Remark]:
-    """Of a dataset's path, and of the files there where it is a folder: of `keys`, where the declaration has it."""
+def _listed(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> list[Path] | Remark | None:
+    """The files that are read of a dataset, in order; None where it is not on this machine; else what is wrong with
+    its path or with what is there, of `keys`."""
     try:
         place = open_place(dataset, blend.sources)
-        if isinstance(place.access, LocalTree):
-            list_meant(place, dataset)
+        if not isinstance(place.access, LocalTree):
+            return None
+        _, files = list_meant(place, dataset)
     except SourceError as error:
-        yield Remark(keys=tuple(keys), sentence=str(error), of_source=True)
+        return Remark(keys=keys, sentence=str(error), of_source=True)
     except DataprepError as error:
-        yield Remark(keys=tuple(keys), sentence=str(error))
+        return Remark(keys=keys, sentence=str(error))
+    return [place.access.root / file.relpath for file in sorted(files, key=lambda file: natural_key(file.relpath))]
