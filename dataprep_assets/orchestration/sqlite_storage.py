@@ -15,7 +15,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
-from dagster._config import UserConfigSchema
 from dagster._core.storage.event_log import SqliteEventLogStorage
 from dagster._core.storage.runs import SqliteRunStorage
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
@@ -37,10 +36,6 @@ class SqliteStorage(DagsterSqliteStorage):
         super().__init__(base_dir, inst_data)
         self._run_storage = _Runs(self._run_storage._conn_string)
         self._event_log_storage = _Events(self._event_log_storage._base_dir)
-
-    @classmethod
-    def config_type(cls) -> UserConfigSchema:
-        return DagsterSqliteStorage.config_type()
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Any) -> Self:
