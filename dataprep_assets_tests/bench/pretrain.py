@@ -59,7 +59,8 @@ def _prepared(scratch: Path, name: str, spec: Spec) -> Path:
         source = Path(spec.paths[file])
         if name == "f":
             source = _as_parquet(source, scratch / "parquet")
-        (data / f"{at:06d}-{file:06d}-{source.name}").symlink_to(source.resolve())
+        # a copy: a source does not follow links that lead out of it
+        shutil.copyfile(source, data / f"{at:06d}-{file:06d}-{source.name}")
     blend = BlendDeclaration.model_validate(
         {
             "dataset": "bench",
