@@ -221,12 +221,12 @@ def test_a_certificate_that_is_not_trusted_is_said_at_once(swift: SwiftServer, c
 # Listings and copies.
 
 
-def test_unfinished_uploads_of_several_pages_are_all_swept(moto: str) -> None:
-    bucket = new_bucket(moto)
-    client, paged = new_client(moto), new_client(moto)
+def test_unfinished_uploads_of_several_pages_are_all_swept(swift: SwiftServer) -> None:
+    bucket = new_bucket(swift.url)
+    client, paged = new_client(swift.url), new_client(swift.url)
     asked = []
 
-    def of_ten(params: dict[str, Any], **_: Any) -> None:  # the server's own pages are of a thousand
+    def of_ten(params: dict[str, Any], **_: Any) -> None:  # Swift's own pages are of a thousand; moto's listing has no end
         asked.append(params)
         params["MaxUploads"] = 10
 
