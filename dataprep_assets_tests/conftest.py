@@ -5,13 +5,13 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import SwiftServer, swift_server
+from dataprep_assets_tests.session.migrations import read_migrations_once
 
 CHECKOUT = Path(__file__).parent.parent
 
@@ -25,26 +25,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    _read_migrations_once()
+    read_migrations_once()
     _forget_instance()
-
-
-def _read_migrations_once() -> None:
-    """Let alembic read the history of Dagster's tables once a process, not twice for each instance of a test."""
-    module = sys.modules.get("alembic.script.base")
-    if module is None or hasattr(module.ScriptDirectory, "_of_location"):
-        return
-    made: dict[str, Any] = {}
-    original = module.ScriptDirectory.from_config
-
-    def from_config(config: Any) -> Any:
-        location = config.get_main_option("script_location")
-        if location not in made:
-            made[location] = original(config)
-        return made[location]
-
-    module.ScriptDirectory._of_location = made
-    module.ScriptDirectory.from_config = from_config
 
 
 def _forget_instance() -> None:
