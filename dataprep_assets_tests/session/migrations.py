@@ -1,4 +1,4 @@
-"""The history of Dagster's tables, read once a process: alembic imports its 89 files twice for each instance of a test."""
+"""The history of Dagster's tables, read once a process: alembic imports its 89 files twice for each instance."""
 
 import sys
 from typing import Any

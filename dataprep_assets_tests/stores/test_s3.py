@@ -226,7 +226,9 @@ def test_unfinished_uploads_of_several_pages_are_all_swept(swift: SwiftServer) -
     client, paged = new_client(swift.url), new_client(swift.url)
     asked = []
 
-    def of_ten(params: dict[str, Any], **_: Any) -> None:  # Swift's own pages are of a thousand; moto's listing has no end
+    def of_ten(
+        params: dict[str, Any], **_: Any
+    ) -> None:  # Swift's own pages are of a thousand; moto's listing has no end
         asked.append(params)
         params["MaxUploads"] = 10
 
