@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
-from dataprep_assets_tests.servers import end, free_port
+from dataprep_assets_tests.servers import end, free_port, wait_until
 
 BIN = Path(sys.executable).parent
 
@@ -49,14 +48,6 @@ def answers(made: Site) -> bool:
     except OSError:
         return False
     return bool(nodes)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float) -> None:
-    """Look every second until something holds; fails after so many seconds."""
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "timed out"
-        time.sleep(1)
 
 
 class Browser:

@@ -22,8 +22,8 @@ import dagster as dg
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.project import cloned_project
-from dataprep_assets_tests.servers import end, free_port
-from dataprep_assets_tests.ui.browser import BIN, Site, answers, wait_until
+from dataprep_assets_tests.servers import end, free_port, wait_until
+from dataprep_assets_tests.ui.browser import BIN, Site, answers
 
 __all__ = ["LOCATION", "ServedProject", "scratch_project", "site"]
 

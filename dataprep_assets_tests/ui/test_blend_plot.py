@@ -10,8 +10,8 @@ import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets_tests import forked
-from dataprep_assets_tests.servers import end, free_port
-from dataprep_assets_tests.ui.browser import BIN, Browser, Site, answers, wait_until
+from dataprep_assets_tests.servers import end, free_port, wait_until
+from dataprep_assets_tests.ui.browser import BIN, Browser, Site, answers
 
 pytestmark = pytest.mark.slow
 PICTURES = "[...document.querySelectorAll('img')].filter(i => i.src.startsWith('data:image/svg+xml'))"

@@ -13,7 +13,8 @@ import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets_tests.project import SAMPLE, sample_attributes
-from dataprep_assets_tests.ui.browser import Browser, wait_until
+from dataprep_assets_tests.servers import wait_until
+from dataprep_assets_tests.ui.browser import Browser
 from dataprep_assets_tests.ui.first_action import all_materialized, checks
 from dataprep_assets_tests.ui.site import LOCATION, ServedProject, scratch_project
 from dataprep_assets_tests.ui.site import site as served

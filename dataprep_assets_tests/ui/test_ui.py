@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dataprep_assets_tests.ui.browser import Browser, Site, wait_until
+from dataprep_assets_tests.servers import wait_until
+from dataprep_assets_tests.ui.browser import Browser, Site
 from dataprep_assets_tests.ui.site import site as served
 
 pytestmark = pytest.mark.slow
