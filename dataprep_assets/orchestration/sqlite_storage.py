@@ -2,10 +2,11 @@
 
 Dagster 1.13 makes a new engine of SQLAlchemy for each question and each event, so that each statement is compiled
 again, opens and closes the database for it, which copies the write-ahead log into the file and syncs both, and reads
-the history of its tables again for each run's database: half of the time of a small run. Here connections stay open
-until their instance is disposed of, and the database of a run begins as a copy of an empty one. Files and tables are
-Dagster's own. The UI follows a run by the changes of its file, which a commit to the log does not change: so whatever
-is written touches the file.
+the history of its tables (eighty Python files) again for each run's database and whenever an instance is opened, as
+each look of a sensor does: half of the time of a small run, and of a look. Here connections stay open until their
+instance is disposed of, the database of a run begins as a copy of an empty one, and one that has its tables is
+believed. Files and tables are Dagster's own. The UI follows a run by the changes of its file, which a commit to the log
+does not change: so whatever is written touches the file.
 
 Entry point: `SqliteStorage`, named in `dagster.yaml`.
 """
@@ -15,13 +16,21 @@ import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
+from dagster._core.storage.base_storage import DagsterStorage
 from dagster._core.storage.event_log import SqliteEventLogStorage
 from dagster._core.storage.runs import SqliteRunStorage
-from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
+from dagster._core.storage.schedules import SqliteScheduleStorage
+from dagster._core.storage.sqlite import create_db_conn_string
+from dagster._core.storage.sqlite_storage import (
+    DagsterSqliteStorage,
+    _event_logs_directory,
+    _runs_directory,
+    _schedule_directory,
+)
 from dagster._serdes import ConfigurableClassData
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.pool import NullPool
@@ -37,9 +46,15 @@ class SqliteStorage(DagsterSqliteStorage):
     """Runs, events and schedules in SQLite below the folder `history` and `schedules` of `base_dir`, as Dagster's."""
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
-        super().__init__(base_dir, inst_data)
-        self._run_storage = _Runs(self._run_storage._conn_string)
-        self._event_log_storage = _Events(self._event_log_storage._base_dir)
+        runs, schedules = _runs_directory(base_dir), _schedule_directory(base_dir)
+        if _made(Path(runs, "runs.db"), "instance_info") and _made(Path(schedules, "schedules.db"), "job_ticks"):
+            DagsterStorage.__init__(self)
+        else:
+            super().__init__(base_dir, inst_data)
+        self.base_dir, self._inst_data = base_dir, inst_data
+        self._run_storage = _Runs(create_db_conn_string(runs, "runs"))
+        self._schedule_storage = _Schedules(create_db_conn_string(schedules, "schedules"))
+        self._event_log_storage = _Events(_event_logs_directory(base_dir))
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Any) -> Self:
@@ -47,6 +62,17 @@ class SqliteStorage(DagsterSqliteStorage):
 
 
 class _Runs(SqliteRunStorage):
+    @contextmanager
+    def connect(self) -> Iterator[Connection]:
+        with _databases.connect(self._conn_string) as connection, connection.begin():
+            yield connection
+
+    def dispose(self) -> None:
+        super().dispose()
+        _databases.close(self._conn_string)
+
+
+class _Schedules(SqliteScheduleStorage):
     @contextmanager
     def connect(self) -> Iterator[Connection]:
         with _databases.connect(self._conn_string) as connection, connection.begin():
@@ -77,6 +103,8 @@ class _Events(SqliteEventLogStorage):
 
     def _begin(self, path: Path, shard: str) -> None:
         """Make the tables of a database unless they are there."""
+        if _made(path, "event_logs"):
+            return
         if path.exists():
             self._make_tables(shard)
         elif self._empty is None:
@@ -106,6 +134,18 @@ class _Events(SqliteEventLogStorage):
     def _close(self) -> None:
         for shard in self._initialized_dbs:
             _databases.close(self.conn_string_for_shard(shard))
+
+
+def _made(path: Path, table: str) -> bool:
+    """Whether Dagster has made a database, to its end: it then has this table, and the version of all."""
+    if not path.exists():
+        return False
+    tables = "select count(*) from sqlite_master where name = ?"
+    with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS)) as connection:
+        if connection.execute(tables, ["alembic_version"]).fetchone() == (0,):
+            return False
+        versions = connection.execute("select count(*) from alembic_version").fetchone()
+        return versions != (0,) and connection.execute(tables, [table]).fetchone() == (1,)
 
 
 class _Databases:
