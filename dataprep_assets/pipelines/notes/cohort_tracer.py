@@ -24,6 +24,7 @@ from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, Replay
 from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
 from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.provenance import ShardOrigin
 from dataprep_assets.pipelines.notes.reading import patient_digest
 from dataprep_assets.pipelines.notes.row_origins import Origins
 from dataprep_assets.pipelines.notes.traced_rows import RowOfMonth, TracedDirectory, TracedMonth
@@ -119,30 +120,9 @@ class CohortTracer(Tracer):
         """The packed row behind a row of a split of a directory, or of one of its files."""
         if not self._directories:
             raise NotFoundError(f"trace: {'; '.join(self.notes)}")
-        directory = self._directories[0]
-        if question.shard is None:
-            split = self._split(question)
-            if directory.facts.directory is None:
-                raise ConfigError(
-                    f"trace: {directory.handle.artifact} is virtual: its loader decides the order of rows. Name the "
-                    "file, too, as `shard`"
-                )
-            origin, within = directory.of_row(split, row)
-        else:
-            split, origin = next(
-                (
-                    found
-                    for one in self._directories
-                    for found in one.named(question.shard)
-                    if question.split in (None, found[0])
-                ),
-                ("", None),
-            )
-            if origin is None:
-                raise NotFoundError(f"trace: no file {question.shard!r} in {directory.handle.artifact}")
-            if not 0 <= row < origin.rows:
-                raise NotFoundError(f"trace: no row {row} in {question.shard}, which has {origin.rows}, counted from 0")
-            within = row
+        split, origin, within = (
+            self._of_split(question, row) if question.shard is None else self._of_file(question, row)
+        )
         month = self._month(origin.dataset, origin.partition)
         for shard in month.shards(split):
             if shard.sha256 == origin.sha256:
@@ -151,6 +131,26 @@ class CohortTracer(Tracer):
             f"trace: {origin.dataset}/{origin.partition} was packed again since this shard was linked. Run "
             f"{origin.dataset} and {self._declaration.dataset} first"
         )
+
+    def _of_split(self, question: Question, row: int) -> tuple[str, ShardOrigin, int]:
+        split, directory = self._split(question), self._directories[0]
+        if directory.facts.directory is None:
+            raise ConfigError(
+                f"trace: {directory.handle.artifact} is virtual: its loader decides the order of rows. Name the file, "
+                "too, as `shard`"
+            )
+        return (split, *directory.of_row(split, row))
+
+    def _of_file(self, question: Question, row: int) -> tuple[str, ShardOrigin, int]:
+        name = str(question.shard)
+        for directory in self._directories:
+            for split, origin in directory.named(name):
+                if question.split not in (None, split):
+                    continue
+                if not 0 <= row < origin.rows:
+                    raise NotFoundError(f"trace: no row {row} in {name}, which has {origin.rows}, counted from 0")
+                return split, origin, row
+        raise NotFoundError(f"trace: no file {name!r} in {self._directories[0].handle.artifact}")
 
     def _packed_row(self, question: Question, row: int) -> RowOfMonth:
         month, split = self._own(question.shard), self._split(question)
