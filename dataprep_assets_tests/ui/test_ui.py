@@ -377,7 +377,7 @@ def test_the_page_of_all_datasets_leads_to_a_failed_check(site: ServedProject, b
     browser.click("datasets")
     browser.wait_for("checks failed", "Materialize")
     browser.click("Materialize")
-    browser.wait_for("data_card/card_matches_receipts", "dataset_card.md line", "all datasets", "86")
+    browser.wait_for("data_card/card_matches_receipts", "dataset_card.md line", "all datasets", "92")
     browser.picture(site.pictures / "datasets.png")
     browser.click("data_card/card_matches_receipts")
     browser.wait_for("Evaluation result", "card_matches_receipts", "dataset_card.md line")

@@ -38,11 +38,12 @@ from dataprep_assets.pipelines.notes.packed_files import (
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsWriter, RowBlock
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.row_layout import RowLayout, lay_out
+from dataprep_assets.pipelines.notes.row_origins import origins_of
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool, fill_spool
 
 __all__ = ["PackedCohort", "ensure_packed_cohort"]
 
-VERSION = 1
+VERSION = 2
 _SPOOL = "spool.tokens"
 
 
@@ -183,6 +184,7 @@ class _Writer:
                 tokens += block.tokens.size
         patients = _patients(spool, [layout.documents])
         (self._staged / paths.patients).write_bytes(b"".join(patients))
+        (self._staged / paths.origins).write_bytes(origins_of(layout, spool).tobytes())
         positions = rows * shape.row_length
         return PackedSplit(
             rows=rows,

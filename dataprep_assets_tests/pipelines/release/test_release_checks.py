@@ -100,6 +100,14 @@ def sorted_order(_: ReleaseProject, monkeypatch: pytest.MonkeyPatch) -> None:
     order.shuffled.cache_clear()
 
 
+def listed_document(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
+    """A document on the retraction list before anything was built again."""
+    (bins,) = (made.root / made.corpus.dataset / "token_bins").glob("val-00000")
+    first = int(np.fromfile(bins / "document_ids.bin", "<u8")[0])
+    assert made.corpus.retractions is not None
+    made.corpus.retractions.write_text(f'{{"hash": "{first:016x}", "of": "text"}}\n')
+
+
 def another_release(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
     shutil.rmtree(public(made, ""))
     publish(make_release(made.root.parent / "other"), made.root.parent / "other", locate(public(made, "")))
@@ -125,6 +133,7 @@ FAULTS: dict[tuple[str, str], Fault] = {
     ("npy_shards", "ids_in_vocabulary"): foreign_id,
     ("npy_shards", "equals_stream"): reversed_samples,
     ("npy_shards", "tokens_accounted"): uncounted_tail,
+    ("npy_shards", "no_retracted_document"): listed_document,
     ("npy_shards", "sample_ids_repeat"): repeated_ids,
     ("npy_shards", "order_shuffled"): sorted_order,
     ("published_shards", "manifest_published"): another_release,
