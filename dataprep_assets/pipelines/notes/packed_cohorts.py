@@ -152,6 +152,6 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
         "layout": facts.layout,
         "rows": rows,
     }
-    if rows and receipt.ledger is not None:
+    if rows and receipt.ledger is not None and facts.layout == "prepacked":
         shown["fill"] = round(receipt.ledger.tokens / (rows * facts.row_length), 5)
     return shown

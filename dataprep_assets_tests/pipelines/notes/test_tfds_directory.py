@@ -128,19 +128,21 @@ def test_unpacked_rows_are_one_column_of_the_readers_length(tmp_path: Path) -> N
     notes = declaration(layout="unpacked")
     assert not run_notes(notes, tmp_path).failed
     info = read_directory(directory(notes, tmp_path))
-    assert info.columns == (Column(name="tokens", length=257),)
+    assert info.columns == (Column(name="tokens", length=None),)
     settings = maxtext_settings(notes, LocalArtifacts(tmp_path))
     assert settings["train_data_columns"] == "['tokens']"
     assert settings["dataset_name"] == "sample_notes:1.0.0"
     # rows that a stock pipeline would train on from note to note are not shown as if it could have them
     assert maxtext_line(notes, LocalArtifacts(tmp_path)).startswith("MaxText: dataset_type=tfds dataset_path=")
     prepacked = maxtext_line(declaration(), LocalArtifacts(tmp_path))
-    assert prepacked.startswith("MaxText, only with a loader that passes the stored segments through: ")
+    assert prepacked.startswith("MaxText, after dataprep_assets.serving.maxtext.install(), without which")
+    assert settings["tokenizer_type"] == "huggingface"
+    assert Path(settings["tokenizer_path"]).joinpath("tokenizer.json").is_file()
     by_name = ByName(settings["dataset_name"], Path(settings["dataset_path"]))
     rows_read = [row["tokens"] for row in read_rows(by_name, settings["train_split"])]
     assert [row.tolist() for row in rows_read] == [row["tokens"] for row in packed(notes, tmp_path)]
     # the stock pipeline makes `inputs` and `targets` of a row by cutting one token off either end
-    assert {row[:-1].size for row in rows_read} == {int(settings["max_target_length"])}
+    assert 1 <= max(row[:-1].size for row in rows_read) <= int(settings["max_target_length"])
 
 
 def test_missing_months_are_named_and_nothing_is_made(tmp_path: Path) -> None:
