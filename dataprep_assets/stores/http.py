@@ -200,7 +200,7 @@ class HttpStore(Store):
             # unredirected: the storage that the hub redirects to takes signed URLs, and must not see the token
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:
-            return urllib.request.urlopen(request, timeout=self._timeout)
+            return _OPENER.open(request, timeout=self._timeout)
         except urllib.error.HTTPError as error:
             error.close()
             raise self._from_status(error, label) from None
@@ -218,6 +218,21 @@ class HttpStore(Store):
             todo = f"set {self._token_name} to a token that may read it" if self._token_name else "check the URL"
             return SourceError(f"{label}: the server refuses access (HTTP {error.code}); {todo}")
         return SourceError(f"{label}: the server answered HTTP {error.code}")
+
+
+class _SameMethod(urllib.request.HTTPRedirectHandler):
+    """Follows a HEAD with a HEAD; Python before 3.13 asks for the whole object instead."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        found = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if found is not None:
+            found.method = req.get_method()
+        return found
+
+
+_OPENER = urllib.request.build_opener(_SameMethod())
 
 
 def _version(headers: Any, size: int) -> str:

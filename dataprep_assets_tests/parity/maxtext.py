@@ -141,7 +141,7 @@ def _made(home: Path, tokenizer: Path, case: Case) -> tuple[NotesDeclaration, Lo
         months=MONTHS, row_length=LENGTH, tokenizer={"path": tokenizer, "name": "sample"}, **dict(case.declared)
     )
     # what was made for another case is current, and is not made again
-    root = home / "-".join(str(value) for value in case.declared.values())
+    root = home / "".join(letter for letter in str(case.declared) if letter.isalnum())
     outcome = run_notes(notes, root)
     assert not outcome.failed, outcome.failed
     return notes, LocalArtifacts(root)

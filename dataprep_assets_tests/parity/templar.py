@@ -23,7 +23,7 @@ SHARDS = (12, 9, 12)
 TURNS = 7
 """Twice around the three shards, and one more."""
 LATE = 4
-GUARD_SECONDS = 300
+GUARD_SECONDS = 900
 
 
 def compare(folder: Path) -> list[Row]:
@@ -59,7 +59,10 @@ def _run(
         out=str(home),
     ).write(home / "plan.json")
     command = [sys.executable, "-m", "dataprep_assets_tests.parity.templar_rank", str(plan)]
-    ranks = [subprocess.Popen([*command, str(rank)], stderr=subprocess.PIPE) for rank in range(world_size)]
+    ranks = [
+        subprocess.Popen([*command, str(rank)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        for rank in range(world_size)
+    ]
     for rank, process in enumerate(ranks):
         _, said = process.communicate(timeout=GUARD_SECONDS)
         assert process.returncode == 0, f"rank {rank}: {said.decode()[-2000:]}"

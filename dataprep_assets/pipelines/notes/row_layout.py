@@ -69,8 +69,7 @@ def lay_out(
         notes: What is declared.
         spool: The notes of a cohort, of all splits.
         index: The split's place in the declared order.
-        drops: Counts what is left out; raises BadRecordError for a note whose header leaves no room in a row, where the
-            policy of bad records is to fail.
+        drops: Counts what is left out: a note whose header leaves no room in a row.
         retracted: Digests of the patients on the retraction list.
     """
     chosen = np.flatnonzero(spool.splits == index)
