@@ -63,7 +63,7 @@ def test_what_breaks_on_the_way_is_read_again(hub: HubServer, kind: str, tmp_pat
     since = len(hub.log)
     with ShardWindow(place, tmp_path / "cache", 1, retry=QUICK) as window:
         assert_is(window.swap(0), 0)
-    assert len({span for span in hub.spans(name, since)}) > 1
+    assert len(set(hub.spans(name, since))) > 1
 
 
 def test_what_is_not_there_or_refused_says_so(hub: HubServer, on_hub: str, tmp_path: Path) -> None:

@@ -278,7 +278,7 @@ class NotesDeclaration(DatasetDeclaration):
         "retract` writes; default: `retracted.jsonl` beside this YAML.",
     )
     duplicate_patients: Literal["fail", "allow"] = Field(
-        "fail", description="A patient in several cohorts: refuse to make the directory, or count and go on."
+        "fail", description="A patient in several cohorts: refuse to pack, or count and go on."
     )
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of notes re-encoded by the reference engine.")
 
