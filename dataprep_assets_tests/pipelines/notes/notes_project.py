@@ -17,7 +17,8 @@ from dataprep_assets.orchestration.component import DatasetComponent, declared
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
 from dataprep_assets_tests.pipelines.notes.pipeline import KEY, SAMPLE
