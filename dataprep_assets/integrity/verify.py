@@ -96,7 +96,11 @@ def _verify(tree: _Tree, verification: Verification) -> Iterator[Verified]:
         try:
             receipt = tree.receipt(path)
             assert receipt is not None
-            defects = [*tree.damage(path, receipt, verification), *_inputs_beside(tree, path, receipt)]
+            defects = [
+                *tree.damage(path, receipt, verification),
+                *_contradictions(receipt),
+                *_inputs_beside(tree, path, receipt),
+            ]
             if receipt.ledger is not None:
                 receipt.ledger.balance(tree.location(path))
         except IntegrityError as error:
@@ -117,6 +121,15 @@ def _receipts(tree: _Tree) -> Iterator[Receipt]:
         for receipt in threads.map(tree.receipt, tree.artifacts()):
             if receipt is not None:
                 yield receipt
+
+
+def _contradictions(receipt: Receipt) -> Iterator[str]:
+    """What a receipt says of an input in two ways: with what it was made of, and in the recipe that asked for it."""
+    upstream = _upstream(receipt) if receipt.recipe else {}
+    by_name = {**receipt.recipe.get("sources", {}), **{own.partition("/")[2]: said for own, said in upstream.items()}}
+    for name, digest in receipt.inputs.items():
+        if by_name.get(name, digest) != digest:
+            yield f"the receipt contradicts itself: input {name} is {digest}, its recipe says {by_name[name]}. Rebuild it"
 
 
 def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> Iterator[str]:

@@ -101,27 +101,27 @@ def corpus_attributes(folder: Path, source: Path, **changes: Any) -> dict[str, A
     }
 
 
-def _corpus_source(folder: Path) -> Path:
+def _corpus_source(folder: Path, edition: str) -> Path:
     return write_texts(
         folder / "source",
         {
-            **{f"train/part-{n}.jsonl.zst": _documents(f"train {n}", 14 + n) for n in range(4)},
-            "validation/part-0.jsonl.zst": _documents("validation", 12),
+            **{f"train/part-{n}.jsonl.zst": _documents(f"{edition}train {n}", 5 + n) for n in range(4)},
+            "validation/part-0.jsonl.zst": _documents(f"{edition}validation", 8),
         },
     )
 
 
-def _corpora(folder: Path) -> Iterator[Declared]:
-    yield TokenizedCorpus, corpus_attributes(folder, _corpus_source(folder))
+def _corpora(folder: Path, edition: str) -> Iterator[Declared]:
+    yield TokenizedCorpus, corpus_attributes(folder, _corpus_source(folder, edition))
 
 
-def _releases(folder: Path) -> Iterator[Declared]:
-    attributes = corpus_attributes(folder, _corpus_source(folder), dataset="drill_release")
+def _releases(folder: Path, edition: str) -> Iterator[Declared]:
+    attributes = corpus_attributes(folder, _corpus_source(folder, edition), dataset="drill_release")
     for key in ("views", "olmo_sequence_length", "mds_sequence_length"):
         del attributes[key]
     release = {
         "sequence_length": 32,
-        "tokens_per_shard": 32 * 32,
+        "tokens_per_shard": 16 * 32,
         "shuffle_seed": 7,
         "expected_repeats": 1.0,
         "publish": str(folder / "published"),
@@ -129,11 +129,11 @@ def _releases(folder: Path) -> Iterator[Declared]:
     yield ShardRelease, {**attributes, "release": release}
 
 
-def _notes(folder: Path) -> Iterator[Declared]:
+def _notes(folder: Path, edition: str) -> Iterator[Declared]:
     source = folder / "source"
     source.mkdir(parents=True)
     for name, data in sample_cohorts().items():
-        (source / name).write_bytes(data)
+        (source / name).write_bytes(data.replace(b"made-up", f"{edition}made-up".encode()))
     base = {
         "sensitive": False,
         "source": {"kind": "local", "path": str(source)},
@@ -178,15 +178,15 @@ def _notes(folder: Path) -> Iterator[Declared]:
     )
 
 
-def _blends(folder: Path) -> Iterator[Declared]:
+def _blends(folder: Path, edition: str) -> Iterator[Declared]:
     source = folder / "source"
-    write_rows(source / "code" / "part-0.jsonl.zst", [{"text": text} for text in _documents("code", 30)])
-    write_rows(source / "code" / "part-1.jsonl.gz", [{"text": text} for text in _documents("more code", 30)])
-    write_rows(source / "web" / "part-0.parquet", [{"text": text} for text in _documents("web", 40)])
+    write_rows(source / "code" / "part-0.jsonl.zst", [{"text": text} for text in _documents(f"{edition}code", 30)])
+    write_rows(source / "code" / "part-1.jsonl.gz", [{"text": text} for text in _documents(f"{edition}more code", 30)])
+    write_rows(source / "web" / "part-0.parquet", [{"text": text} for text in _documents(f"{edition}web", 40)])
     for name in ("first", "second"):
-        write_rows(source / f"{name}.jsonl", [plain_chat(Random(f"{name} {n}"), n) for n in range(24)])
+        write_rows(source / f"{name}.jsonl", [plain_chat(Random(f"{edition}{name} {n}"), n) for n in range(24)])
     for split, count in (("train", 20), ("validation", 6)):
-        write_rows(source / "knots" / f"{split}.jsonl", [task(Random(f"{split} {n}"), n) for n in range(count)])
+        write_rows(source / "knots" / f"{split}.jsonl", [task(Random(f"{edition}{split} {n}"), n) for n in range(count)])
     write_chat_tokenizer(folder / "chat_tokenizer")
     datasets = [{"name": name, "path": str(source / name), "weight": w} for name, w in (("code", 3.0), ("web", 1.0))]
     common = {"workers": 1}
@@ -230,10 +230,12 @@ def _blends(folder: Path) -> Iterator[Declared]:
     )
 
 
-def _tasks(folder: Path) -> Iterator[Declared]:
+def _tasks(folder: Path, edition: str) -> Iterator[Declared]:
     counts = {"train": 12, "validation": 6, "test": 5}
     rows = {"Copa": counts, "RTE": counts, "ArcC_Cloze": counts}
     write_tree(folder, rows, {"Copa": VERSIONS})
+    for path in (folder / "old").rglob("*_train.jsonl") if edition else ():
+        path.write_bytes(path.read_bytes().replace(b" in ", f" in {edition}".encode()))
     yield (
         TaskMigration,
         {
@@ -247,22 +249,42 @@ def _tasks(folder: Path) -> Iterator[Declared]:
     )
 
 
-PIPELINES: Mapping[str, Callable[[Path], Iterator[Declared]]] = {
+PIPELINES: Mapping[str, Callable[[Path, str], Iterator[Declared]]] = {
     "corpus": _corpora,
     "notes": _notes,
     "release": _releases,
     "tasks": _tasks,
     "blend": _blends,
 }
+Change = Callable[[dict[str, Any]], dict[str, Any] | None]
+"""From the attributes of a dataset to others, or None to leave it out."""
 
 
-def bench(pipeline: str, folder: Path) -> Bench:
-    """Write the sources of a pipeline's datasets into a folder, and build all of them there."""
-    folder.mkdir(parents=True, exist_ok=True)
+def _swap_letters(folder: Path, target: Path) -> None:
+    """The tokenizer of a folder with the ids of two letters exchanged: as large, as valid, and another."""
+    shutil.copytree(folder, target)
+    definition = json.loads((target / "tokenizer.json").read_bytes())
+    vocabulary = definition["model"]["vocab"]
+    vocabulary["a"], vocabulary["e"] = vocabulary["e"], vocabulary["a"]
+    (target / "tokenizer.json").write_text(json.dumps(definition, ensure_ascii=False))
+
+
+def bench(pipeline: str, folder: Path, *, edition: str = "", change: Change = dict) -> Bench:
+    """Write the sources of a pipeline's datasets into a folder, and build all of them there.
+
+    Args:
+        pipeline: One of `PIPELINES`.
+        folder: New; receipts name it where something was published.
+        edition: Another one has other documents.
+        change: Applied to the attributes of each dataset.
+    """
+    folder.mkdir(parents=True)
     shutil.copytree(SAMPLE / "tokenizer", folder / "tokenizer")
+    _swap_letters(folder / "tokenizer", folder / "other_tokenizer")
     components = tuple(
-        kind(declared(kind.model, json.loads(json.dumps(attributes)), folder / "defs.yaml"))
-        for kind, attributes in PIPELINES[pipeline](folder)
+        kind(declared(kind.model, json.loads(json.dumps(changed)), folder / "defs.yaml"))
+        for kind, attributes in PIPELINES[pipeline](folder, edition)
+        if (changed := change(dict(attributes))) is not None
     )
     made = Bench(pipeline, folder, components)
     for component in components:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from dataprep_assets_tests.drill.box import Box, Target
+from dataprep_assets_tests.drill.judge import Notice
 
 __all__ = ["Apply", "Fault", "Inapplicable", "chosen"]
 
@@ -27,16 +28,16 @@ class Fault:
         apply: Does it.
         place: Tells faults of one function apart, and seeds its random numbers.
         examined: The partitions of the checks' run; None: that of the target.
-        reason: Why nobody can notice it, where that is so.
+        happens: Does it while something is built, and says who noticed; instead of `apply`.
     """
 
     kind: str
     name: str
     target: Target
-    apply: Apply = field(repr=False)
+    apply: Apply = field(repr=False, default=lambda box, target, random: None)
     place: int = 0
     examined: Sequence[str] | None = None
-    reason: str = ""
+    happens: Callable[[Box, Target, Random], Notice] | None = field(repr=False, default=None)
 
     @property
     def label(self) -> str:

@@ -26,6 +26,7 @@ class Notice:
         status: Why `status` calls it stale.
         others: Other artifacts that `verify` told a defect of.
         crash: What a proof raised that is no finding: a bug.
+        run: What the run said in which a fault happened, where it left nothing wrong behind.
     """
 
     verify: str = ""
@@ -33,11 +34,12 @@ class Notice:
     status: str = ""
     others: tuple[str, ...] = ()
     crash: str = ""
+    run: str = ""
 
     @property
     def noticed(self) -> bool:
         """Whether `verify` or a blocking check named the right artifact."""
-        return bool(self.verify or self.proof)
+        return bool(self.verify or self.proof or self.run)
 
 
 def failed_proofs(

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.errors import ConfigError, TokenizerError
+from dataprep_assets.errors import ConfigError, FormatError, TokenizerError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.declaration import DatasetDeclaration
@@ -222,9 +222,12 @@ def ensure_certificate(engine: CertifiedEngine, store: ArtifactStore) -> tuple[R
 
 
 def load_certificate(dataset: DatasetDeclaration, store: ArtifactStore) -> Certificate:
-    """The committed certificate of a dataset; MissingArtifactError when it is not there."""
-    directory = store.local(dataset.artifact(ENGINE_CERTIFICATE), [CERTIFICATE])
-    return Certificate.from_json(json.loads((directory / CERTIFICATE).read_bytes()))
+    """The committed certificate of a dataset; MissingArtifactError when it is not there, FormatError for another file."""
+    path = store.local(dataset.artifact(ENGINE_CERTIFICATE), [CERTIFICATE]) / CERTIFICATE
+    try:
+        return Certificate.from_json(json.loads(path.read_bytes()))
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise FormatError(f"{path}: not a certificate: {error}. Materialize engine_certificate again") from error
 
 
 def certified(

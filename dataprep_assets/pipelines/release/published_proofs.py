@@ -4,13 +4,15 @@ From cheap to dear: `manifest_published`, `no_orphans`, `remote_readable`, `remo
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import token_dtype
-from dataprep_assets.graph.finding import Finding, first_of, judged, verdict
+from dataprep_assets.graph.finding import Finding, first_of, judged, name_of, verdict
 from dataprep_assets.graph.shown import number_of
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.release.published import inventory
 from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseShard, read_release
 
@@ -20,10 +22,13 @@ _PUBLISH = "Materialize published_shards again: only what differs is sent"
 
 
 @judged
-def manifest_published(place: Place, release: Release) -> Finding:
-    """The store's manifest is that of the shards built here."""
+def manifest_published(place: Place, release: Release, kept: Path, receipt: Receipt) -> Finding:
+    """The store's manifest is that of the shards built here, and so are `kept`, the copy here, and its receipt."""
     found = read_release(place)
     defects = []
+    if kept.read_bytes() != release.to_bytes():
+        defects.append(f"{kept}: is not the manifest of the shards that are here")
+    defects += _other_claims(receipt, release, str(place))
     if found.digest != release.digest:
         defects.append(f"{place}/{MANIFEST}: it is release {found.digest[:12]}, here is {release.digest[:12]}")
     shards = sum(len(shards) for shards in found.shards.values())
@@ -34,6 +39,26 @@ def manifest_published(place: Place, release: Release) -> Finding:
         _PUBLISH,
         facts={"shards": shards, "sequence_length": str(found.sequence_length), "digest": found.digest},
     )
+
+
+def _other_claims(receipt: Receipt, release: Release, place: str) -> Iterator[str]:
+    """What the receipt of a publication says that is not so of the release."""
+    wanted = {
+        "place": place,
+        "digest": release.digest,
+        "shards": {prefix: len(shards) for prefix, shards in release.shards.items()},
+        "files": len(release.files),
+        "bytes": sum(file.bytes for file in release.files),
+        "sequence_length": release.sequence_length,
+        "dtype": release.dtype,
+        "tokenizer": release.tokenizer,
+        "tokenizer_sha256": release.tokenizer_sha256,
+    }
+    for name, value in wanted.items():
+        if receipt.facts.get(name) != value:
+            yield f"{name_of(receipt)}: {name}: the receipt says {receipt.facts.get(name)!r}, the release {value!r}"
+    if dict(receipt.inputs) != {"release": release.digest}:
+        yield f"{name_of(receipt)}: its receipt names another release than {release.digest[:12]}"
 
 
 @judged
