@@ -59,7 +59,7 @@ def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: st
 
 
 def metadata(tokens: int, dtype: str, tokenizer: str | None) -> bytes:
-    """The metadata of a stream of ``tokens`` ids of ``dtype``; FormatError for a tokenizer's name that would break them."""
+    """The metadata of a stream of ``tokens`` ids of ``dtype``; FormatError for a name of one that breaks them."""
     name = tokenizer or UNNAMED
     if "|" in name or name.splitlines() != [name]:
         raise FormatError(f"tokenizer name {name!r} has a '|' or a line break, which datatrove's metadata cannot hold")

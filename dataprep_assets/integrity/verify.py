@@ -125,11 +125,15 @@ def _receipts(tree: _Tree) -> Iterator[Receipt]:
 
 def _contradictions(receipt: Receipt) -> Iterator[str]:
     """What a receipt says of an input in two ways: with what it was made of, and in the recipe that asked for it."""
-    upstream = _upstream(receipt) if receipt.recipe else {}
-    by_name = {**receipt.recipe.get("sources", {}), **{own.partition("/")[2]: said for own, said in upstream.items()}}
+    if not receipt.recipe:
+        return
+    asked: dict[str, set[str]] = {name: {digest} for name, digest in receipt.recipe["sources"].items()}
+    for name, content in _upstream(receipt).items():
+        # an input is named by its partition alone, which several artifacts upstream may have
+        asked.setdefault(name.partition("/")[2], set()).add(content)
     for name, digest in receipt.inputs.items():
-        if by_name.get(name, digest) != digest:
-            yield f"the receipt contradicts itself: input {name} is {digest}, its recipe says {by_name[name]}. Rebuild it"
+        if name in asked and digest not in asked[name]:
+            yield f"the receipt contradicts itself: its recipe has another {name} than {digest}. Rebuild the artifact"
 
 
 def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> Iterator[str]:

@@ -92,8 +92,7 @@ class Box:
     def redeclare(self, dataset: str, change: Callable[[Any], Any]) -> None:
         """Let a dataset be declared otherwise: `change` gets its declaration and returns another."""
         self.components = tuple(
-            type(one)(change(one.declaration)) if one.declaration.dataset == dataset else one
-            for one in self.components
+            type(one)(change(one.declaration)) if one.declaration.dataset == dataset else one for one in self.components
         )
 
 

@@ -10,7 +10,7 @@ from random import Random
 
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets_tests.drill.box import Box, Target, reseal, write
-from dataprep_assets_tests.drill.faults import Apply, Fault, Inapplicable
+from dataprep_assets_tests.drill.faults import Apply, Fault, InapplicableError
 
 __all__ = ["file_faults", "files_of"]
 
@@ -24,7 +24,7 @@ def files_of(folder: Path) -> list[Path]:
 def _file(box: Box, target: Target, random: Random) -> Path:
     found = files_of(box.folder(target))
     if not found:
-        raise Inapplicable
+        raise InapplicableError
     return random.choice(found)
 
 
@@ -89,7 +89,7 @@ def _changed(kind: str, *, sealed: bool) -> Apply:
             if after != before:
                 break
         else:
-            raise Inapplicable
+            raise InapplicableError
         write(path, after)
         if sealed:
             reseal(box.folder(target))
@@ -119,7 +119,9 @@ def sealed_lost(box: Box, target: Target, random: Random) -> str:
 
 
 def _siblings(box: Box, target: Target) -> list[Target]:
-    same = [one for one in box.targets() if one.spec.name == target.spec.name and one.spec.path[0] == target.spec.path[0]]
+    same = [
+        one for one in box.targets() if one.spec.name == target.spec.name and one.spec.path[0] == target.spec.path[0]
+    ]
     return [one for one in same if str(one) != str(target)]
 
 
@@ -128,14 +130,14 @@ def _swapped(*, sealed: bool) -> Apply:
         """The file of the same place in another shard, and that of this one there."""
         others = _siblings(box, target)
         if not others:
-            raise Inapplicable
+            raise InapplicableError
         other = random.choice(others)
         ours = files_of(box.folder(target))
         theirs = files_of(box.folder(other))
         pairs = [(a, b) for a in ours for b in theirs if a.suffix == b.suffix and a.read_bytes() != b.read_bytes()]
         named = [(a, b) for a, b in pairs if a.name == b.name]
         if not pairs:
-            raise Inapplicable
+            raise InapplicableError
         a, b = random.choice(named or pairs)
         first, second = a.read_bytes(), b.read_bytes()
         write(a, second)
@@ -153,14 +155,14 @@ def _of_another(which: str, *, sealed: bool) -> Apply:
         """A file has the bytes that it had in an older run, or that another dataset's has."""
         folder, other = box.folder(target), box.others.get(which)
         if other is None:
-            raise Inapplicable
+            raise InapplicableError
         twins = []
         for path in files_of(folder):
             twin = other / path.relative_to(box.root)
             if twin.is_file() and twin.read_bytes() != path.read_bytes():
                 twins.append((path, twin))
         if not twins:
-            raise Inapplicable
+            raise InapplicableError
         path, twin = random.choice(twins)
         write(path, twin.read_bytes())
         if sealed:
@@ -174,10 +176,10 @@ def whole_of_another(box: Box, target: Target, random: Random) -> None:
     """All of the artifact is that of an older run, its receipt too."""
     folder = box.folder(target)
     if "older" not in box.others:
-        raise Inapplicable
+        raise InapplicableError
     other = box.others["older"] / folder.relative_to(box.root)
     if not (other / NAME).is_file() or (other / NAME).read_bytes() == (folder / NAME).read_bytes():
-        raise Inapplicable
+        raise InapplicableError
     for path in [path for path in folder.rglob("*") if path.is_file() and ".staging" not in path.parts]:
         path.unlink()
     for path in [path for path in other.rglob("*") if path.is_file() and ".staging" not in path.parts]:
@@ -200,7 +202,7 @@ def receipt_of_a_sibling(box: Box, target: Target, random: Random) -> None:
     """The receipt of another shard."""
     others = _siblings(box, target)
     if not others:
-        raise Inapplicable
+        raise InapplicableError
     write(box.folder(target) / NAME, (box.folder(random.choice(others)) / NAME).read_bytes())
 
 

@@ -1,8 +1,6 @@
 """The drill itself: builds the datasets of a pipeline, applies every fault alone, and notes who noticed it."""
 
 import importlib.util
-import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +11,7 @@ from dataprep_assets_tests.drill.box import Box
 from dataprep_assets_tests.drill.bytes_of_files import file_faults
 from dataprep_assets_tests.drill.claims import claim_faults
 from dataprep_assets_tests.drill.datasets import bench
-from dataprep_assets_tests.drill.faults import Fault, Inapplicable, chosen
+from dataprep_assets_tests.drill.faults import Fault, InapplicableError
 from dataprep_assets_tests.drill.judge import Notice, alarms, notice
 from dataprep_assets_tests.drill.memory import memory_faults
 from dataprep_assets_tests.drill.rows import row_faults
@@ -76,7 +74,12 @@ def faults_of(box: Box, places: int, variants: dict[str, Path] | Any) -> Iterato
 
 
 def run(
-    box: Box, faults: Sequence[Fault], seed: int, *, status: bool = False, told: Callable[[Result], None] = lambda _: None
+    box: Box,
+    faults: Sequence[Fault],
+    seed: int,
+    *,
+    status: bool = False,
+    told: Callable[[Result], None] = lambda _: None,
 ) -> Iterator[Result]:
     """Apply each fault alone, and yield what was said of it; faults that would change nothing here are left out.
 
@@ -95,7 +98,7 @@ def run(
             else:
                 where = fault.apply(box, fault.target, random) or ""
                 noticed = notice(box, fault.target, fault.examined, status=status)
-        except Inapplicable:
+        except InapplicableError:
             continue
         finally:
             box.restore()

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from dataprep_assets_tests.drill.box import Box, Target, edit_receipt
-from dataprep_assets_tests.drill.faults import Apply, Fault, Inapplicable
+from dataprep_assets_tests.drill.faults import Apply, Fault, InapplicableError
 
 __all__ = ["claim_faults"]
 
@@ -53,7 +53,7 @@ def _claim(part: tuple[str, ...]) -> Apply:
             nonlocal said
             leaves = [leaf for name in part for leaf in _leaves(value.get(name), (name,))]
             if not leaves:
-                raise Inapplicable
+                raise InapplicableError
             *way, last = random.choice(leaves)
             inner = value
             for step in way:
@@ -72,6 +72,4 @@ def claim_faults(box: Box, places: int) -> Iterator[Fault]:
     for target in box.targets():
         for name, part in CLAIMS.items():
             for place in range(places):
-                yield Fault(
-                    kind="receipt says otherwise", name=name, target=target, apply=_claim(part), place=place
-                )
+                yield Fault(kind="receipt says otherwise", name=name, target=target, apply=_claim(part), place=place)

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import dataprep_assets
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import DatasetComponent, declared
@@ -33,6 +34,7 @@ from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokeni
 __all__ = ["PIPELINES", "VIEWS", "Bench", "bench", "corpus_attributes"]
 
 SEPARATOR = "<|endoftext|>"
+TEMPLATES = Path(dataprep_assets.__file__).parent / "tokenization" / "chat" / "templates"
 VIEWS = ("nanogpt", "megatron", "datatrove", "olmo", "mds", "hf_parquet")
 Declared = tuple[type[DatasetComponent], Mapping[str, Any]]
 
@@ -186,8 +188,14 @@ def _blends(folder: Path, edition: str) -> Iterator[Declared]:
     for name in ("first", "second"):
         write_rows(source / f"{name}.jsonl", [plain_chat(Random(f"{edition}{name} {n}"), n) for n in range(24)])
     for split, count in (("train", 20), ("validation", 6)):
-        write_rows(source / "knots" / f"{split}.jsonl", [task(Random(f"{edition}{split} {n}"), n) for n in range(count)])
+        write_rows(
+            source / "knots" / f"{split}.jsonl", [task(Random(f"{edition}{split} {n}"), n) for n in range(count)]
+        )
     write_chat_tokenizer(folder / "chat_tokenizer")
+    template = (TEMPLATES / "chatml_reasoning.jinja").read_text()
+    (folder / "other_template.jinja").write_text(
+        template.replace("system\\n' ~ opening", "system\\nBe brief. ' ~ opening")
+    )
     datasets = [{"name": name, "path": str(source / name), "weight": w} for name, w in (("code", 3.0), ("web", 1.0))]
     common = {"workers": 1}
     yield (

@@ -8,7 +8,7 @@ from typing import Any
 
 from dataprep_assets.graph import verdicts
 from dataprep_assets_tests.drill.box import Box, Target, write
-from dataprep_assets_tests.drill.faults import Apply, Fault, Inapplicable
+from dataprep_assets_tests.drill.faults import Apply, Fault, InapplicableError
 from dataprep_assets_tests.drill.rows import row_faults
 
 __all__ = ["memory_faults"]
@@ -46,7 +46,7 @@ def _remembered(change: Callable[[dict[str, Any]], None], damage: Apply) -> Appl
         store, artifact = box.bench.store, target.spec.located(box.bench.store, target.slot)
         memory = verdicts._memory(artifact, store)
         if not memory.exists():
-            raise Inapplicable
+            raise InapplicableError
         where = damage(box, target, random)
         receipt = store.require(artifact)
         value = json.loads(memory.read_bytes())

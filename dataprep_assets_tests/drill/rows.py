@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,7 +21,7 @@ from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, PackedRowsWriter, RowBlock
 from dataprep_assets_tests.drill.box import Box, Target, edit_receipt, reseal, write
 from dataprep_assets_tests.drill.bytes_of_files import files_of
-from dataprep_assets_tests.drill.faults import Apply, Fault, Inapplicable
+from dataprep_assets_tests.drill.faults import Apply, Fault, InapplicableError
 
 __all__ = ["row_faults"]
 
@@ -42,7 +43,7 @@ def _ids_in_json(line: bytes) -> bytes:
         if isinstance(item, list) and len(item) > 1 and all(isinstance(one, int) for one in item):
             value[key] = item[1:] + item[:1]
             return json.dumps(value, separators=(",", ":")).encode() + b"\n"
-    raise Inapplicable
+    raise InapplicableError
 
 
 def _lines(path: Path) -> Rows:
@@ -146,7 +147,7 @@ def _mds(path: Path) -> Rows:
     data = path.read_bytes()
     count = int(np.frombuffer(data, "<u4", 1)[0])
     offsets = np.frombuffer(data, "<u4", count + 1, 4)
-    return [data[: int(offsets[0])], *(data[a:b] for a, b in zip(offsets[:-1], offsets[1:], strict=True))]
+    return [data[: int(offsets[0])], *(data[a:b] for a, b in pairwise(offsets))]
 
 
 def _write_mds(path: Path, rows: Rows) -> None:
@@ -304,20 +305,20 @@ def _applied(kind: str, of_format: str) -> Apply:
         folder = box.folder(target)
         files = [(path, found[1]) for path in files_of(folder) if (found := _format(path)) and found[0] == of_format]
         if not files:
-            raise Inapplicable
+            raise InapplicableError
         path, kept = random.choice(files)
         rows = kept.read(path)
         head: Rows = []
         if of_format == "MDS":
             head, rows = rows[:1], rows[1:]
         if len(rows) < 2:
-            raise Inapplicable
+            raise InapplicableError
         for _ in range(20):
             changed = _changed(kind, of_format, kept, rows, random)
             if not _same(changed, rows):
                 break
         else:
-            raise Inapplicable
+            raise InapplicableError
         kept.write(path, head + changed)
         reseal(folder)
         return path.name
@@ -328,7 +329,7 @@ def _applied(kind: str, of_format: str) -> Apply:
 def _changed(kind: str, of_format: str, kept: RowFile, rows: Rows, random: Random) -> Rows:
     if kind == "ids shifted":
         if kept.shifted is None:
-            raise Inapplicable
+            raise InapplicableError
         at = random.randrange(len(rows))
         return [*rows[:at], kept.shifted(rows[at]), *rows[at + 1 :]]
     changed = CHANGES[kind](rows, random)
@@ -346,6 +347,4 @@ def row_faults(box: Box, places: int) -> Iterator[Fault]:
         for of_format in formats:
             for kind in (*CHANGES, "ids shifted"):
                 for place in range(places):
-                    yield Fault(
-                        kind=kind, name=of_format, target=target, apply=_applied(kind, of_format), place=place
-                    )
+                    yield Fault(kind=kind, name=of_format, target=target, apply=_applied(kind, of_format), place=place)

@@ -1,4 +1,4 @@
-"""Faults while something is built: the disk is full at some write, the clock jumps, a source changes under its old time.
+"""Faults while something is built: the disk is full at some write, the clock jumps, a file changes under its old time.
 
 An artifact is taken away and built again with the fault. Then either the run says what broke, nothing finished is there
 and the next run makes the very same bytes; or the fault changed nothing at all, and the bytes are the same at once.
@@ -22,7 +22,7 @@ from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets_tests.drill.box import Box, Target, write
 from dataprep_assets_tests.drill.bytes_of_files import flipped
-from dataprep_assets_tests.drill.faults import Fault, Inapplicable
+from dataprep_assets_tests.drill.faults import Fault, InapplicableError
 from dataprep_assets_tests.drill.judge import Notice
 
 __all__ = ["running_faults"]
@@ -78,7 +78,7 @@ def _content(box: Box, target: Target) -> str:
 def _take_away(box: Box, target: Target) -> None:
     folder = box.folder(target)
     if not (folder / NAME).exists():
-        raise Inapplicable
+        raise InapplicableError
     (folder / NAME).unlink()
     for path in folder.iterdir():
         if path.name != ".staging":
@@ -107,7 +107,7 @@ def disk_full(box: Box, target: Target, random: Random) -> Notice:
     with full_disk(str(box.root), random.randrange(1, 6)):
         said = _build(box, target)
     if not _state["refused"]:
-        raise Inapplicable  # it opens fewer files in this process
+        raise InapplicableError  # it opens fewer files in this process
     notice = _aftermath(box, target, before, said)
     if notice.run and "full" not in said and "No space" not in said:
         return replace(notice, run="", others=(f"not told as a full disk: {said}",))
@@ -136,7 +136,7 @@ def source_changed_under_its_time(box: Box, target: Target, random: Random) -> s
     name = json.loads(random.choice(lines))["relpath"]
     found = [path for path in (box.bench.folder / "source").rglob("*") if str(path).endswith(f"/{name}")]
     if not found:
-        raise Inapplicable
+        raise InapplicableError
     was = found[0].stat()
     write(found[0], flipped(found[0].read_bytes(), random))
     os.utime(found[0], ns=(was.st_atime_ns, was.st_mtime_ns))
@@ -149,7 +149,7 @@ def damaged_under_its_time(box: Box, target: Target, random: Random) -> str:
 
     found = files_of(box.folder(target))
     if not found:
-        raise Inapplicable
+        raise InapplicableError
     path = random.choice(found)
     was = path.stat()
     write(path, flipped(path.read_bytes(), random))
@@ -167,5 +167,7 @@ def running_faults(box: Box, places: int) -> Iterator[Fault]:
             yield Fault(kind="clock", name="damaged", target=target, apply=damaged_under_its_time, place=place)
             # the plan of a dataset fixes what there is to compare with
             if target.spec.name not in ("engine_certificate",):
-                yield Fault(kind="clock", name="jumps while it is built", target=target, happens=clock_jumps, place=place)
+                yield Fault(
+                    kind="clock", name="jumps while it is built", target=target, happens=clock_jumps, place=place
+                )
                 yield Fault(kind="disk", name="full while it is built", target=target, happens=disk_full, place=place)

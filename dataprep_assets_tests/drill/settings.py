@@ -1,5 +1,4 @@
-"""Faults of settings: artifacts made with a wrong separator, dtype, tokenizer, pad, template or seed that claim the right
-ones; and artifacts of the right settings in the place of which something else is declared now.
+"""Faults of settings: artifacts made with a wrong separator, dtype, tokenizer, pad, template or seed.
 
 The wrong ones are made by the pipelines themselves, with another declaration, and then put in the place of the right
 ones under receipts that have the right recipe.
@@ -7,7 +6,7 @@ ones under receipts that have the right recipe.
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -17,7 +16,7 @@ from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets_tests.drill.box import Box, Target, edit_receipt, reseal, write
 from dataprep_assets_tests.drill.bytes_of_files import files_of
 from dataprep_assets_tests.drill.datasets import Change, bench
-from dataprep_assets_tests.drill.faults import Apply, Fault, Inapplicable
+from dataprep_assets_tests.drill.faults import Apply, Fault, InapplicableError
 
 __all__ = ["EDITIONS", "VARIANTS", "build_aside", "setting_faults"]
 
@@ -49,6 +48,11 @@ def _other_tokenizer(attributes: dict[str, Any]) -> dict[str, Any] | None:
         return None
     path = Path(attributes["tokenizer"]["path"])
     return _set(tokenizer__path=str(path.with_name("other_tokenizer")))(attributes)
+
+
+def _other_template(attributes: dict[str, Any]) -> dict[str, Any] | None:
+    folder = Path(attributes["tokenizer"]["path"]).parent
+    return _set(sft__chat_template=str(folder / "other_template.jinja"))(attributes)
 
 
 def _weights(attributes: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +90,7 @@ VARIANTS: Mapping[str, Mapping[str, Change]] = {
         "wrong separator": _only("pretrain", _set(pretrain__separator="<|pad|>")),
         "wrong tokenizer": _only("pretrain", _other_tokenizer),
         "wrong weights": _only("pretrain", _weights),
-        "wrong template": _only("sft", _set(sft__chat_template="chatml")),
+        "wrong template": _only("sft", _other_template),
         "wrong length": _only("sft", _set(sft__pack_size=128)),
     },
 }
@@ -135,7 +139,7 @@ def _replaced(variant: Path, *, lies: bool) -> Apply:
         right = json.loads((folder / NAME).read_bytes())
         wrong = json.loads((other / NAME).read_bytes())
         if right["content"] == wrong["content"]:
-            raise Inapplicable
+            raise InapplicableError
         for path in files_of(folder):
             path.unlink()
         for path in files_of(other):
@@ -159,7 +163,7 @@ def _other_folder(box: Box, target: Target, variant: Path) -> Path:
         # a run is named by a digest of its settings
         folder = next(iter(sorted(folder.parent.glob("[!.]*"))), folder)
     if not (folder / NAME).is_file():
-        raise Inapplicable
+        raise InapplicableError
     return folder
 
 

@@ -108,9 +108,7 @@ def entries_resolve(
 
 
 @judged
-def plan_covers(
-    entries: Sequence[ManifestEntry], plan: Mapping[str, range], others: Iterable[str] = ()
-) -> Finding:
+def plan_covers(entries: Sequence[ManifestEntry], plan: Mapping[str, range], others: Iterable[str] = ()) -> Finding:
     """The shards hold every ordinal of the manifest exactly once, in order, and each shard only files of its split.
 
     `others` are defects known otherwise.

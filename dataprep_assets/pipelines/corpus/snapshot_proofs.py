@@ -16,7 +16,7 @@ __all__ = ["digests_match", "disk_headroom"]
 
 @judged
 def digests_match(expected: Mapping[str, str], paths: Mapping[str, Path], others: Iterable[str] = ()) -> Finding:
-    """Every file, by label, has the expected SHA-256. Each is read once, in blocks. `others` are defects known before."""
+    """Every file, by label, has the expected SHA-256. Each is read once. `others` are defects known before."""
     present = [path for label, path in paths.items() if label in expected and path.is_file()]
     return verdict(
         [*others, *_differing(expected, paths)],

@@ -67,7 +67,9 @@ class PublishedShardsFacts(Facts):
 
 
 PUBLISHED_SHARDS_PROOFS = (
-    Proof("manifest_published", "The manifests at the public place and here are that of the shards built here.", version=2),
+    Proof(
+        "manifest_published", "The manifests at the public place and here are that of the shards built here.", version=2
+    ),
     Proof("remote_equals_local", "Every file is there with its size and SHA-256."),
     Proof(
         "remote_readable",
