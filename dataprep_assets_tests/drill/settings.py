@@ -79,8 +79,8 @@ VARIANTS: Mapping[str, Mapping[str, Change]] = {
         "wrong dtype": _set(dtype="uint32"),
     },
     "notes": {
-        "wrong separator": _set(document__separator="<|im_end|>"),
-        "wrong pad": _set(pad__token="<|im_end|>"),
+        "wrong separator": _set(document__separator="<|pad|>", pad__token="<|endoftext|>"),
+        "wrong pad": _set(pad={"id": 3, "may_occur": True}),
         "wrong template": _set(template__header="{kind} by {author}\n"),
         "wrong tokenizer": _other_tokenizer,
         "wrong key of patients": _set(patient_key__public="another key for fictional data"),

@@ -127,7 +127,9 @@ def _differing_ends(path: Path, shards: Shards) -> Iterator[str]:
 def wrong_totals(receipt: Receipt, shards: Shards) -> Finding:
     """The combined ledger is the sum of the shards' ledgers, count by count."""
     held = ledger_of(receipt).to_json()
-    wrong = [] if receipt.facts.get("shards") == len(shards) else [f"{name_of(receipt)}: its facts count other shards"]
+    wrong = []
+    if receipt.facts.get("shards", len(shards)) != len(shards):
+        wrong.append(f"{name_of(receipt)}: its facts count {receipt.facts['shards']} shards")
     summed = Ledger.total(ledger_of(r) for _, r in shards).to_json()
     wrong += [
         f"{name_of(receipt)}: {k}: the ledger says {held[k]}, its {len(shards)} shards sum to {v}"

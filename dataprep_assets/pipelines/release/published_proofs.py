@@ -3,7 +3,7 @@
 From cheap to dear: `manifest_published`, `no_orphans`, `remote_readable`, `remote_equals_local`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,19 +16,16 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.release.published import inventory
 from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseShard, read_release
 
-__all__ = ["manifest_published", "no_orphans", "remote_equals_local", "remote_readable"]
+__all__ = ["manifest_published", "no_orphans", "other_claims", "remote_equals_local", "remote_readable"]
 
 _PUBLISH = "Materialize published_shards again: only what differs is sent"
 
 
 @judged
-def manifest_published(place: Place, release: Release, kept: Path, receipt: Receipt) -> Finding:
-    """The store's manifest is that of the shards built here, and so are `kept`, the copy here, and its receipt."""
+def manifest_published(place: Place, release: Release, others: Iterable[str] = ()) -> Finding:
+    """The store's manifest is that of the shards built here. `others` are defects of what is kept of it here."""
     found = read_release(place)
-    defects = []
-    if kept.read_bytes() != release.to_bytes():
-        defects.append(f"{kept}: is not the manifest of the shards that are here")
-    defects += _other_claims(receipt, release, str(place))
+    defects = [*others]
     if found.digest != release.digest:
         defects.append(f"{place}/{MANIFEST}: it is release {found.digest[:12]}, here is {release.digest[:12]}")
     shards = sum(len(shards) for shards in found.shards.values())
@@ -41,8 +38,17 @@ def manifest_published(place: Place, release: Release, kept: Path, receipt: Rece
     )
 
 
-def _other_claims(receipt: Receipt, release: Release, place: str) -> Iterator[str]:
-    """What the receipt of a publication says that is not so of the release."""
+def other_claims(kept: Path, receipt: Receipt, release: Release, place: str) -> Iterator[str]:
+    """What of a publication is kept here that is not so of the release.
+
+    Args:
+        kept: The manifest that was published.
+        receipt: Of the publication.
+        release: What is to be published of the shards that are here.
+        place: Where.
+    """
+    if kept.read_bytes() != release.to_bytes():
+        yield f"{kept}: is not the manifest of the shards that are here"
     wanted = {
         "place": place,
         "digest": release.digest,

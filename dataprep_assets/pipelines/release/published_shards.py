@@ -34,6 +34,7 @@ from dataprep_assets.pipelines.release.published import (
 from dataprep_assets.pipelines.release.published_proofs import (
     manifest_published,
     no_orphans,
+    other_claims,
     remote_equals_local,
     remote_readable,
 )
@@ -298,8 +299,8 @@ def _examine(
 ) -> Iterator[tuple[str, Finding]]:
     place, manifest = locate(target), release_manifest(release, store, release_layout(release, store))
     artifact = release.artifact(PUBLISHED_SHARDS)
-    kept = (store.local(artifact) / MANIFEST, store.require(artifact))
-    yield "manifest_published", manifest_published(place, manifest, *kept)
+    others = other_claims(store.local(artifact) / MANIFEST, store.require(artifact), manifest, str(place))
+    yield "manifest_published", manifest_published(place, manifest, others)
     yield "remote_equals_local", remote_equals_local(place, manifest)
     yield "remote_readable", remote_readable(place, manifest)
     yield "no_orphans", no_orphans(place, manifest)
