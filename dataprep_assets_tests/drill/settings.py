@@ -50,6 +50,10 @@ def _other_tokenizer(attributes: dict[str, Any]) -> dict[str, Any] | None:
     return _set(tokenizer__path=str(path.with_name("other_tokenizer")))(attributes)
 
 
+def _other_pad(attributes: dict[str, Any]) -> dict[str, Any] | None:
+    return {**attributes, "pad": {"id": 3, "may_occur": True}} if "pad" in attributes else None
+
+
 def _other_template(attributes: dict[str, Any]) -> dict[str, Any] | None:
     folder = Path(attributes["tokenizer"]["path"]).parent
     return _set(sft__chat_template=str(folder / "other_template.jinja"))(attributes)
@@ -80,7 +84,7 @@ VARIANTS: Mapping[str, Mapping[str, Change]] = {
     },
     "notes": {
         "wrong separator": _set(document__separator="<|pad|>", pad__token="<|endoftext|>"),
-        "wrong pad": _set(pad={"id": 3, "may_occur": True}),
+        "wrong pad": _other_pad,
         "wrong template": _set(template__header="{kind} by {author}\n"),
         "wrong tokenizer": _other_tokenizer,
         "wrong key of patients": _set(patient_key__public="another key for fictional data"),
