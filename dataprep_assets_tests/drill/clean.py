@@ -4,6 +4,7 @@ Each shape is a few files of documents; it is built with every view, and then `v
 are asked.
 """
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -12,7 +13,7 @@ from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.bench.invented_text import sentence, vocabulary
-from dataprep_assets_tests.drill.datasets import Bench, corpus_attributes, write_texts
+from dataprep_assets_tests.drill.datasets import VIEWS, Bench, corpus_attributes, write_texts
 from dataprep_assets_tests.drill.judge import alarms
 from dataprep_assets_tests.graph.building import build_all
 from dataprep_assets_tests.project import SAMPLE
@@ -104,12 +105,13 @@ def false_alarms(name: str, files: Files, folder: Path, **changes: object) -> li
 
     `changes` replace keys of the declaration.
     """
-    import shutil
-
     shutil.copytree(SAMPLE / "tokenizer", folder / "tokenizer")
     # the reference engine needs no certificate, which would be most of the time
     tokenizer = {"path": str(folder / "tokenizer"), "name": "sample-bpe-4096", "engine": "tokenizers"}
-    attributes = corpus_attributes(folder, write_texts(folder / "source", files), tokenizer=tokenizer, **changes)
+    settings = {"tokenizer": tokenizer, "include": ["**/*.jsonl"], "olmo_sequence_length": 1, "mds_sequence_length": 1}
+    if not all(any(texts for name, texts in files.items() if name.startswith(split)) for split in ("train", "valid")):
+        settings["views"] = [view for view in VIEWS if view != "mds"]  # its reader opens no dataset without a sample
+    attributes = corpus_attributes(folder, write_texts(folder / "source", files), **{**settings, **changes})
     component = TokenizedCorpus(declared(CorpusDeclaration, attributes, folder / "defs.yaml"))
     made = Bench("corpus", folder, (component,))
     build_all(component.specs, made.store)

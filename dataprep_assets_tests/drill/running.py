@@ -104,7 +104,7 @@ def disk_full(box: Box, target: Target, random: Random) -> Notice:
     """No room for one of the files that a build opens."""
     before = _content(box, target)
     _take_away(box, target)
-    with full_disk(str(box.root), random.randrange(1, 6)):
+    with full_disk(str(box.root), random.randrange(1, 3)):
         said = _build(box, target)
     if not _state["refused"]:
         raise InapplicableError  # it opens fewer files in this process

@@ -87,7 +87,7 @@ VARIANTS: Mapping[str, Mapping[str, Change]] = {
         "wrong pad": _other_pad,
         "wrong template": _set(template__header="{kind} by {author}\n"),
         "wrong tokenizer": _other_tokenizer,
-        "wrong key of patients": _set(patient_key__public="another key for fictional data"),
+        "wrong key of patients": _set(patient_key__public="another key for fictional data, known to everyone"),
     },
     "tasks": {},
     "blend": {
