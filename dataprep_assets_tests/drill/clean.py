@@ -108,7 +108,7 @@ def false_alarms(name: str, files: Files, folder: Path, **changes: object) -> li
     shutil.copytree(SAMPLE / "tokenizer", folder / "tokenizer")
     # the reference engine needs no certificate, which would be most of the time
     tokenizer = {"path": str(folder / "tokenizer"), "name": "sample-bpe-4096", "engine": "tokenizers"}
-    settings = {"tokenizer": tokenizer, "include": ["**/*.jsonl"], "olmo_sequence_length": 1, "mds_sequence_length": 1}
+    settings = {"tokenizer": tokenizer, "include": ["**/*.jsonl"], "olmo_sequence_length": 2, "mds_sequence_length": 2}
     if not all(any(texts for name, texts in files.items() if name.startswith(split)) for split in ("train", "valid")):
         settings["views"] = [view for view in VIEWS if view != "mds"]  # its reader opens no dataset without a sample
     attributes = corpus_attributes(folder, write_texts(folder / "source", files), **{**settings, **changes})
