@@ -37,7 +37,7 @@ from dataprep_assets.cli import (
     verify,
 )
 from dataprep_assets.cli.arguments import Options
-from dataprep_assets.cli.project import choose
+from dataprep_assets.cli.project import choose, one_command, shown
 from dataprep_assets.cli.welcome import welcome
 from dataprep_assets.errors import ConfigError, DataprepError
 
@@ -105,6 +105,11 @@ def main(arguments: list[str] | None = None) -> int:
     gc.set_threshold(50_000, 20, 20)
     given = sys.argv[1:] if arguments is None else arguments
     Options.verbose = "--verbose" in given
+    with one_command():
+        return _execute(given)
+
+
+def _execute(given: list[str]) -> int:
     try:
         code = _app([word for word in given if word != "--verbose"], prog_name="dataprep", standalone_mode=False)
         return int(code or 0)
@@ -128,5 +133,5 @@ def main(arguments: list[str] | None = None) -> int:
 def _told(error: Exception, sentence: str, code: int) -> int:
     if Options.verbose:
         traceback.print_exception(error)
-    print(f"dataprep: {sentence}", file=sys.stderr)
+    print(f"dataprep: {shown(sentence)}", file=sys.stderr)
     return code

@@ -9,7 +9,8 @@ import os
 import re
 import shutil
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,13 +18,16 @@ from typing import TYPE_CHECKING
 
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.declaration_mistakes import nearest
+from dataprep_assets.graph.small_cells import SHOW_ALL, cells_of
 from dataprep_assets.project import Project, find
 from dataprep_assets.project_template import TEMPLATE
+from dataprep_assets.stores.private import private_files
 
 if TYPE_CHECKING:
     import dagster as dg
 
     from dataprep_assets.declarations import Declarations
+    from dataprep_assets.graph.declaration import DatasetDeclaration
     from dataprep_assets.orchestration.component import DatasetComponent
     from dataprep_assets.resources import StorageResource
     from dataprep_assets.stores.connect import Place
@@ -43,8 +47,10 @@ __all__ = [
     "kinds",
     "names",
     "naming",
+    "one_command",
     "place",
     "place_of_dataset",
+    "shown",
     "storage",
 ]
 
@@ -152,7 +158,38 @@ def component(name: str) -> "DatasetComponent":
     found = declarations().load(declaration_of(name))
     if not isinstance(found, DatasetComponent):
         raise ConfigError(f"{name!r} is a {type(found).__name__}, which `dataprep` cannot run; use `dg launch`")
+    if _running:
+        _running[-1].take(found.declaration)
     return found
+
+
+class _Command:
+    """What a command that has loaded a sensitive dataset keeps to, until it is over."""
+
+    def __init__(self) -> None:
+        self.closed, self.cells = ExitStack(), SHOW_ALL
+
+    def take(self, declaration: "DatasetDeclaration") -> None:
+        self.closed.enter_context(private_files(declaration.sensitive))
+        self.cells = max(self.cells, cells_of(declaration), key=lambda cells: cells.below)
+
+
+_running: list[_Command] = []
+
+
+@contextmanager
+def one_command() -> Iterator[None]:
+    """Once a sensitive dataset is loaded inside, what is written is its owner's alone, and `shown` hides counts."""
+    _running.append(_Command())
+    try:
+        yield
+    finally:
+        _running.pop().closed.close()
+
+
+def shown(text: str) -> str:
+    """What the command prints of its datasets: without small counts once one of them is sensitive."""
+    return _running[-1].cells.text(text) if _running else text
 
 
 def naming(dataset: str) -> "list[DatasetComponent]":
@@ -241,7 +278,8 @@ def instance() -> "dg.DagsterInstance":
     _quiet()
     home = instance_home()
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        home.parent.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, exist_ok=True)  # runs, logs and events of every dataset are in it
     except OSError as error:
         raise ConfigError(f"DAGSTER_HOME: {home}: cannot be made a folder: {error.strerror}") from error
     # two commands that make the databases of a new home at once would trip over each other's tables

@@ -223,6 +223,20 @@ def key_digest(key: bytes) -> str:
     return hmac.digest(key, b"dataprep_assets/patient_key", "sha256").hex()[:16]
 
 
+def source_digest(key: bytes, sha256: str, *, sensitive: bool) -> str:
+    """What stands for a cohort file in keys and receipts.
+
+    Args:
+        key: The patient key.
+        sha256: The file's SHA-256, hex.
+        sensitive: The digest is keyed then, because a plain one would tell whoever has a copy of a file that it is
+            among the sources.
+    """
+    if not sensitive:
+        return sha256
+    return hmac.digest(key, b"dataprep_assets/cohort_file\0" + sha256.encode(), "sha256").hex()
+
+
 class NotesDeclaration(DatasetDeclaration):
     """One dataset of packed notes, from cohort files to directories that trainers read."""
 

@@ -21,7 +21,7 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohort_source import CohortFile, no_file
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, source_digest
 from dataprep_assets.pipelines.notes.packed_files import (
     RETRACTED_PATIENTS,
     PackedCohortFacts,
@@ -89,12 +89,12 @@ class SampledNote:
 class SourceScan:
     """What the source of a cohort holds now.
 
-    `notes` counts those of retracted patients too; `retracted` counts these alone. `digests` are the other patients
-    with notes, `retracted_digests` the retracted ones. `sampled` are notes that must be in the rows,
-    `sampled_retracted` notes that must not.
+    `digest` stands for its file, as in the receipt. `notes` counts those of retracted patients too; `retracted` counts
+    these alone. `digests` are the other patients with notes, `retracted_digests` the retracted ones. `sampled` are
+    notes that must be in the rows, `sampled_retracted` notes that must not.
     """
 
-    sha256: str
+    digest: str
     notes: int
     headers: int
     dropped: Mapping[str, int]
@@ -254,7 +254,7 @@ class OpenedCohort:
             else:
                 dropped[found.reason] += found.notes
         return SourceScan(
-            sha256=reader.sha256,
+            digest=source_digest(self.key, reader.sha256, sensitive=self.notes.sensitive),
             notes=counts["kept"] + counts["retracted"],
             headers=counts["headers"],
             dropped=dict(sorted(dropped.items())),

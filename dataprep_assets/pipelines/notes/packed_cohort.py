@@ -26,6 +26,7 @@ from dataprep_assets.integrity.digest import canonical_json, digest_value, sha25
 from dataprep_assets.integrity.ledger import RETRACTED, Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohort_source import CohortFile, no_file
+from dataprep_assets.pipelines.notes.declaration import source_digest
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.packed_files import (
     QUARANTINE,
@@ -68,10 +69,11 @@ class PackedCohort:
 
     def recipe(self, sha256: str) -> Recipe:
         """What decides the cohort's bytes, packed from a file with this SHA-256."""
+        digest = self.source_digest(sha256) if sha256 else ""
         settings = self.plan.key_parts()
         stream = settings.pop("stream")
         columns, row_length, pad_id = settings.pop("shape")
-        parts = ["packed_cohorts", VERSION, self.month, self.plan.key_parts(), sha256]
+        parts = ["packed_cohorts", VERSION, self.month, self.plan.key_parts(), digest]
         added: dict[str, Any] = {"retracted": list(self.retracted)} if self.retracted else {}
         if added:
             parts.append(added)
@@ -81,7 +83,7 @@ class PackedCohort:
             key=digest_value(parts),
             version=VERSION,
             sources={
-                "cohort": sha256,
+                "cohort": digest,
                 "tokenizer": stream["tokenizer"],
                 "patient_key": settings.pop("patient_key"),
             },
@@ -94,6 +96,10 @@ class PackedCohort:
                 **added,
             },
         )
+
+    def source_digest(self, sha256: str) -> str:
+        """What stands for a file with this SHA-256 in keys and receipts: of sensitive notes a keyed digest."""
+        return source_digest(self.plan.key, sha256, sensitive=self.plan.notes.sensitive)
 
     @property
     def recipe_now(self) -> Recipe:
@@ -157,7 +163,7 @@ class _Writer:
         ledger.balance(self._month)
         self._require_notes(spool, ledger)
         return Written(
-            inputs={"cohort": sha256, "tokenizer": self._plan.stream.tokenizer_digest},
+            inputs={"cohort": self._cohort.source_digest(sha256), "tokenizer": self._plan.stream.tokenizer_digest},
             facts=self._facts(spool, splits, len(retracted)),
             ledger=ledger,
             recipe=replace(self._cohort, retracted=tuple(one.hex() for one in retracted)).recipe(sha256),
