@@ -25,7 +25,7 @@ demo: $(VENV)/.installed
 	@$(BIN)/dataprep run $(SAMPLES)
 
 ui: $(VENV)/.installed $(DAGSTER_HOME)/dagster.yaml
-	$(BIN)/dg dev --host 127.0.0.1 --port 3000
+	$(BIN)/dataprep ui
 
 test: $(VENV)/.installed-tests check
 	$(PYTEST)

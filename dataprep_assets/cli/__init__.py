@@ -1,7 +1,7 @@
 """The `dataprep` command: make datasets, say what they cost or what they need, trace, retract, lock, verify, copy.
 
 `run` materializes through Dagster into the instance of DAGSTER_HOME, so that everything it did is visible in the UI;
-the other commands write to no instance. One module a command, with its function `command`.
+the other commands write to no instance; `ui` serves it. One module a command, with its function `command`.
 
 Exit codes: 0 done; 1 the data or a check failed, or there is something to build; 2 wrong usage or configuration;
 130 interrupted.
@@ -34,6 +34,7 @@ from dataprep_assets.cli import (
     status,
     sync,
     trace,
+    ui,
     verify,
 )
 from dataprep_assets.cli.arguments import Options
@@ -44,7 +45,24 @@ from dataprep_assets.errors import ConfigError, DataprepError
 __all__ = ["main"]
 
 FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
-_COMMANDS = (init, list_, show, check, run, plan, status, trace, retract, prune, verify, lock, diff, preflight, sync)
+_COMMANDS = (
+    init,
+    list_,
+    show,
+    check,
+    run,
+    ui,
+    plan,
+    status,
+    trace,
+    retract,
+    prune,
+    verify,
+    lock,
+    diff,
+    preflight,
+    sync,
+)
 _app = typer.Typer(
     name="dataprep",
     help=(__doc__ or "").splitlines()[0],

@@ -225,19 +225,13 @@ def instance_home() -> Path:
 
 
 def browser() -> str:
-    """The command that shows the project in the browser, as it can be typed in the working folder.
-
-    `dg dev` needs both variables: it has an empty instance of its own without the one, and does not find the package of
-    a project that is not installed without the other.
-    """
-    root, home = current().root, instance_home()
+    """The command that shows the project in the browser, as it can be typed in the working folder."""
+    root = current().root
     makefile = root / "Makefile"
     if makefile.is_file() and re.search(r"^ui:", makefile.read_text(encoding="utf-8"), re.MULTILINE):
         return "make ui" if root == Path.cwd() else f"make -C {root} ui"
-    if root == Path.cwd():
-        shown = '"$PWD/.dagster"' if home == root / ".dagster" else str(home)
-        return f'DAGSTER_HOME={shown} PYTHONPATH="$PWD" dg dev'
-    return f"cd {root} && DAGSTER_HOME={home} PYTHONPATH={root} dg dev"
+    home = "" if instance_home() == current().dagster_home else f"DAGSTER_HOME={instance_home()} "
+    return f"{home}dataprep ui" if root == Path.cwd() else f"{home}dataprep --project {root} ui"
 
 
 def instance_there() -> "dg.DagsterInstance | None":

@@ -1,4 +1,4 @@
-"""A running `dagster dev` over a project: the checkout itself, or a scratch copy whose `defs/` a test fills.
+"""A running `dataprep ui` over a project: the checkout itself, or a scratch copy whose `defs/` a test fills.
 
 with site(folder, scratch_project(folder / "project")) as made:
     made.declare("mine", "TokenizedCorpus", sample_attributes(dataset="mine"))
@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.project import cloned_project
 from dataprep_assets_tests.servers import end, free_port
-from dataprep_assets_tests.ui.browser import BIN, Site, answers, wait_until
+from dataprep_assets_tests.ui.browser import Site, answers, wait_until
 
 __all__ = ["LOCATION", "ServedProject", "scratch_project", "site"]
 
@@ -113,11 +114,11 @@ def scratch_project(target: Path, datasets: Sequence[str] = ()) -> Path:
 def site(
     folder: Path, project: Path = PROJECT_ROOT, *, before: Sequence[Sequence[str]] = (), loaded: bool = True
 ) -> Iterator[ServedProject]:
-    """`dagster dev` over a project, with the instance of `deploy/local`; ended afterwards.
+    """`dataprep ui` over a project, with the instance of `deploy/local`; ended afterwards.
 
     Args:
         folder: Gets `home`, `artifacts` and `server.log`.
-        project: Its workspace.yaml is served.
+        project: What is served.
         before: Commands (`dataprep` without its name) that run first, on the same instance and artifacts.
         loaded: Wait until the UI has assets; False for a project without datasets, then until the webserver answers.
     """
@@ -138,7 +139,7 @@ def site(
     port = free_port()
     with open(folder / "server.log", "wb") as log:
         server = subprocess.Popen(
-            [str(BIN / "dagster"), "dev", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)],
+            [sys.executable, "-m", "dataprep_assets.cli", "ui", "--port", str(port)],
             env=environment,
             cwd=project,
             stdout=log,

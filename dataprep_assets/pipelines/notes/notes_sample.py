@@ -19,7 +19,8 @@ from dataprep_assets.pipelines.corpus.engine_certificate import (
     Sample,
 )
 from dataprep_assets.pipelines.notes.cohort_source import CohortFile, list_cohorts
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, source_digest
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.patient_key import cohort_digest
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import Note, read_notes
 
@@ -45,7 +46,7 @@ def _sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
     digests, key = {}, notes.patient_key.load()
     for month, (_, path) in cohorts.items():
         with unquoting(month):
-            digests[month] = source_digest(key, sha256_file(path), sensitive=notes.sensitive)
+            digests[month] = cohort_digest(key, sha256_file(path), sensitive=notes.sensitive)
     cohorts_read, template = notes.cohorts.model_dump(mode="json"), notes.template.model_dump(mode="json")
     return Sample(
         kind="notes_engine_certificate",

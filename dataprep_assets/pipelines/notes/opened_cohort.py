@@ -21,7 +21,7 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohort_source import CohortFile, no_file
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, source_digest
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_files import (
     RETRACTED_PATIENTS,
     PackedCohortFacts,
@@ -30,6 +30,7 @@ from dataprep_assets.pipelines.notes.packed_files import (
     read_patients,
 )
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
+from dataprep_assets.pipelines.notes.patient_key import cohort_digest
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import Dropped, Note, Opened, read_notes
 from dataprep_assets.pipelines.notes.spool import split_of
@@ -254,7 +255,7 @@ class OpenedCohort:
             else:
                 dropped[found.reason] += found.notes
         return SourceScan(
-            digest=source_digest(self.key, reader.sha256, sensitive=self.notes.sensitive),
+            digest=cohort_digest(self.key, reader.sha256, sensitive=self.notes.sensitive),
             notes=counts["kept"] + counts["retracted"],
             headers=counts["headers"],
             dropped=dict(sorted(dropped.items())),

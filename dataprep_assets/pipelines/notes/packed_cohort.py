@@ -26,7 +26,6 @@ from dataprep_assets.integrity.digest import canonical_json, digest_value, sha25
 from dataprep_assets.integrity.ledger import RETRACTED, Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohort_source import CohortFile, no_file
-from dataprep_assets.pipelines.notes.declaration import source_digest
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.packed_files import (
     QUARANTINE,
@@ -37,6 +36,7 @@ from dataprep_assets.pipelines.notes.packed_files import (
     packed_paths,
 )
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsWriter, RowBlock
+from dataprep_assets.pipelines.notes.patient_key import cohort_digest
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.row_layout import RowLayout, lay_out
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool, fill_spool
@@ -69,7 +69,7 @@ class PackedCohort:
 
     def recipe(self, sha256: str) -> Recipe:
         """What decides the cohort's bytes, packed from a file with this SHA-256."""
-        digest = self.source_digest(sha256) if sha256 else ""
+        digest = self.cohort_digest(sha256) if sha256 else ""
         settings = self.plan.key_parts()
         stream = settings.pop("stream")
         columns, row_length, pad_id = settings.pop("shape")
@@ -97,9 +97,9 @@ class PackedCohort:
             },
         )
 
-    def source_digest(self, sha256: str) -> str:
+    def cohort_digest(self, sha256: str) -> str:
         """What stands for a file with this SHA-256 in keys and receipts: of sensitive notes a keyed digest."""
-        return source_digest(self.plan.key, sha256, sensitive=self.plan.notes.sensitive)
+        return cohort_digest(self.plan.key, sha256, sensitive=self.plan.notes.sensitive)
 
     @property
     def recipe_now(self) -> Recipe:
@@ -163,7 +163,7 @@ class _Writer:
         ledger.balance(self._month)
         self._require_notes(spool, ledger)
         return Written(
-            inputs={"cohort": self._cohort.source_digest(sha256), "tokenizer": self._plan.stream.tokenizer_digest},
+            inputs={"cohort": self._cohort.cohort_digest(sha256), "tokenizer": self._plan.stream.tokenizer_digest},
             facts=self._facts(spool, splits, len(retracted)),
             ledger=ledger,
             recipe=replace(self._cohort, retracted=tuple(one.hex() for one in retracted)).recipe(sha256),

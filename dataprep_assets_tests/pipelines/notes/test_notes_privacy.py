@@ -30,9 +30,10 @@ from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
 from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
 from dataprep_assets.pipelines.notes.cohort_source import list_cohorts
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, PatientKey
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
+from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient
 from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject, notes_project, plain_attributes
 
