@@ -6,11 +6,13 @@ import dagster as dg
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, accepted
+from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.keys import asset_key, store_of
-from dataprep_assets.orchestration.metadata import rendered, table
+from dataprep_assets.orchestration.metadata import rendered_entries, table
 from dataprep_assets.orchestration.partitions import partitions_of_run
 from dataprep_assets.resources import StorageResource
+from dataprep_assets.stores.private import privately
 
 __all__ = ["check_evaluation", "check_result", "checks_of", "findings"]
 
@@ -53,7 +55,8 @@ def findings(
     store = store_of(spec.declaration, storage)
     try:
         every = [] if spec.partitions is None else spec.partitions.keys(store)
-        for name, finding in spec.proofs.examine(store, partitions_of_run(run, every)):
+        found = spec.proofs.examine(store, partitions_of_run(run, every))
+        for name, finding in privately(found, spec.declaration.sensitive):
             if name in wanted:
                 wanted.remove(name)
                 yield name, finding
@@ -73,14 +76,15 @@ def check_result(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetChe
     """
     if _blocks(spec, name) is False and (why := spec.declaration.accept.get(name)) is not None:
         finding = accepted(finding, why)
-    metadata: dict[str, dg.MetadataValue] = {fact: rendered(value) for fact, value in finding.facts.items()}
+    metadata = rendered_entries(spec, finding.facts)
+    cells = cells_of(spec.declaration)
     if finding.table:
-        metadata["table"] = table(finding.table[:_MAX_ROWS])
+        metadata["table"] = table([cells.row(row) for row in finding.table[:_MAX_ROWS]])
     return dg.AssetCheckResult(
         asset_key=asset_key(spec),
         check_name=name,
         passed=finding.passed,
-        description=finding.summary,
+        description=cells.text(finding.summary),
         severity=dg.AssetCheckSeverity.WARN if finding.warning else dg.AssetCheckSeverity.ERROR,
         metadata=metadata,
     )

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
+from dataprep_assets.stores.client_logs import keep_secrets_from_logs
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.retry import RetryableError, parse_retry_after
 from dataprep_assets.stores.store import no_object
@@ -31,6 +32,8 @@ __all__ = [
     "s3_client_config",
     "translated",
 ]
+
+keep_secrets_from_logs()
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0

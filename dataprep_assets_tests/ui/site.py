@@ -1,4 +1,4 @@
-"""A running `dagster dev` over a project: the checkout itself, or a scratch copy whose `defs/` a test fills.
+"""A running `dataprep ui` over a project: the checkout itself, or a scratch copy whose `defs/` a test fills.
 
 with site(folder, scratch_project(folder / "project")) as made:
     made.declare("mine", "TokenizedCorpus", sample_attributes(dataset="mine"))
@@ -163,11 +163,11 @@ def scratch_project(target: Path, datasets: Sequence[str] = ()) -> Path:
 
 @contextmanager
 def site(folder: Path, project: Path) -> Iterator[ServedProject]:
-    """`dagster dev` over a project, with the instance of `deploy/local`; ended afterwards.
+    """`dataprep ui` over a project, with the instance of `deploy/local`; ended afterwards.
 
     Args:
         folder: Gets `home`, `artifacts` and `server.log`.
-        project: Its workspace.yaml is served.
+        project: What is served.
     """
     home, root = folder / "home", folder / "artifacts"
     home.mkdir(parents=True)
@@ -184,7 +184,7 @@ def site(folder: Path, project: Path) -> Iterator[ServedProject]:
     port = free_port()
     with open(folder / "server.log", "wb") as log:
         server = subprocess.Popen(
-            [str(_BIN / "dagster"), "dev", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)],
+            [sys.executable, "-m", "dataprep_assets.cli", "ui", "--port", str(port)],
             env=environment,
             cwd=project,
             stdout=log,
