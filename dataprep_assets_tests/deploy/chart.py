@@ -1,4 +1,4 @@
-"""Dagster's Helm chart, rendered by helm with the values of `deploy/kubernetes`, and what Dagster's launcher makes of it.
+"""Dagster's Helm chart, rendered by helm with the values of `deploy/kubernetes`, and what the launcher makes of it.
 
 The chart lies in `../shared/charts` (or below DATAPREP_SHARED); helm is on PATH, or where `.ci/run` puts it. Schemas of
 Kubernetes are those of the package kubernetes-validate.

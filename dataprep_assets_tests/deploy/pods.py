@@ -1,4 +1,4 @@
-"""The pods of a rendered deployment as processes of this machine: their commands, variables, and what they may write to.
+"""The pods of a rendered deployment as processes of this machine: commands, variables, and what they may write to.
 
 A path of a pod (DAGSTER_HOME, the workspace, /scratch) is a folder of the test's; addresses are the loopback's.
 """
