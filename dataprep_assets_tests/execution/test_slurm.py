@@ -1,13 +1,17 @@
 """On a real Slurm of this machine: the same bytes as on processes, whatever dies, and nothing goes on afterwards."""
 
+import json
 import os
 import pickle
+import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -20,10 +24,13 @@ from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.pipelines.corpus.token_bins import build_whole_shards
 from dataprep_assets.pipelines.corpus.token_shard import TokenShard
 from dataprep_assets_tests import forked
+from dataprep_assets_tests.deploy.cluster import DEPLOY
+from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
 from dataprep_assets_tests.execution import ray_tasks, slurm_run
 from dataprep_assets_tests.fakes.slurm_cluster import SlurmCluster, slurm_cluster
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris
 from dataprep_assets_tests.pipelines.corpus.shards import shard_work, source, stream_plan, write_lines
+from dataprep_assets_tests.project import cloned_project, project
 
 SHARDS = 5
 
@@ -209,3 +216,32 @@ def test_what_somebody_cancels_ends_the_run_and_leaving_it_ends_the_rest(cluster
             list(events)
         # what would have come next has begun by then; leaving the pool ends it
     assert leaves_nothing(cluster)
+
+
+@pytest.mark.slow
+def test_the_job_script_runs_a_part_on_each_node_of_an_array(cluster: SlurmCluster, tmp_path: Path) -> None:
+    declared = attributes(write_corpus(tmp_path / "corpus", 4), 4, views=[])
+    with project(declared, tmp_path / "made") as made:
+        assert made.run([made.key("manifest"), made.key("engine_certificate")]).success
+    clone = cloned_project(tmp_path / "clone")
+    defs = clone / "dataprep_assets" / "defs"
+    for folder in [path for path in defs.iterdir() if path.is_dir()]:
+        shutil.rmtree(folder)
+    (defs / "tiny").mkdir()
+    of_file = {"type": "dataprep_assets.components.TokenizedCorpus", "attributes": declared}
+    (defs / "tiny" / "defs.yaml").write_text(json.dumps(of_file))
+    variables = {
+        "DATAPREP": f"{sys.executable} -m dataprep_assets.cli",
+        "DATAPREP_PROJECT": str(clone),
+        "DATAPREP_ROOT": str(tmp_path / "made" / "artifacts"),
+        "PYTHONPATH": str(clone),
+    }
+    options = ["--array=0-1", "--cpus-per-task=1", "--mem=0", f"--output={tmp_path}/%a.out", f"--chdir={clone}"]
+    with mock.patch.dict(os.environ, variables):
+        cluster.run("sbatch", *options, str(DEPLOY / "slurm" / "run.sbatch"), "tiny", "train")
+    cluster.wait(lambda: cluster.jobs() == [], 300, "the array")
+    said = [(tmp_path / f"{index}.out").read_text() for index in range(2)]
+    made_by = [{f"train-{n:05d}" for n in range(4) if f"train-{n:05d}" in text} for text in said]
+    bins = {path.parent.name for path in (tmp_path / "made" / "artifacts" / "tiny" / "token_bins").glob(f"*/{NAME}")}
+    assert bins == {f"train-{n:05d}" for n in range(4)}, said
+    assert made_by[0] & made_by[1] == set()
