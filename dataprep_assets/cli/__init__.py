@@ -19,6 +19,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
+from dataprep_assets import __version__
 from dataprep_assets.cli import (
     check,
     diff,
@@ -110,7 +111,11 @@ def _root(
         Path | None, typer.Option("--project", metavar="DIR", help="The project; default: that of the working folder.")
     ] = None,
     _verbose: Annotated[bool, typer.Option("--verbose", help="Show the Python stack of an error, too.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
+    if version:
+        print(f"dataprep-assets {__version__}")
+        raise typer.Exit
     if folder is not None:
         choose(folder)
     if context.invoked_subcommand is None:
