@@ -7,8 +7,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dataprep_assets.pipelines.corpus.corpus_view import artifact_name
 from dataprep_assets.pipelines.corpus.declaration import VIEWS
-from dataprep_assets.pipelines.corpus.view import artifact_name
 from dataprep_assets_tests.project import SAMPLE, Project, failure_of, project, sample_attributes
 
 NAMES = [artifact_name(view) for view in VIEWS]
