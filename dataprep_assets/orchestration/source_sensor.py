@@ -73,7 +73,7 @@ def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg
         identity = asked.look.identity
         if not asked.look.change:
             return dg.SensorResult(skip_reason=asked.sentence, cursor=f"{identity} {launches}")
-        # only now: opening the instance costs more than all of the look
+        # only now: most looks find nothing, and need not ask the database of runs
         if busy := in_progress(context.instance, dataset):
             return dg.SensorResult(skip_reason=_later(asked, busy), cursor=context.cursor)
         context.log.info(asked.sentence)
