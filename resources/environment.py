@@ -116,13 +116,13 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
 
 def open_storage(project_root: Path) -> StorageResource:
     """The storage that the environment names, for use outside a run: its `EnvVar`s are resolved."""
-    storage = build_storage(project_root)
-    # a folder has none, and for resolving them Dagster makes an instance: a seventh of a short command
-    return storage if type(storage) is StorageResource else initialized(storage)
+    return initialized(build_storage(project_root))
 
 
 def initialized(resource: StorageResource) -> StorageResource:
     """The resource with its `EnvVar`s resolved."""
+    if type(resource) is StorageResource:
+        return resource  # it has none, and for resolving them Dagster makes an instance: a seventh of a short command
     with resource.process_config_and_initialize_cm() as storage:  # it has nothing to tear down
         assert isinstance(storage, StorageResource)
         return storage

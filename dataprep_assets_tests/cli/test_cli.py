@@ -27,7 +27,7 @@ def test_run_prints_the_table_the_checks_and_where_things_are(ran: tuple[Path, s
     _, out = ran
     for column in ("shards", "documents", "tokens", "tokens/s/core"):
         assert column in out
-    assert "checks: 86 of 86 passed" in out
+    assert "checks: 92 of 92 passed" in out
     for name in ("train.bin", "val.bin", "test.bin", "meta.pkl"):
         assert name in out
     assert f"for the trainer: nanoGPT: data_dir = '{ran[0]}/artifacts/sample_corpus/nanogpt_bins'" in out

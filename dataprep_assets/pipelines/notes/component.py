@@ -13,6 +13,7 @@ from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
+from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import DatasetComponent
@@ -20,6 +21,7 @@ from dataprep_assets.orchestration.scaffold import scaffolder
 from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
 from dataprep_assets.pipelines.notes.card import notes_card, replay_card
 from dataprep_assets.pipelines.notes.cohort_shards import cohort_shards_spec
+from dataprep_assets.pipelines.notes.cohort_tracer import notes_tracer, replay_tracer
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, DirectoryFacts
 from dataprep_assets.pipelines.notes.maxtext import combined_line, maxtext_line
@@ -59,6 +61,9 @@ class PackedCohorts(DatasetComponent):
 
     def remarks(self) -> Iterable[Remark]:
         return notes_remarks(self.declaration)
+
+    def tracer(self, store: ArtifactStore) -> Tracer:
+        return notes_tracer(self.declaration, store)
 
     def retract(self, store: ArtifactStore, ids: Path) -> Retracted:
         return retract_patients(self.declaration, store, ids)
@@ -117,6 +122,9 @@ class CombinedCohorts(DatasetComponent):
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(DIRECTORIES[self.declaration.format])
+
+    def tracer(self, store: ArtifactStore) -> Tracer:
+        return replay_tracer(self.declaration, store)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         sources = " + ".join(source.dataset for source in self.declaration.sources)

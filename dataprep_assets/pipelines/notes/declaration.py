@@ -4,7 +4,6 @@ It is the schema of the YAML: its field descriptions are its reference. Paths ar
 the YAML; none of them enters a key. Datasets of notes are sensitive unless declared otherwise.
 """
 
-import hmac
 import math
 import re
 from pathlib import Path
@@ -15,7 +14,6 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.tfrecord import ROWS_PER_SHARD
 from dataprep_assets.graph.declaration import DatasetDeclaration, Declared, resolved
-from dataprep_assets.graph.secret_key import checked_key, key_from_environment
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.packing.bins import LARGEST_CAPACITY
 from dataprep_assets.packing.rows import COLUMNS, TARGETS
@@ -29,6 +27,7 @@ from dataprep_assets.pipelines.corpus.declaration import (
     ObjectStoreSource,
     TokenizerDeclaration,
 )
+from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.pipelines.notes.rendering import HeaderTemplate
 from dataprep_assets.sources.cohorts import CohortFormat, expected_months
 
@@ -46,7 +45,6 @@ __all__ = [
     "NotesDeclaration",
     "PackingDeclaration",
     "PadDeclaration",
-    "PatientKey",
     "Rows",
     "TfdsVersion",
     "tfds_name",
@@ -199,32 +197,6 @@ class PadDeclaration(Declared):
         if (self.token is None) == (self.id is None):
             raise ValueError("give exactly one of `token` and `id`")
         return self
-
-
-class PatientKey(Declared):
-    """The secret that turns patient ids into digests, by HMAC-SHA256."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    env: str | None = Field(None, description="Environment variable that holds the key, at least 32 characters.")
-    public: str | None = Field(None, repr=False, description="A key in the YAML, for fictional data alone.")
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if (self.env is None) == (self.public is None):
-            raise ValueError("give exactly one of `env` and `public`")
-        return self
-
-    def load(self) -> bytes:
-        """The key; ConfigError, without it, when it is not there or too short."""
-        if self.env is not None:
-            return key_from_environment("patient_key", self.env)
-        return checked_key("patient_key", "public", self.public)
-
-
-def key_digest(key: bytes) -> str:
-    """What of a patient key enters artifact keys: 16 hex digits that do not give it away."""
-    return hmac.digest(key, b"dataprep_assets/patient_key", "sha256").hex()[:16]
 
 
 class NotesDeclaration(DatasetDeclaration):

@@ -37,13 +37,15 @@ from dataprep_assets.pipelines.notes.packed_files import (
     packed_paths,
 )
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsWriter, RowBlock
+from dataprep_assets.pipelines.notes.patient_key import cohort_digest
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.row_layout import RowLayout, lay_out
+from dataprep_assets.pipelines.notes.row_origins import origins_of
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool, fill_spool
 
 __all__ = ["PackedCohort", "ensure_packed_cohort"]
 
-VERSION = 1
+VERSION = 2
 _SPOOL = "spool.tokens"
 
 
@@ -69,10 +71,11 @@ class PackedCohort:
 
     def recipe(self, sha256: str) -> Recipe:
         """What decides the cohort's bytes, packed from a file with this SHA-256."""
+        digest = self.cohort_digest(sha256) if sha256 else ""
         settings = self.plan.key_parts()
         stream = settings.pop("stream")
         columns, row_length, pad_id = settings.pop("shape")
-        parts = ["packed_cohorts", VERSION, self.month, self.plan.key_parts(), sha256]
+        parts = ["packed_cohorts", VERSION, self.month, self.plan.key_parts(), digest]
         added: dict[str, Any] = {"retracted": list(self.retracted)} if self.retracted else {}
         if added:
             parts.append(added)
@@ -82,7 +85,7 @@ class PackedCohort:
             key=digest_value(parts),
             version=VERSION,
             sources={
-                "cohort": sha256,
+                "cohort": digest,
                 "tokenizer": stream["tokenizer"],
                 "patient_key": settings.pop("patient_key"),
             },
@@ -95,6 +98,10 @@ class PackedCohort:
                 **added,
             },
         )
+
+    def cohort_digest(self, sha256: str) -> str:
+        """What stands for a file with this SHA-256 in keys and receipts: of sensitive notes a keyed digest."""
+        return cohort_digest(self.plan.key, sha256, sensitive=self.plan.notes.sensitive)
 
     @property
     def recipe_now(self) -> Recipe:
@@ -158,7 +165,7 @@ class _Writer:
         ledger.balance(self._month)
         self._require_notes(spool, ledger)
         return Written(
-            inputs={"cohort": sha256, "tokenizer": self._plan.stream.tokenizer_digest},
+            inputs={"cohort": self._cohort.cohort_digest(sha256), "tokenizer": self._plan.stream.tokenizer_digest},
             facts=self._facts(spool, splits, len(retracted)),
             ledger=ledger,
             recipe=replace(self._cohort, retracted=tuple(one.hex() for one in retracted)).recipe(sha256),
@@ -184,6 +191,7 @@ class _Writer:
                 tokens += block.tokens.size
         patients = _patients(spool, [layout.documents])
         (self._staged / paths.patients).write_bytes(b"".join(patients))
+        (self._staged / paths.origins).write_bytes(origins_of(layout, spool).tobytes())
         positions = rows * shape.row_length if self._notes.layout == "prepacked" else tokens
         return PackedSplit(
             rows=rows,

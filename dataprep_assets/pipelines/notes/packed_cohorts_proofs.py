@@ -63,7 +63,12 @@ COHORT_PROOFS = (
     Proof(
         "notes_recounted", "Read again, the source has the notes, drops by reason, headers and patients of the receipt."
     ),
-    Proof("round_trip", "Sampled notes, rendered and encoded again by the reference, are in the rows of their split."),
+    Proof(
+        "round_trip",
+        "Sampled notes, rendered and encoded again by the reference, are in the rows of their split, where "
+        "`origins.bin` says.",
+        version=2,
+    ),
     Proof("patients_in_their_split", "Each patient is in the one split that the keyed digest of the id decides."),
     Proof(
         "no_retracted_document",

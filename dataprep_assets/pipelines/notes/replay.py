@@ -135,7 +135,8 @@ def _value(source: _Source, name: str) -> str:
 
 
 def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_Source]) -> Recipe:
-    undecisive = dict.fromkeys(("owners", "storage", "verify", "workers", "sensitive", "card", "automation"), True)
+    names = ("owners", "storage", "verify", "workers", "sensitive", "small_cell", "card", "automation")
+    undecisive = dict.fromkeys(names, True)
     declared = replay.model_dump(mode="json", exclude={**undecisive, "sources": {"__all__": set(ATTRIBUTION)}})
     # A virtual combination is made of locations, so these decide its bytes.
     locations = [store.location(source.artifact) for source in sources] if replay.mode == "virtual" else []

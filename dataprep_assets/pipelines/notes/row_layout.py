@@ -29,11 +29,12 @@ class RowLayout:
     """Rows as ranges of the spool, in row order: each segment is its first range and then its second.
 
     ``documents``: int64, the notes that are in the rows; ``retracted``: those that would be, were their patients not
-    retracted. ``offsets``: the first segment of each row, from 0.
+    retracted. ``notes``: the note that each segment is of. ``offsets``: the first segment of each row, from 0.
     """
 
     documents: Int64
     retracted: Int64
+    notes: Int64
     first_starts: Int64
     first_lengths: Int64
     second_starts: Int64
@@ -102,6 +103,7 @@ def _concatenated(notes: NotesDeclaration, spool: Spool, documents: Int64, retra
     return RowLayout(
         documents=documents,
         retracted=retracted,
+        notes=documents[segments.items],
         first_starts=spool.starts[documents][segments.items] + segments.starts,
         first_lengths=segments.stops - segments.starts,
         second_starts=nothing,
@@ -119,6 +121,7 @@ def _packed(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: 
     return RowLayout(
         documents=documents,
         retracted=retracted,
+        notes=documents[of],
         first_starts=starts,
         first_lengths=headers[of] * chunks.with_header[bins.items],
         second_starts=starts + headers[of] + chunks.starts[bins.items],

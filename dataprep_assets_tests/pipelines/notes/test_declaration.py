@@ -6,8 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, PatientKey
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_plan import notes_plan
+from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.pipelines.notes.rendering import HeaderTemplate, MissingFieldError
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets_tests.pipelines.corpus.shards import certificate
