@@ -39,7 +39,8 @@ class ShardedDatasetManager:
         file_prefix: Which shards of the release.
         release: Where it is, as `ShardWindow` takes it; default: as the original has it.
         cache_dir: Where shards lie on the disk; default: as the original has it.
-        keep: What stays on the disk; 2 is what the original keeps, which deletes a shard after its turn.
+        keep: What stays on the disk; 2 is what the original keeps, which deletes a shard after its turn. It is enough
+            for ranks that meet after each swap, as templar's do: one that runs a turn ahead takes the others' room.
     """
 
     def __init__(

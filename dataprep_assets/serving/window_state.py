@@ -36,7 +36,7 @@ class WindowState:
     def of(cls, value: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`; ConfigError for what is not a state of a window."""
         names = {field.name: field.type for field in fields(cls)}
-        if set(value) != set(names) or any(type(value[name]).__name__ != kind for name, kind in names.items()):
+        if set(value) != set(names) or any(type(value[name]) is not kind for name, kind in names.items()):
             raise ConfigError(f"not the state of a window: it has {sorted(map(str, value))}, wanted {sorted(names)}")
         return cls(**value)
 

@@ -79,12 +79,15 @@ def originals(folder: Path) -> tuple[Any, Any]:
 
 async def train(manager: Any, sampler: Any, plan: Plan, rank: int) -> list[dict[str, Any]]:
     """What a miner does with its manager: initialize, then swap; and its sampler over each active dataset."""
+    import torch.distributed as dist
+
     turns = []
     for turn in range(plan.turns):
         if turn == 0:
             await manager.initialize_datasets(plan.start)
         else:
             await manager.swap_datasets()
+        dist.barrier()  # as the miner does after each of the two
         dataset = manager.active_dataset
         own = sampler(
             dataset=dataset,
