@@ -46,6 +46,7 @@ COHORT_PROOFS = (
     Proof(
         "rows_valid",
         "No row is empty or too long; sampled JSON lines have every column, segments, positions and labels.",
+        version=2,
     ),
     Proof("ids_in_vocabulary", "Every id is below len(tokenizer), and none is the pad id, recomputed from the file."),
     Proof(
