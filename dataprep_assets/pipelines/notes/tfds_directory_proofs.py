@@ -97,6 +97,7 @@ def equals_cohort_shards(directory: TfdsDirectory, notes: NotesDeclaration, stor
     listed = {split.name: directory.info.shard_names(split) for split in directory.info.splits}
     if listed != {split: [name for name, _ in entries] for split, entries in directory.provenance.items()}:
         defects.append(f"{PROVENANCE} has not one entry for each shard of {tfds.DATASET_INFO}, in order")
+    defects += directory.miscounted
     declared = sum(split.rows for split in directory.info.splits)
     if declared != rows:
         defects.append(f"{declared} rows in {tfds.DATASET_INFO}, {rows} in the JSON lines of all cohorts")
