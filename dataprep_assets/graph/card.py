@@ -87,6 +87,8 @@ def _recipe(card: Card) -> Recipe:
         "card": card.declared.model_dump(mode="json", exclude_defaults=True),
         "sources": {s.name: {k: v for k, v in asdict(s).items() if v is not None} for s in card.sources},
     }
+    if card.sensitive:
+        settings["small_cell"] = card.cells.below
     sources = {
         "counts": digest_value([[asdict(split) for split in card.splits], *_totals(card).values()]),
         "tokenizer": digest_value(asdict(card.tokenizer) if card.tokenizer is not None else None),

@@ -43,12 +43,14 @@ class BucketArtifacts(ArtifactStore):
     """See the module. `root` is the folder of this machine; `open_store` opens the bucket once in each process.
 
     `url` is what people are shown. `budget_bytes` bounds the copies below `root`, not what is being built there.
+    `private`: the copies are closed to others than their owner.
     """
 
     root: Path
     open_store: Callable[[], Store] = field(repr=False)
     url: str = ""
     budget_bytes: int | None = None
+    private: bool = False
 
     @property
     def store(self) -> Store:
@@ -58,7 +60,7 @@ class BucketArtifacts(ArtifactStore):
     @property
     def copies(self) -> Copies:
         """The copies of its files on this machine."""
-        return Copies(self.root, self.budget_bytes)
+        return Copies(self.root, self.budget_bytes, self.private)
 
     @property
     def _digests(self) -> ObjectDigests:

@@ -36,7 +36,7 @@ LINES = (
     ),
     Lines(r"mkdir -p .*|cp ~/train.jsonl .*", pages="README.md", not_run="the reader's files; the tutorial makes such"),
     Lines(r'export DAGSTER_HOME="\$PWD/.dagster" .*', file=f"{TESTS}/cli/test_installed.py", proof='"DAGSTER_HOME"'),
-    Lines(r"dg dev", not_run="it stays; the tests of the browser start the same webserver and daemon by themselves"),
+    Lines(r"dataprep ui", file=f"{TESTS}/ui/site.py", proof='"ui", "--port"'),
     Lines(
         r"(cd|cp|rm) .*|echo .*|dataprep .*sample_corpus.*",
         "docs/corpus-changes.md",

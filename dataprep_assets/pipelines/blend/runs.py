@@ -181,6 +181,6 @@ def other_claims(
         run = _WithoutShards(blend=blend, store=store, target=Path(folder), root=wanted.root)
         _lay_out(run, plan, finished)
         for path in sorted(run.target.rglob("*.*")):
-            name = path.relative_to(run.target)
-            if path.is_file() and path.read_bytes() != (directory / name).read_bytes():
-                yield f"{directory / name}: is not what plan and shards say"
+            kept = directory / path.relative_to(run.target)
+            if path.is_file() and path.read_bytes() != kept.read_bytes():
+                yield f"{kept}: is not what plan and shards say"

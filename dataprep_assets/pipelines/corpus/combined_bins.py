@@ -9,6 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
@@ -44,7 +47,7 @@ from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.corpus.training_proofs import alignment, sampler_dry_run
 from dataprep_assets.planning.shard_plan import split_of
 
-VERSION = 1
+VERSION = 2
 COMBINED_BINS = "combined_bins"
 
 
@@ -115,9 +118,11 @@ def _recipe(
 ) -> Recipe:
     settings = dict(meta_values)
     tokenizer = settings.pop("tokenizer_sha256")
+    # a receipt names its shards: where one took the place of another with the same bytes, it has to be made again
+    made_of = [[str(r.partition), r.content] for _, r in shards]
     return Recipe(
         artifact=corpus.artifact(COMBINED_BINS, split),
-        key=digest_value(["combined_bins", VERSION, [r.content for _, r in shards], meta_values]),
+        key=digest_value(["combined_bins", VERSION, made_of, meta_values]),
         version=VERSION,
         settings=settings,
         sources={"tokenizer": tokenizer},
@@ -274,6 +279,23 @@ COMBINED_BINS_PROOFS = (
 )
 
 
+def combined_without(
+    corpus: CorpusDeclaration, store: ArtifactStore, split: str, listed: NDArray[np.uint64]
+) -> Finding:
+    """Whether the combined bins of a split hold none of the documents with these ids, nor its shards now.
+
+    Args:
+        corpus: The dataset.
+        store: Where its artifacts are.
+        split: One of its splits.
+        listed: The ids on the retraction list.
+    """
+    made_of = shard_receipts(corpus, store, load_manifest(corpus, store), split)
+    names = [IDS] if len(listed) else []
+    shards = [(store.local(artifact, names), receipt) for artifact, receipt in made_of]
+    return made_without(shards, listed, store.require(corpus.artifact(COMBINED_BINS, split)))
+
+
 def _examine(
     corpus: CorpusDeclaration, split: str, store: ArtifactStore, _: Sequence[str]
 ) -> Iterator[tuple[str, Finding]]:
@@ -309,8 +331,7 @@ def _examine(
     @judged
     def retracted() -> Finding:
         listed = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
-        names = [IDS] if len(listed) else []
-        return made_without([(store.local(a, names), r) for a, r in made_of], listed, receipt)
+        return combined_without(corpus, store, split, listed)
 
     yield "equals_shards", equals_shards(directory, receipt, shards, split=split)
     yield "totals_match", wrong_totals(receipt, shards)

@@ -26,7 +26,7 @@ from dataprep_assets.pipelines.corpus.declaration import (
     LocalSource,
     ObjectStoreSource,
 )
-from dataprep_assets.pipelines.corpus.manifest_changes import ManifestChanges, changes_between, changes_shown
+from dataprep_assets.pipelines.corpus.manifest_changes import Amounts, ManifestChanges, changes_between, changes_shown
 from dataprep_assets.pipelines.corpus.manifest_proofs import count_matches, entries_resolve, plan_covers
 from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
 from dataprep_assets.planning import shard_plan
@@ -345,7 +345,10 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> list[Outcome]:
         return [Outcome.of(receipt, reused)]
     now = load_manifest(corpus, request.store)
     changes = changes_between(before.entries, before.plan, now.entries, now.plan)
-    return [Outcome(partition="", receipt=receipt, metadata=changes_shown(corpus, changes))]
+    built = [*changes.new_shards, *changes.edited_shards]
+    source_bytes = sum(entry.size_bytes for key in built for entry in now.shard(key))
+    amounts = Amounts.of(source_bytes, corpus, request.store)
+    return [Outcome(partition="", receipt=receipt, metadata=changes_shown(corpus, changes, amounts))]
 
 
 def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:

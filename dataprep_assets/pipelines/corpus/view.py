@@ -36,6 +36,7 @@ from dataprep_assets.integrity.receipt import Receipt, damage
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, CombinedBinsFacts, current_combined
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.token_shard import ENDS
+from dataprep_assets.pipelines.corpus.view_retraction_proofs import no_retracted_document
 
 __all__ = [
     "CombinedSplit",
@@ -298,6 +299,7 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
 _PROOFS = (
     Proof("same_stream", "Its tokens are those of the combined bins, every one.", version=2),
     Proof("layout_valid", "Its sidecars describe its tokens exactly.", version=2),
+    Proof("no_retracted_document", "It is made of the combined bins that are there, and these hold none."),
 )
 _REMEDY = "Materialize the view again"
 
@@ -309,6 +311,8 @@ def _examine(
     receipt, directory, splits = store.require(artifact), store.local(artifact), combined_splits(corpus, store)
     yield "same_stream", same_stream(directory, receipt, view, splits, store)
     yield "layout_valid", layout_valid(directory, receipt, view, splits)
+    combined = {split.split: split.receipt for split in splits}
+    yield "no_retracted_document", no_retracted_document(corpus, store, receipt, combined)
 
 
 @judged

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.formats import npy_shards, sample_ids
+from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.formats.flat_bins import dtype_for_vocab, token_dtype
 from dataprep_assets.graph.finding import SHOWN, Finding, Row, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.ledger import RETRACTED, Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.token_shard import ENDS
 from dataprep_assets.pipelines.release.layout import ShardCut, SplitLayout
@@ -35,6 +36,7 @@ __all__ = [
     "equals_stream",
     "format_valid",
     "ids_in_vocabulary",
+    "no_retracted_document",
     "order_shuffled",
     "prove_shard",
     "sample_ids_recompute",
@@ -80,6 +82,7 @@ SHARD_PROOFS = (
 """The proofs of one shard."""
 SPLIT_PROOFS = (
     Proof("tokens_accounted", "The shards follow one another and are the whole stream but for the counted tail."),
+    Proof("no_retracted_document", "The token bins that the shards are cut from are those of now, and hold none."),
     Proof("sample_ids_repeat", "Few samples are copies of another: equal ids are repeated text.", blocking=False),
     Proof("order_shuffled", "Documents are far from the neighbours that they have in the source.", blocking=False),
 )
@@ -231,6 +234,38 @@ def tokens_accounted(receipts: Sequence[Receipt], *, source_tokens: int) -> Find
         f"{padding} of padding: all of {source_tokens}.",
         "Materialize npy_shards of this split again",
         facts={"tokens": position, "dropped": dropped, "padding": padding, "source_tokens": source_tokens},
+    )
+
+
+@judged
+def no_retracted_document(receipts: Sequence[Receipt], bins: Shards, listed: NDArray[np.uint64]) -> Finding:
+    """The token bins that npy shards are cut from are those that are there, and hold no document that is on the list.
+
+    That a shard is its stretch of these token bins, token for token, is what `equals_stream` proves.
+
+    Args:
+        receipts: Of every npy shard of a split.
+        bins: Directory, with the index of documents in it where there is a list, and receipt of its token bins.
+        listed: The ids on the retraction list.
+    """
+    now = {str(receipt.partition): receipt.content for _, receipt in bins}
+
+    def defects() -> Iterator[str]:
+        for receipt in receipts:
+            if other := [key for key, content in receipt.inputs.items() if now.get(key) != content]:
+                yield f"{name_of(receipt)}: cut from another content of {other[0]} than is there now"
+        for directory, receipt in bins if len(listed) else ():
+            if held := int(np.isin(open_ids(directory / IDS, ledger_of(receipt).documents), listed).sum()):
+                yield f"{name_of(receipt)}: {held} of its documents are retracted"
+
+    return verdict(
+        defects(),
+        f"No document of {number_of(len(bins), 'shard')} of token bins is on the list of "
+        f"{number_of(len(listed), 'id')}."
+        if len(listed)
+        else "No document of this dataset is retracted.",
+        "Materialize token_bins, then npy_shards",
+        facts={"retracted": sum(ledger_of(receipt).dropped.get(RETRACTED, 0) for _, receipt in bins)},
     )
 
 

@@ -34,6 +34,7 @@ from dataprep_assets.pipelines.tasks.placing import Placement, Standing, place, 
 from dataprep_assets.pipelines.tasks.record import NAME, MigrationRecord, ReplacedFile
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
 from dataprep_assets.pipelines.tasks.stock import record_of_stock, take_stock
+from dataprep_assets.stores.locks import own_file, refuse_link
 
 __all__ = ["Migrated", "TaskFolderFacts", "Undone", "migrate_task", "recipe_now"]
 
@@ -216,6 +217,7 @@ def _locked(directory: Path) -> Iterator[None]:
     """One migration of a partition at a time; the kernel releases the lock when its process dies."""
     area = directory.parent / STAGING
     area.mkdir(parents=True, exist_ok=True)
-    with open(area / f"{directory.name}.migration.lock", "a") as lock:
+    refuse_link(area)
+    with open(area / f"{directory.name}.migration.lock", "a", opener=own_file) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
