@@ -276,16 +276,12 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
     def write(staged: Path) -> Written:
         made = UnderConstruction(corpus=corpus, store=store, target=staged, threads=threads)
         view.write(splits, made)
-        stream = splits[0].facts
         return Written(
             inputs={s.split: s.receipt.content for s in splits},
             facts=ViewFacts(
                 view=name,
                 splits={s.split: s.token_count for s in splits},
-                dtype=stream.dtype,
-                tokenizer=stream.tokenizer,
-                vocab_size=stream.vocab_size,
-                eos_token_id=stream.eos_token_id,
+                **splits[0].facts.model_dump(include={"dtype", "tokenizer", "vocab_size", "eos_token_id"}),
                 **made.facts,
             ),
             ledger=Ledger.total(s.receipt.ledger or Ledger() for s in splits),
@@ -344,14 +340,12 @@ def same_stream(
 
 
 def _other_claims(receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit]) -> Iterator[str]:
-    """What the receipt of a view says that is not so of the combined bins."""
-    facts, dtype, eos = ViewFacts.of(receipt), splits[0].facts.dtype, splits[0].facts.eos_token_id
-    # tokenizer and vocabulary may have got another name or size since, which changes no byte of a view
-    wanted = (view.name, {split.split: split.token_count for split in splits}, dtype, eos)
-    if (facts.view, facts.splits, facts.dtype, facts.eos_token_id) != wanted:
+    """What a view's receipt says that is not so; a tokenizer may have got another name, which changes no byte."""
+    facts, stream = ViewFacts.of(receipt), splits[0].facts
+    ledger = Ledger.total(s.receipt.ledger or Ledger() for s in splits)
+    wanted = (view.name, {s.split: s.token_count for s in splits}, stream.dtype, stream.eos_token_id, ledger)
+    if (facts.view, facts.splits, facts.dtype, facts.eos_token_id, receipt.ledger) != wanted:
         yield "its receipt tells of another stream than the combined bins"
-    if receipt.ledger != Ledger.total(split.receipt.ledger or Ledger() for split in splits):
-        yield "its ledger is not that of the combined bins"
 
 
 def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: ArtifactStore) -> Iterator[str]:
