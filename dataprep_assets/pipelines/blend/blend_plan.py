@@ -167,6 +167,8 @@ def _other_claims(blend: BlendDeclaration, store: ArtifactStore) -> Iterator[str
     receipt, config = store.require(artifact), store.local(artifact) / CONFIG
     if config.read_bytes() != _config(blend, plan).encode():
         yield f"{config}: is not what the run hash {plan.run_hash} stands for"
+    if receipt.key != plan_key(plan):
+        yield f"{artifact}: its receipt is that of another plan"
     if BlendPlanFacts.of(receipt) != _facts(blend, plan):
         yield f"{artifact}: its receipt counts other than the plan"
 

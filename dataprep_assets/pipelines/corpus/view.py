@@ -126,16 +126,12 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
     def write(staged: Path) -> Written:
         made = UnderConstruction(corpus=corpus, store=store, target=staged, threads=threads)
         view.write(splits, made)
-        stream = splits[0].facts
         return Written(
             inputs={s.split: s.receipt.content for s in splits},
             facts=ViewFacts(
                 view=name,
                 splits={s.split: s.token_count for s in splits},
-                dtype=stream.dtype,
-                tokenizer=stream.tokenizer,
-                vocab_size=stream.vocab_size,
-                eos_token_id=stream.eos_token_id,
+                **splits[0].facts.model_dump(include={"dtype", "tokenizer", "vocab_size", "eos_token_id"}),
                 **made.facts,
             ),
             ledger=Ledger.total(s.receipt.ledger or Ledger() for s in splits),

@@ -26,11 +26,17 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.packing.row_defects import find_row_defects
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, packed_paths
+from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, RowFacts, packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
 from dataprep_assets.pipelines.notes.packed_rows_proofs import token_defects
 from dataprep_assets.pipelines.notes.privacy import unquoting
-from dataprep_assets.pipelines.notes.sharded_cohort import CohortShardsFacts, ShardedCohort, SplitShards, shard_names
+from dataprep_assets.pipelines.notes.sharded_cohort import (
+    CohortShardsFacts,
+    ShardedCohort,
+    SplitShards,
+    row_ledger,
+    shard_names,
+)
 
 __all__ = [
     "SHARD_PROOFS",
@@ -54,7 +60,9 @@ SHARD_PROOFS = (
         "rows_valid",
         "Every stored row holds the invariants: segments, positions, labels, padding, ids in the vocabulary.",
     ),
-    Proof("equals_packed_rows", "Record for record, the shards are the rows of packed_cohorts as it is now."),
+    Proof(
+        "equals_packed_rows", "Record for record, the shards are the rows of packed_cohorts as it is now.", version=2
+    ),
 )
 
 _REBUILD = "Materialize this partition of the shards again"
@@ -294,4 +302,8 @@ def equals_packed_rows(shards: CohortShards) -> Finding:
     if shards.receipt.inputs.get(PACKED_COHORTS) != shards.packed_receipt.content:
         defects.append(f"{name_of(shards.receipt)}: made of other rows than {PACKED_COHORTS} has now")
     rows = sum(sum(of.records) for of in shards.counted.values())
+    if shards.receipt.ledger != row_ledger(rows, [shards.packed_receipt.ledger]):
+        defects.append(f"{name_of(shards.receipt)}: its ledger is not that of these rows")
+    if not RowFacts.of(shards.receipt).alike(RowFacts.of(shards.packed_receipt)):
+        defects.append(f"{name_of(shards.receipt)}: its receipt tells of other rows than that of {PACKED_COHORTS}")
     return verdict(defects, f"{rows} rows, all equal.", _REBUILD, facts={"rows": rows})

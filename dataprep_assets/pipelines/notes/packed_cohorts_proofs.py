@@ -47,6 +47,7 @@ COHORT_PROOFS = (
     Proof(
         "rows_valid",
         "No row is empty or too long; sampled JSON lines have every column, segments, positions and labels.",
+        version=2,
     ),
     Proof(
         "labels_within_notes",

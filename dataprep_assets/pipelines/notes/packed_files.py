@@ -73,6 +73,10 @@ class RowFacts(Facts):
     pipeline: Pipeline | None = None
     rows: Rows | None = None
 
+    def alike(self, other: "RowFacts") -> bool:
+        """Whether both are of the same rows; the tokenizer's name is but a name."""
+        return self.model_dump(exclude={"tokenizer"}) == other.model_dump(exclude={"tokenizer"})
+
 
 class SplitTokens(Facts):
     """Where the tokens of a split's notes went: `in_rows` is their sum less `truncated` plus what is repeated."""

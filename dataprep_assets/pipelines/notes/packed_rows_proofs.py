@@ -66,11 +66,17 @@ def rows_valid(packed: OpenedCohort) -> Finding:
 
     See docs/formats/packed-rows.md#invariants.
     """
-    defects, looked = [], 0
+    defects, looked, pad = [], 0, packed.notes.pad
+    pad_id: int | None = ABSENT
+    if pad is not None:
+        pad_id = pad.id if pad.token is None else packed.bundle.token(pad.token, key="pad.token").id
     for name, scan in packed.scans.items():
         path = packed_paths(packed.notes, packed.month)[name].jsonl
         if scan.shape.row_length != packed.notes.capacity or scan.shape.columns != packed.notes.columns:
             defects.append(f"{path}: rows of {scan.shape.row_length}, {packed.notes.capacity} are declared")
+        if not scan.shape.pad_id == packed.facts.pad_id == pad_id:
+            said = f"{scan.shape.pad_id} fills the rows, the receipt says {packed.facts.pad_id}"
+            defects.append(f"{path}: {said}, the pad that is declared is {pad_id}")
         for line, columns in _lines(packed.directory / path, len(scan.used))[1].items():
             looked += 1
             if packed.notes.layout == "unpacked" and columns.keys() == {TOKENS}:

@@ -65,6 +65,7 @@ _OF_SOURCES = (
     Proof(
         "provenance_complete",
         "Every shard has its entry, and is byte for byte the source's; none is there unasked twice.",
+        version=2,
     ),
     Proof("shares_achieved", "Each source's share of the rows, recounted, is the declared one within the tolerance."),
     Proof("splits_disjoint", "No patient of any source is in two splits of the combination."),
@@ -171,6 +172,7 @@ def provenance_complete(
         listed = [(split.name, name) for split in info.splits for name in info.shard_names(split)]
         if listed != [(split, name) for split, name, _ in entries]:
             defects.append(f"{PROVENANCE} has {len(entries)} entries, not one for each of {len(listed)} shards")
+        defects += directory.miscounted
     seen: Counter[str] = Counter()
     for split, name, origin in entries:
         defects += [f"{name} of {split}: {d}" for d in _astray(directory, replay, shards, name, origin, seen)]

@@ -89,6 +89,19 @@ class TfdsDirectory:
         """Split → name and origin of each shard, as they are on disk."""
         return read_provenance(self.artifact / PROVENANCE)
 
+    @property
+    def miscounted(self) -> list[str]:
+        """Splits whose provenance counts other rows or bytes than the metadata, one sentence each."""
+        counts = {
+            split: ([origin.rows for _, origin in of], sum(origin.payload_bytes for _, origin in of))
+            for split, of in self.provenance.items()
+        }
+        return [
+            f"{PROVENANCE} counts other rows or bytes of {split.name} than {tfds.DATASET_INFO}"
+            for split in self.info.splits
+            if counts.get(split.name) != (list(split.shard_lengths), split.num_bytes)
+        ]
+
     @classmethod
     def open(cls, declared: NotesDeclaration | ReplayDeclaration, store: ArtifactStore, format: FileFormat) -> Self:
         """The declared directory in one format, as it is in ``store``; MissingArtifactError when it is not."""

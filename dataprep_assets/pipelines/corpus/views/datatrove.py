@@ -30,14 +30,14 @@ def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
         )
 
 
-def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
     for split in splits:
         tokens = directory / _linked(split.split)
         datatrove.validate(tokens, dtype=split.facts.dtype)
         # any increasing ends fit a stream: they are those of its documents only if they are its combined bins'
         if sha256_file(index := datatrove.index_path(tokens)) != split.receipt.file(ENDS).sha256:
             yield f"{index}: its documents do not end where those of combined_bins/{split.split} do"
-        said = datatrove.metadata(split.token_count, split.facts.dtype, split.facts.tokenizer)
+        said = datatrove.metadata(split.token_count, split.facts.dtype, ViewFacts.of(receipt).tokenizer)
         if (path := datatrove.metadata_path(tokens)).read_bytes() != said:
             yield f"{path}: other lines than {said.decode().splitlines()}"
 

@@ -15,12 +15,13 @@ from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusVi
 def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
     for split in splits:
         view.link(split, f"{split.split}.npy")
-        olmo.write_index(view.target / f"{split.split}_index.json", _index(split, view.corpus.olmo_sequence_length))
+        index = _index(split, view.corpus.olmo_sequence_length, split.facts.tokenizer)
+        olmo.write_index(view.target / f"{split.split}_index.json", index)
 
 
-def _index(split: CombinedSplit, length: int) -> dict[str, Any]:
+def _index(split: CombinedSplit, length: int, tokenizer: str) -> dict[str, Any]:
     file = TokenFile(f"{split.split}.npy", split.split, split.token_count)
-    return olmo.build_index([file], length, split.facts.dtype, split.facts.tokenizer)
+    return olmo.build_index([file], length, split.facts.dtype, tokenizer)
 
 
 def _length(receipt: Receipt) -> int | None:
@@ -30,11 +31,11 @@ def _length(receipt: Receipt) -> int | None:
 
 
 def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
-    length = _length(receipt)
+    length, tokenizer = _length(receipt), ViewFacts.of(receipt).tokenizer
     for split in splits:
         path = directory / f"{split.split}_index.json"
         olmo.validate(path, directory, sequence_length=length)
-        if length is not None and json.loads(path.read_bytes()) != _index(split, length):
+        if length is not None and json.loads(path.read_bytes()) != _index(split, length, tokenizer):
             yield f"{path}: is not the index of {split.split} in instances of {length} tokens"
 
 
