@@ -69,9 +69,11 @@ def require_sound(name: str, component: "DatasetComponent") -> None:
 def _require_sound_environment() -> None:
     """ConfigError for a variable that says how the work is done, and is wrong."""
     from dataprep_assets.execution.pool import chosen_engine, worker_count
+    from dataprep_assets.execution.slurm import SlurmSettings
 
     worker_count(None)
     chosen_engine(os.environ)
+    SlurmSettings.of(os.environ)
 
 
 def _files(names: list[str]) -> list[Path]:

@@ -48,6 +48,7 @@ __all__ = [
     "names",
     "naming",
     "one_command",
+    "others",
     "place",
     "place_of_dataset",
     "shown",
@@ -212,6 +213,18 @@ def naming(dataset: str) -> "list[DatasetComponent]":
                 found[name] = component(name)
                 asked.append(found[name].declaration.dataset)
     return list(found.values())
+
+
+def others(dataset: str) -> "list[DatasetComponent]":
+    """All other declared datasets that can be loaded, in the order of their names."""
+    import dagster as dg
+
+    found = []
+    for name in sorted(declarations().files):
+        if name != dataset:
+            with suppress(DataprepError, dg.DagsterError, ValueError):
+                found.append(component(name))
+    return found
 
 
 def instance_home() -> Path:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import CorruptSourceError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part, digest_of_parts, holds_others
+from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part, digest_of_parts, holds_others, of_artifact
 from dataprep_assets.integrity.commit import alone, remove_directory
 from dataprep_assets.integrity.copies import Copies
 from dataprep_assets.integrity.object_digests import ObjectDigests
@@ -104,7 +104,8 @@ class BucketArtifacts(ArtifactStore):
             data = b"".join(self.store.read(f"{artifact}/{NAME}"))
         except MissingArtifactError:
             return None
-        return parse_receipt(data, f"{self.location(artifact)}/{NAME}")
+        location = self.location(artifact)
+        return of_artifact(parse_receipt(data, f"{location}/{NAME}"), artifact, location)
 
     def receipts(self, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
         return map_all(self.receipt, artifacts, AT_ONCE)

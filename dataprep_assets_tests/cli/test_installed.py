@@ -68,7 +68,7 @@ def test_the_wheel_holds_the_package_and_no_other(wheel: Path) -> None:
 def test_the_installed_command_runs_the_sample_and_verifies_it(project: Path) -> None:
     assert "site" in said(project, "-c", "import dataprep_assets; print(dataprep_assets.__file__)")
     out = said(project, "-m", "dataprep_assets.cli", "run", "sample_corpus")
-    assert "checks: 86 of 86 passed" in out
+    assert "checks: 92 of 92 passed" in out
     assert "all match their receipts" in said(project, "-m", "dataprep_assets.cli", "verify")
     assert "all is up to date" in said(project, "-m", "dataprep_assets.cli", "run", "sample_corpus")
     found = said(project.parent, "-m", "dataprep_assets.cli", "--project", str(project), "status", "sample_corpus")

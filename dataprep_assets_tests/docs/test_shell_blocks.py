@@ -53,6 +53,11 @@ LINES = (
     Lines(r"dg scaffold .*TaskMigration .*", file=f"{TESTS}/pipelines/tasks/test_component.py", proof="TaskMigration"),
     Lines(r"cp deploy/storage/.*|set -a; .*", "docs/storage.md", not_run="the reader's own bucket and keys"),
     Lines(r"dataprep preflight", file=f"{TESTS}/cli/test_cli.py", proof='"preflight"'),
+    Lines(
+        r"python -m dataprep_assets_tests.drill.*",
+        "docs/drill.md",
+        not_run="minutes; dataprep_assets_tests/drill/test_drill.py runs a seeded part of it",
+    ),
     Lines(r"(cd|cp|htpasswd|docker compose|kubectl|helm) .*", "deploy/README.md", not_run=CLUSTER),
 )
 

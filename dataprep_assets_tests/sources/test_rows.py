@@ -133,8 +133,10 @@ def test_an_array_is_read_element_by_element_and_one_that_is_too_large_is_never_
 
 def test_an_array_that_is_none_is_refused_with_the_place(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
-    told_of = {b'[{"a": 1}, {"b" 2}]': "element 2, at byte 11, is not JSON", b'[{"a": 1}': "the file ends"}
-    for content, told in told_of.items():
+    for content, told in (
+        (b'[{"a": 1}, {"b" 2}]', "element 2, at byte 11, is not JSON"),
+        (b'[{"a": 1}', "the file ends"),
+    ):
         path.write_bytes(content)
         with pytest.raises(CorruptSourceError, match=told):
             _read(path, "json", None)

@@ -197,7 +197,7 @@ class OpenedCohort:
     @property
     def concatenated(self) -> bool:
         """Whether the rows are one stream of notes cut at row ends."""
-        return self.notes.layout == "unpacked" or self.notes.packing.algorithm == "concat_then_split"
+        return self.notes.concatenated
 
     @cached_property
     def source(self) -> SourceScan:
