@@ -35,7 +35,6 @@ LINES = (
         proof='"tutorial.md"',
     ),
     Lines(r"mkdir -p .*|cp ~/train.jsonl .*", pages="README.md", not_run="the reader's files; the tutorial makes such"),
-    Lines(r'export DAGSTER_HOME="\$PWD/.dagster" .*', file=f"{TESTS}/cli/test_installed.py", proof='"DAGSTER_HOME"'),
     Lines(r"dataprep ui", file=f"{TESTS}/ui/site.py", proof='"ui", "--port"'),
     Lines(
         r"(cd|cp|rm) .*|echo .*|dataprep .*sample_corpus.*",

@@ -30,6 +30,7 @@ from dataprep_assets_tests.servers import wait_until
 from dataprep_assets_tests.ui.browser import Browser
 from dataprep_assets_tests.ui.clicks import cancel_backfill, launch_job, materialize_all, re_execute, resume_backfill
 from dataprep_assets_tests.ui.first_action import all_materialized, checks
+from dataprep_assets_tests.ui.hostile_page import ASSET, POOL, hostile_page
 from dataprep_assets_tests.ui.site import LOCATION, ServedProject, scratch_project
 from dataprep_assets_tests.ui.site import site as served
 
@@ -383,3 +384,23 @@ def test_the_page_of_all_datasets_leads_to_a_failed_check(site: ServedProject, b
     browser.wait_for("Evaluation result", "card_matches_receipts", "dataset_card.md line")
     place = browser.evaluate("location.pathname + location.search")
     assert place == "/assets/sample_corpus/data_card?view=checks&checkDetail=card_matches_receipts"
+
+
+_STATE = """{ instance { concurrencyLimits { concurrencyKey } }
+  assetsOrError { ... on AssetConnection { nodes { key { path } } } } }"""
+
+
+def test_a_page_of_another_origin_can_send_no_mutation_and_no_report(site: ServedProject, browser: Browser) -> None:
+    with hostile_page(site.url) as page:
+        browser.open(page, "all was tried")
+        tried = json.loads(browser.evaluate("document.title"))
+    assert tried["json"] == tried["socket"] == "refused"
+    state = str(site.query(_STATE))
+    assert POOL not in state
+    assert ASSET not in state
+    # the same as the UI itself sends it, so that the page could have done something
+    browser.open(site.url, "Runs")
+    sent = json.dumps({"query": f'mutation {{ setConcurrencyLimit(concurrencyKey: "{POOL}", limit: 3) }}'})
+    options = f"{{method: 'POST', headers: {{'Content-Type': 'application/json'}}, body: {json.dumps(sent)}}}"
+    browser.evaluate(f"fetch('/graphql', {options}).then(() => document.title = 'sent')")
+    wait_until(lambda: POOL in str(site.query(_STATE)), 60)
