@@ -12,6 +12,7 @@ from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import dataset_names
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.shown import number_of
+from dataprep_assets.graph.small_cells import cells_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.remark import Remark
@@ -99,4 +100,5 @@ def _located(path: Path, component: "DatasetComponent") -> "Iterator[tuple[Remar
 
     (document, *_) = read(path)
     for remark in component.remarks():
-        yield remark, f"{path}:{document.line_of(remark.keys)}: {remark.sentence}"
+        sentence = cells_of(component.declaration).text(remark.sentence)
+        yield remark, f"{path}:{document.line_of(remark.keys)}: {sentence}"

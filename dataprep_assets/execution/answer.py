@@ -8,22 +8,25 @@ from typing import Any
 from dataprep_assets.errors import DataprepError, out_of_memory
 from dataprep_assets.execution.tasks import Task, connect
 from dataprep_assets.integrity.disk_room import refused
+from dataprep_assets.stores.private import private_files
 
 Answer = tuple[str, Any]
 """`("result", what the function returned)` or `("error", a DataprepError)`."""
 
 
-def answer(task: Task, send: Callable[[dict[str, int]], None]) -> Answer:
+def answer(task: Task, send: Callable[[dict[str, int]], None], *, private: bool = False) -> Answer:
     """Do a task in this process.
 
     Args:
         task: What to do.
         send: Where the task's `report` goes.
+        private: What it writes is closed to others (`stores.private`), where no umask was inherited.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core would hold documents, and keys of the environment
     connect(send)
     try:
-        return "result", task.function(*task.arguments)
+        with private_files(private):
+            return "result", task.function(*task.arguments)
     except DataprepError as error:
         return "error", error
     except MemoryError:

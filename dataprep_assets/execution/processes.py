@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from dataprep_assets.errors import WorkerDiedError
 from dataprep_assets.execution.answer import answer
 from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId, kept_for_later
+from dataprep_assets.stores.private import are_private
 
 _PR_SET_PDEATHSIG = 1
 _DYING_SECONDS = 60.0
@@ -102,12 +103,14 @@ class _Worker:
 class _Kind:
     """What a worker was started with: only a pool that would start it in the same way may have it.
 
-    `thread`: the kernel ends a worker with the thread that started it, not with the process.
+    `private`: what it writes is closed to others, by the umask that it inherited (`stores.private`). `thread`: the
+    kernel ends a worker with the thread that started it, not with the process.
     """
 
     settings: tuple[tuple[str, str], ...]
     silent: bool
     path: str
+    private: bool = field(default_factory=are_private)
     folder: str = field(default_factory=os.getcwd)
     thread: int = field(default_factory=threading.get_ident)
     process: int = field(default_factory=os.getpid)

@@ -22,6 +22,7 @@ from typing import Any, Self
 from dataprep_assets.errors import ConfigError, WorkerDiedError
 from dataprep_assets.execution.answer import answer
 from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId
+from dataprep_assets.stores.private import are_private
 
 ADDRESS = "RAY_ADDRESS"
 _TOKEN = "RAY_AUTH_TOKEN"
@@ -70,16 +71,16 @@ class _Sums:
             wait(self._added)
 
 
-def _run(packed: bytes, settings: Mapping[str, str], board: Any) -> tuple[str, Any]:
+def _run(packed: bytes, settings: Mapping[str, str], board: Any, private: bool) -> tuple[str, Any]:
     """A Ray task: the answer that a worker process would send. The task travels packed, so that `settings` are in
-    force before the libraries that read them are imported."""
+    force before the libraries that read them are imported. `private`: what it writes is closed to others."""
     import ray
 
     os.environ.update(settings)
     task: Task = pickle.loads(packed)
     sums = _Sums(board, task.id)
     try:
-        return answer(task, sums.add)
+        return answer(task, sums.add, private=private)
     finally:
         with suppress(ray.exceptions.RayError):  # a lost board costs numbers in a log, and must not cost the shard
             sums.close(ray.get)
@@ -168,7 +169,7 @@ class RayPool:
         while self._queue and len(self._running) < self.count:
             task = self._queue.popleft()
             named = self._remote.options(name=str(task.id))
-            self._running[named.remote(pickle.dumps(task), self._settings, self._board)] = task
+            self._running[named.remote(pickle.dumps(task), self._settings, self._board, are_private())] = task
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[Counts | Finished | None]:
         """Counts and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.

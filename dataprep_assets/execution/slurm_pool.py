@@ -26,6 +26,7 @@ from dataprep_assets.execution import slurm
 from dataprep_assets.execution.slurm import SlurmAwayError, SlurmSettings
 from dataprep_assets.execution.slurm_task import write
 from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId
+from dataprep_assets.stores.private import are_private
 
 DEATHS = 2
 """How often a task may die and be tried again: a third time is its own doing (memory, mostly)."""
@@ -150,7 +151,8 @@ class SlurmPool:
         for name in ("tasks", "answers", "counts", "logs"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         for index, one in enumerate(tries):
-            packed = (self._settings, str(self._sign), self._slurm.orphan_seconds, pickle.dumps(one.task))
+            work = pickle.dumps(one.task)
+            packed = (self._settings, are_private(), str(self._sign), self._slurm.orphan_seconds, work)
             (folder / "tasks" / str(index)).write_bytes(pickle.dumps(packed))
         try:
             job = slurm.submit(folder, len(tries), self._slurm)

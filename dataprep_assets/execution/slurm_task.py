@@ -69,12 +69,12 @@ def main(arguments: list[str]) -> int:
     answers = folder / "answers" / index
     if answers.exists():  # Slurm runs a task again whose node was lost after its end
         return 0
-    settings, sign, seconds, packed = pickle.loads((folder / "tasks" / index).read_bytes())
+    settings, private, sign, seconds, packed = pickle.loads((folder / "tasks" / index).read_bytes())
     os.environ.update(settings)  # before the libraries that read them are imported
     threading.Thread(target=_watch, args=(Path(sign), seconds), daemon=True).start()
     task: Task = pickle.loads(packed)
     counts = _Counts(folder / "counts" / index)
-    found = answer(task, counts.add)
+    found = answer(task, counts.add, private=private)
     counts.flush()
     write(answers, pickle.dumps(found))
     return 0
