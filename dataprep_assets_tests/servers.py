@@ -1,8 +1,10 @@
-"""What every server needs that a test starts as a process: a port before its start, an end after the test."""
+"""What every server needs that a test starts as a process: a port before its start, patience, an end after the test."""
 
 import random
 import socket
 import subprocess
+import time
+from collections.abc import Callable
 from contextlib import suppress
 
 
@@ -39,3 +41,17 @@ def end(process: subprocess.Popen[bytes], seconds: float = 150) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, every: float = 1) -> None:
+    """Look now and then until something holds.
+
+    Args:
+        condition: What is to hold.
+        seconds: After which it fails.
+        every: Seconds between two looks.
+    """
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "timed out"
+        time.sleep(every)

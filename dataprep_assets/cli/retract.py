@@ -37,7 +37,8 @@ def command(
     component = project.component(dataset)
     found = component.retract(component.store(project.storage()), ids)
     _tell(component.declaration.dataset, found)
-    print(f"{found.added} added to {found.list}; nothing is rebuilt yet: `dataprep run {dataset}` does that")
+    added = project.shown(str(found.added))
+    print(f"{added} added to {found.list}; nothing is rebuilt yet: `dataprep run {dataset}` does that")
     if found.found:
         print()
         tell_of(component, as_json=False)
@@ -68,17 +69,18 @@ def _beyond(component: "DatasetComponent", files: frozenset[str]) -> Iterator[st
 
 def _tell(dataset: str, found: "Retracted") -> None:
     totals = [sum(held.counts[at] for held in found.held) for at in range(len(found.counted))]
-    told = ", ".join(number_of(count, noun) for count, noun in zip(totals, found.counted, strict=True))
-    print(f"{dataset}: {found.given} given, {found.already} retracted already")
-    print(f"found {found.found}: {told} in {number_of(len(found.held), found.partitions)}")
+    told = ", ".join(project.shown(number_of(count, noun)) for count, noun in zip(totals, found.counted, strict=True))
+    print(f"{dataset}: " + project.shown(f"{found.given} given, {found.already} retracted already"))
+    print(project.shown(f"found {found.found}: ") + f"{told} in {number_of(len(found.held), found.partitions)}")
     for held in found.held[:MOST_SHOWN]:
         columns = zip(held.counts, _WIDTHS, found.counted, strict=False)
         print(
-            f"  {held.partition:<20}" + "".join(f"{number_of(count, noun):>{width}}" for count, width, noun in columns)
+            f"  {held.partition:<20}"
+            + "".join(f"{project.shown(number_of(count, noun)):>{width}}" for count, width, noun in columns)
         )
     _more(len(found.held))
     if found.not_found:
-        print(f"not found {len(found.not_found)}; {found.kept}")
+        print(project.shown(f"not found {len(found.not_found)}; ") + found.kept)
     for one in found.not_found[:MOST_SHOWN]:
         print(f"  line {one.line}" + ("" if one.text is None else f": {one.text}"))
     _more(len(found.not_found))

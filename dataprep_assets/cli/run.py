@@ -99,7 +99,7 @@ def _run(name: str, lock: "Lock | None") -> int:
                 locked.after()
         else:
             for line in component.standing(store):
-                print(line)
+                print(project.shown(line))
     return 0 if ok else 1
 
 

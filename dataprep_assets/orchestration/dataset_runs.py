@@ -27,15 +27,14 @@ def belongs(run: dg.DagsterRun, dataset: str) -> bool:
 def in_progress(instance: dg.DagsterInstance, dataset: str) -> str | None:
     """In words the run or backfill of the dataset that is queued or in progress; None where there is none.
 
-    Runs that were not launched by the instance are left out: those of a job's own process end with the job's run, and
-    one of a command that was killed looks as if it were in progress for ever.
+    Runs of a process that was killed are in progress until `lost_runs` ends them.
     """
     tagged = dg.RunsFilter(statuses=_UNFINISHED, tags={DATASET: dataset})
     for run in [
         *instance.get_runs(tagged, limit=_RUNS_LOOKED_AT),
         *instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED), limit=_RUNS_LOOKED_AT),
     ]:
-        if run.remote_job_origin is not None and belongs(run, dataset):
+        if belongs(run, dataset):
             return f"run {run.run_id[:8]} of {dataset} is {run.status.value.lower()}"
     for backfill in instance.get_backfills(limit=_RUNS_LOOKED_AT):
         unfinished = backfill.status.value in _UNFINISHED_BACKFILLS

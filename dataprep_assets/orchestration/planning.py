@@ -3,7 +3,8 @@
 The partitions of a dataset are there when the artifact that plans them (a manifest, a blend's plan) has been made: only
 then does "Materialize all" know its shards. A light sensor makes these artifacts for each declaration that has never
 been planned, once: one that fails is left to its owner. A second sensor launches a dataset's job again where a backfill
-of it ended whose shards decide the next partitions (`dataset_job.CONTINUES`). Entry point: `with_planning`.
+of it ended whose shards decide the next partitions (`dataset_job.CONTINUES`), and ends runs whose process was killed
+(`lost_runs`). Entry point: `with_planning`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ import dagster as dg
 from dataprep_assets.orchestration.backfill import succeeded
 from dataprep_assets.orchestration.dataset_job import CONTINUES
 from dataprep_assets.orchestration.keys import DATASET, job_name
+from dataprep_assets.orchestration.lost_runs import end_lost_runs
 from dataprep_assets.orchestration.plans import DECLARATION, PLANS
 from dataprep_assets.orchestration.shipped import TAG
 
@@ -81,9 +83,12 @@ def _continuer(jobs: Sequence[dg.JobDefinition]) -> dg.SensorDefinition:
         jobs=list(jobs),
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Launches a dataset's job again when the shards are there that decide its next partitions.",
+        description="Launches a dataset's job again when the shards are there that decide its next partitions; ends "
+        "runs of processes that were killed, which would hold up all others.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+        for run_id in end_lost_runs(context.instance):
+            context.log.info(f"run {run_id[:8]} was lost with its process, and is ended")
         ended = succeeded(context.instance, {CONTINUES: "true"})
         for backfill, tags in ended.items():
             dataset = tags.get(DATASET, "")

@@ -13,6 +13,7 @@ from dataprep_assets.graph.finding import ACCEPTED
 from dataprep_assets.graph.runs import PlannedRun
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.keys import asset_key
+from dataprep_assets.orchestration.lost_runs import end_lost_runs
 from dataprep_assets.orchestration.timeline import execute
 
 
@@ -45,6 +46,7 @@ def materialize(
         complain: Is told why a step failed.
         verbose: Whether the stacks of errors are shown, too.
     """
+    end_lost_runs(instance)
     for run in runs:
         say(f"  {run.title} …")
         outcome = execute(job, run, instance, tags or {}, verbose=verbose)

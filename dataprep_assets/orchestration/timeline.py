@@ -19,9 +19,11 @@ from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
 from dagster._core.execution.api import create_execution_plan, execute_run
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.utils import make_new_run_id
 
 from dataprep_assets.graph.runs import PlannedRun
 from dataprep_assets.orchestration.keys import DATASET, asset_key
+from dataprep_assets.orchestration.lost_runs import at_work
 from dataprep_assets.orchestration.partitions import range_tags
 
 __all__ = ["LOCATION", "STEP", "execute"]
@@ -58,15 +60,17 @@ def execute(
     keys = frozenset(asset_key(spec) for spec in run.specs)
     here = InMemoryJob(job.as_ephemeral_job(resource_defs={}, input_values={}))
     chosen = here.get_subset(asset_selection=keys)
-    recorded = instance.create_run_for_job(
-        job_def=chosen.get_definition(),
-        execution_plan=create_execution_plan(chosen, run_config=config),
-        run_config=config,
-        tags={**_tags(run), **tags},
-        asset_selection=keys,
-        remote_job_origin=RemoteJobOrigin(_REPOSITORY, job.name),
-    )
-    with _interruptions():
+    run_id = make_new_run_id()
+    with at_work(instance, run_id), _interruptions():
+        recorded = instance.create_run_for_job(
+            job_def=chosen.get_definition(),
+            execution_plan=create_execution_plan(chosen, run_config=config),
+            run_id=run_id,
+            run_config=config,
+            tags={**_tags(run), **tags},
+            asset_selection=keys,
+            remote_job_origin=RemoteJobOrigin(_REPOSITORY, job.name),
+        )
         return execute_run(here, recorded, instance)
 
 

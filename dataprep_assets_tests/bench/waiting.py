@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.servers import wait_until
 from dataprep_assets_tests.ui.browser import Browser
-from dataprep_assets_tests.ui.site import LOCATION, scratch_project, site, wait_until
+from dataprep_assets_tests.ui.site import LOCATION, scratch_project, site
 
 _DATASET = "tiny"
 

@@ -182,6 +182,21 @@ def test_a_folder_is_tried_and_is_ready(tmp_path: Path) -> None:
     assert [p for p in (tmp_path / "store").rglob("*") if p.is_file() and p.name != "lock"] == []
 
 
+def test_a_reader_tries_a_place_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "store"
+    there.mkdir()
+    assert main(["preflight", "--read-only", str(there)]) == 1
+    assert "nothing is there to be read" in capsys.readouterr().out
+    (there / "release.json").write_bytes(b"{}")
+    assert main(["preflight", "--read-only", str(there)]) == 0
+    said = capsys.readouterr().out
+    assert said.count("  ok ") == 3
+    assert said.splitlines()[-1] == "ready"
+    assert [path.name for path in there.iterdir()] == ["release.json"]
+
+
 def test_a_store_that_cannot_be_reached_says_what_to_fix_and_no_secret(tmp_path: Path) -> None:
     secrets = {
         "R2_DATASET_READ_ACCESS_KEY_ID": "CANARYKEYID0123456789",

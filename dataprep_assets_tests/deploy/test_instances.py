@@ -14,10 +14,18 @@ from dagster._daemon.run_coordinator import QueuedRunCoordinatorDaemon
 
 from dataprep_assets.cli import project as cli_project
 from dataprep_assets.definitions import defs
-from dataprep_assets.orchestration.pools import POOLS
+from dataprep_assets.orchestration.dataset_runs import in_progress
+from dataprep_assets.orchestration.lost_runs import end_lost_runs
+from dataprep_assets.orchestration.planning import with_planning
+from dataprep_assets.orchestration.pools import POOLS, limit_pools
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.deploy.cluster import DEPLOY
 from dataprep_assets_tests.deploy.postgres import postgres
+from dataprep_assets_tests.orchestration.notice_board import notice_board
 from dataprep_assets_tests.project import project, sample_attributes
+from dataprep_assets_tests.servers import wait_until
+
+ENDLESS = ("-m", "dataprep_assets_tests.orchestration.endless_run")
 
 
 @contextmanager
@@ -103,6 +111,34 @@ def test_a_pool_of_one_holds_for_the_first_runs_on_a_fresh_postgres(tmp_path: Pa
         for pool in POOLS.values():  # as the service `pools` does, whose very words `test_services` runs
             found.event_log_storage.set_concurrency_slots(pool, 1)
         assert started_at_once(found, POOLS["cpu"]) == 1
+
+
+def test_a_command_that_is_killed_holds_up_nothing_and_its_run_is_ended(tmp_path: Path) -> None:
+    """Dagster watches the processes of its own launcher, and a command's run is of none."""
+    with instance("local", tmp_path / "home", {}) as found, notice_board(tmp_path) as board:
+        limit_pools(found)
+        environment = {**os.environ, "DAGSTER_HOME": str(tmp_path / "home")}
+        running = forked.start([*ENDLESS, str(tmp_path)], env=environment)
+        try:
+            wait_until(lambda: (tmp_path / "at_work").exists(), 120)
+            (run,) = found.get_runs()
+            assert end_lost_runs(found) == [], "it is at work"
+            assert in_progress(found, "notices") == f"run {run.run_id[:8]} of notices is started"
+            assert started_at_once(found, POOLS["network"]) == 0, "it has the pool"
+        finally:
+            running.kill()
+            running.wait()
+        sensor = with_planning(board.definitions).get_repository_def().get_sensor_def("continue_builds")
+        sensor.evaluate_tick(dg.build_sensor_context(found))
+        ended = found.get_run_by_id(run.run_id)
+        assert ended is not None
+        assert ended.status == dg.DagsterRunStatus.FAILURE
+        (why,) = [e.dagster_event.message for e in found.all_logs(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)]
+        assert "was killed" in why
+        assert in_progress(found, "notices") is None
+        assert started_at_once(found, POOLS["network"]) == 1
+        assert end_lost_runs(found) == []
+        assert list((tmp_path / "home").rglob("dataprep_runs/*")) == []
 
 
 def test_the_pools_are_those_of_the_assets(tmp_path: Path) -> None:

@@ -1,15 +1,20 @@
 """The job of a dataset: one launch makes all of it, in its own run or by a backfill, and says when there is nothing."""
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 
 from dataprep_assets.orchestration import dataset_job
+from dataprep_assets.orchestration.dataset_job import CONTINUES
 from dataprep_assets.orchestration.keys import DATASET, job_name
 from dataprep_assets.orchestration.needed import needed, up_to_date
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
+from dataprep_assets_tests.project import project, sample_attributes
 
 
 @pytest.fixture
@@ -69,6 +74,55 @@ def test_of_a_large_dataset_a_backfill_makes_what_is_not_current(
         "n-1",
         "n-2",
     }
+
+
+@pytest.fixture(params=["pods", "pools of steps"])
+def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    """An instance where no asset may be made by the process of the job's run."""
+    config: dict[str, Any] = {"telemetry": {"enabled": False}}
+    if request.param == "pods":  # a run without a pod of its own would be taken for lost
+        pytest.importorskip("dagster_k8s", reason="the extra `k8s` is not installed")
+        cluster = {"name": "none", "cluster": {"server": "https://127.0.0.1:1"}}
+        context = {"name": "none", "context": {"cluster": "none", "user": "none"}}
+        kubeconfig = {"clusters": [cluster], "contexts": [context], "current-context": "none"}
+        (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig | {"users": [{"name": "none", "user": {}}]}))
+        names = dict.fromkeys(("service_account_name", "instance_config_map", "postgres_password_secret"), "dagster")
+        where = {"load_incluster_config": False, "kubeconfig_file": str(tmp_path / "kubeconfig"), "job_image": "none"}
+        settings = {**names, **where, "dagster_home": "/opt/dagster/home"}
+        config["run_launcher"] = {"module": "dagster_k8s", "class": "K8sRunLauncher", "config": settings}
+    else:  # a step inside the job's own would wait for the pool for ever
+        config["concurrency"] = {"pools": {"default_limit": 1, "granularity": "op"}}
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text(json.dumps(config))
+    with dg.DagsterInstance.from_config(str(home)) as made:
+        yield made
+
+
+def test_where_runs_have_their_own_place_a_backfill_makes_a_small_dataset_too(
+    board: NoticeBoard, elsewhere: dg.DagsterInstance
+) -> None:
+    there = replace(board, instance=elsewhere)
+    said = outcome(build(there))
+    (backfill,) = elsewhere.get_backfills()
+    assert said == (
+        f"notices: backfill {backfill.backfill_id} makes 3 assets (5 partitions); watch it under Runs, Backfills"
+    )
+    assert CONTINUES not in backfill.tags
+    assert elsewhere.get_runs_count() == 1, "the job's own"
+    assert elsewhere.get_materialized_partitions(dg.AssetKey(["notices", "notices"])) == set()
+
+
+def test_where_runs_have_their_own_place_a_new_dataset_is_planned_first_and_then_continued(
+    elsewhere: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    with project(sample_attributes(), tmp_path / "corpus") as made:
+        job = made.definitions.get_repository_def().get_job(job_name("corpus"))
+        said = outcome(job.execute_in_process(instance=elsewhere, raise_on_error=False))
+        (backfill,) = elsewhere.get_backfills()
+        assert said.endswith("Backfills; the job is launched again when it has succeeded")
+        assert backfill.tags[CONTINUES] == "true"
+        assert set(backfill.asset_selection or ()) == {made.key("manifest"), made.key("engine_certificate")}
 
 
 def test_what_is_needed_is_the_range_that_is_not_current_and_all_that_is_made_of_it(board: NoticeBoard) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
-from dataprep_assets_tests.ui.browser import wait_until
+from dataprep_assets_tests.servers import wait_until
 from dataprep_assets_tests.ui.site import ServedProject, scratch_project, site
 
 __all__ = ["all_materialized", "checks", "measured"]

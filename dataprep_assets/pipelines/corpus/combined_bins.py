@@ -264,9 +264,9 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 
 COMBINED_BINS_PROOFS = (
     Proof("equals_shards", "The file is its shards, in manifest order: digests of every range and of the whole."),
-    Proof("totals_match", "Its ledger is the sum of its shards' ledgers."),
+    Proof("totals_match", "Its ledger is the sum of its shards' ledgers.", version=2),
     Proof("sources_complete", "Every file of the split exactly once, and none of another split."),
-    Proof("meta_matches", "meta.pkl says what the tokenizer and the bytes say, and equals meta.json."),
+    Proof("meta_matches", "meta.pkl says what the tokenizer and the bytes say, and equals meta.json.", version=2),
     Proof("alignment", "Inputs and labels read apart are shifted by one, and document ends fall on separators."),
     Proof(
         "sampler_dry_run", "Random batches load; a uniform model's loss is ln(vocab) and a unigram model's is below it."
@@ -336,7 +336,7 @@ def _examine(
     yield "equals_shards", equals_shards(directory, receipt, shards, split=split)
     yield "totals_match", wrong_totals(receipt, shards)
     yield "sources_complete", sources_complete(receipts, manifest.entries, split)
-    yield "meta_matches", meta_matches(directory, bundle, separator, dtype)
+    yield "meta_matches", meta_matches(directory, bundle, separator, dtype, receipt.facts)
     yield "alignment", aligned()
     yield "sampler_dry_run", sampler_dry_run(tokens, dtype, bundle.vocab_size, seed=seed)
     yield "eye_test", eye_test(tokens, directory / ENDS, dtype, bundle, seed=seed, sensitive=corpus.sensitive)

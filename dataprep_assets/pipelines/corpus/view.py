@@ -297,8 +297,8 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
 
 
 _PROOFS = (
-    Proof("same_stream", "Its tokens are those of the combined bins, every one."),
-    Proof("layout_valid", "Its sidecars describe its tokens exactly."),
+    Proof("same_stream", "Its tokens are those of the combined bins, every one.", version=2),
+    Proof("layout_valid", "Its sidecars describe its tokens exactly.", version=2),
     Proof("no_retracted_document", "It is made of the combined bins that are there, and these hold none."),
 )
 _REMEDY = "Materialize the view again"
@@ -323,7 +323,7 @@ def same_stream(
 
     Linked tokens are compared by their digest; copied ones id by id, with the documents where the view has any.
     """
-    defects = [f"{name_of(receipt)}: {d}" for d in damage(directory, receipt)]
+    defects = [f"{name_of(receipt)}: {d}" for d in (*damage(directory, receipt), *_other_claims(receipt, view, splits))]
     tokens = sum(s.token_count for s in splits)
     if view.linked is None:
         if not defects:  # what has other bytes than it was committed with need not be readable
@@ -341,6 +341,23 @@ def same_stream(
         _REMEDY,
         facts={"tokens": tokens},
     )
+
+
+def _other_claims(receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+    """What the receipt of a view says that is not so of the combined bins."""
+    facts, stream = ViewFacts.of(receipt), splits[0].facts
+    held = Ledger.total(split.receipt.ledger or Ledger() for split in splits)
+    for name, said, wanted in (
+        ("ledger", receipt.ledger and receipt.ledger.to_json(), held.to_json()),
+        ("view", facts.view, view.name),
+        ("tokens by split", facts.splits, {split.split: split.token_count for split in splits}),
+        ("dtype", facts.dtype, stream.dtype),
+        ("tokenizer", facts.tokenizer, stream.tokenizer),
+        ("vocabulary", facts.vocab_size, stream.vocab_size),
+        ("separator", facts.eos_token_id, stream.eos_token_id),
+    ):
+        if said != wanted:
+            yield f"{name}: the receipt says {said}, the combined bins {wanted}"
 
 
 def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: ArtifactStore) -> Iterator[str]:

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import DataprepError, FormatError
@@ -104,13 +105,13 @@ class CohortShards:
 
     def _count(self, split: str) -> _Counted:
         found, rows = _Counted(), PackedRowsFile(self.packed / packed_paths(self.notes, self.month)[split].rows)
-        columns = [Column(name=name, length=rows.shape.row_length) for name in rows.shape.columns]
+        columns = [Column(name=name, length=self.notes.stored_length) for name in rows.shape.columns]
         for number, name in enumerate(self.names(split)):
             first = number * self.facts.rows_per_shard
             records = size = 0
             try:
                 for payloads in _batches(self._payloads(self.directory / name), rows.shape.batch_rows):
-                    batch = _decoded(payloads, columns, records)
+                    batch = _decoded(payloads, columns, records, rows.shape.row_length)
                     at = first + records
                     records += len(payloads)
                     size += sum(map(len, payloads))
@@ -140,7 +141,7 @@ class CohortShards:
             row_length=shape.row_length,
             pad_id=shape.pad_id,
             vocab_size=self.vocab_size,
-            pad_is_reserved=not self.notes.pad.may_occur,
+            pad_is_reserved=not self.notes.pad_may_occur,
         ):
             yield str(defect)
 
@@ -156,11 +157,18 @@ def _batches(payloads: Iterator[bytes], rows: int) -> Iterator[list[bytes]]:
         yield batch
 
 
-def _decoded(payloads: list[bytes], columns: list[Column], before: int) -> dict[str, NDArray[Any]]:
+def _decoded(payloads: list[bytes], columns: list[Column], before: int, most: int) -> dict[str, NDArray[Any]]:
+    """The columns of some records, as wide as the longest row may be: ``most`` values."""
     try:
-        return example.decode_rows(payloads, columns)
+        found = example.decode_rows(payloads, columns)
     except FormatError as error:
         raise FormatError(f"of the records from {before} on, {error}") from None
+    return {name: _widened(values, most) for name, values in found.items()}
+
+
+def _widened(values: NDArray[Any], width: int) -> NDArray[Any]:
+    missing = max(0, width - values.shape[1])
+    return np.pad(values, ((0, 0), (0, missing)), constant_values=example.ABSENT) if missing else values
 
 
 def _differences(found: Mapping[str, NDArray[Any]], stored: Mapping[str, NDArray[Any]]) -> Iterator[str]:

@@ -24,7 +24,7 @@ def notes_recounted(packed: OpenedCohort) -> Finding:
     late, retracted = ledger.dropped.get("header_too_long", 0), ledger.dropped.get(RETRACTED, 0)
     kept = source.notes - source.retracted
     expected = {
-        "sha256": (source.sha256, receipt.inputs["cohort"]),
+        "digest": (source.digest, receipt.inputs["cohort"]),
         "notes that are kept": (kept, ledger.documents + late - (source.retracted - retracted)),
         "notes": (source.notes + sum(source.dropped.values()), ledger.rows_in),
         "patients": (source.patients, packed.facts.patients + len(packed.left_out)),

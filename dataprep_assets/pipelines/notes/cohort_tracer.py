@@ -20,12 +20,13 @@ from dataprep_assets.graph.trace import Question, Trace, Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.provenance import ShardOrigin
 from dataprep_assets.pipelines.notes.reading import patient_digest
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.row_origins import Origins
 from dataprep_assets.pipelines.notes.traced_rows import RowOfMonth, TracedDirectory, TracedMonth
 from dataprep_assets.tokenization.bundle import TokenizerBundle

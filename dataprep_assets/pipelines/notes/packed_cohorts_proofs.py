@@ -25,6 +25,7 @@ from dataprep_assets.pipelines.notes.packed_files import QUARANTINE, packed_path
 from dataprep_assets.pipelines.notes.packed_rows_proofs import (
     ids_in_vocabulary,
     jsonl_equals_rows,
+    labels_within_notes,
     rows_filled,
     rows_valid,
     separators_match_notes,
@@ -46,6 +47,11 @@ COHORT_PROOFS = (
     Proof(
         "rows_valid",
         "No row is empty or too long; sampled JSON lines have every column, segments, positions and labels.",
+    ),
+    Proof(
+        "labels_within_notes",
+        "In the batch that MaxText's loader makes of sampled rows no label is padding, and none leads into another "
+        "note.",
     ),
     Proof("ids_in_vocabulary", "Every id is below len(tokenizer), and none is the pad id, recomputed from the file."),
     Proof(
@@ -101,6 +107,7 @@ def prove_cohort(cohort: PackedCohort) -> dict[str, Finding]:
             "files_intact": files_intact(packed.directory, packed.receipt, REBUILD),
             "ledger_balances": ledger_balances(packed),
             "rows_valid": rows_valid(packed),
+            "labels_within_notes": labels_within_notes(packed),
             "ids_in_vocabulary": ids_in_vocabulary(packed),
             "tokens_conserved": tokens_conserved(packed),
             "separators_match_notes": separators_match_notes(packed),

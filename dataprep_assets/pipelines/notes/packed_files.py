@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.pipelines.notes.declaration import Layout, NotesDeclaration
+from dataprep_assets.packing.stock_maxtext import Pipeline
+from dataprep_assets.pipelines.notes.declaration import Layout, NotesDeclaration, Rows
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
 
 __all__ = [
@@ -55,7 +56,10 @@ RETRACTED_PATIENTS = "retracted.bin"
 
 
 class RowFacts(Facts):
-    """What holds for packed rows and for everything made of them."""
+    """What holds for packed rows and for everything made of them.
+
+    `pipeline` and `rows` are declared of unpacked rows, and absent of others. `pad_id` is -1 where rows are not padded.
+    """
 
     layout: Layout
     columns: list[str]
@@ -66,6 +70,8 @@ class RowFacts(Facts):
     bos_id: int | None
     tokenizer: str
     vocab_size: int
+    pipeline: Pipeline | None = None
+    rows: Rows | None = None
 
 
 class SplitTokens(Facts):

@@ -19,8 +19,12 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.notes.declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, CombinedFacts, DirectoryFacts
+from dataprep_assets.pipelines.notes.linked_directory import (
+    DIRECTORIES,
+    CombinedFacts,
+    DirectoryFacts,
+    stored_length,
+)
 from dataprep_assets.pipelines.notes.packed_files import (
     PACKED_COHORTS,
     PATIENTS,
@@ -30,6 +34,7 @@ from dataprep_assets.pipelines.notes.packed_files import (
 )
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.tfds_metadata_proofs import (
     METADATA_PROOFS,
     REBUILD,
@@ -86,7 +91,7 @@ def prove_combined(replay: ReplayDeclaration, store: ArtifactStore) -> Iterator[
             yield "virtual_files", virtual_files(directory, locations, receipts)
         else:
             facts = DirectoryFacts.of(directory.receipt)
-            columns = [Column(name=name, length=facts.row_length) for name in facts.columns]
+            columns = [Column(name=name, length=stored_length(facts)) for name in facts.columns]
             yield from metadata_findings(directory, columns)
         yield "sources_equal", sources_equal(directory, receipts)
         shards = shards_of(replay, store, sources)

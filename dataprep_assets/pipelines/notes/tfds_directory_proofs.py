@@ -57,7 +57,7 @@ def prove_directory(notes: NotesDeclaration, store: ArtifactStore, format: FileF
     Raises DataprepError when its receipt cannot be read at all.
     """
     directory = TfdsDirectory.open(notes, store, format)
-    columns = [Column(name=name, length=notes.capacity) for name in notes.columns]
+    columns = [Column(name=name, length=notes.stored_length) for name in notes.columns]
     with unquoting(notes.dataset):
         yield from metadata_findings(directory, columns)
         yield "equals_cohort_shards", equals_cohort_shards(directory, notes, store)

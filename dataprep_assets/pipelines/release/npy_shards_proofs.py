@@ -7,13 +7,14 @@ From cheap to dear: `tokens_accounted`, `format_valid`, `order_shuffled`, `sampl
 `sample_ids_recompute`, `equals_stream`. `prove_shard` runs all of a shard.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.errors import IntegrityError
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.formats.flat_bins import dtype_for_vocab, token_dtype
@@ -22,7 +23,7 @@ from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.integrity.ledger import RETRACTED, Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.token_shard import ENDS
 from dataprep_assets.pipelines.release.layout import ShardCut, SplitLayout
@@ -72,9 +73,10 @@ SHARD_PROOFS = (
     Proof(
         "format_valid",
         "A NumPy 1.0 header, one dimension, the declared dtype, whole sequences; as many headerless ids.",
+        version=2,
     ),
     Proof("sample_ids_recompute", "Every sample id is the BLAKE2b of its sample's tokens."),
-    Proof("ids_in_vocabulary", "Every token id is below the vocabulary's size."),
+    Proof("ids_in_vocabulary", "Every token id is below the vocabulary's size.", version=2),
     Proof("equals_stream", "The shard is its stretch of the token bins in the seeded order, token for token."),
 )
 """The proofs of one shard."""
@@ -94,7 +96,7 @@ def prove_shard(shard: NpyShard) -> dict[str, Finding]:
     def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
         return {
             "files_intact": files_intact(directory, receipt),
-            "format_valid": format_valid(directory, receipt),
+            "format_valid": format_valid(directory, receipt, _declared(shard)),
             "sample_ids_recompute": sample_ids_recompute(directory, receipt, threads=shard.threads),
             "ids_in_vocabulary": ids_in_vocabulary(directory, receipt),
             "equals_stream": equals_stream(directory, receipt, shard.store, split, cut),
@@ -103,9 +105,36 @@ def prove_shard(shard: NpyShard) -> dict[str, Finding]:
     return proven(shard.artifact, shard.store, SHARD_PROOFS, prove)
 
 
+def _declared(shard: NpyShard) -> dict[str, Any]:
+    """What a shard's facts have to be now; others are of the whole split, and may be those of an earlier one."""
+    split, cut = shard.layout.find(shard.partition)
+    length = shard.release.release.sequence_length
+    return {
+        **shard.layout.meta,
+        "separator_id": shard.layout.separator_id,
+        "prefix": split.split,
+        "index": cut.index,
+        "sequence_length": length,
+        "tokens": cut.tokens,
+        "samples": cut.tokens // length,
+        "stream_start": cut.start,
+        "stream_stop": cut.stop,
+        "padding_tokens": cut.padding,
+        "tail_dropped_tokens": cut.dropped,
+    }
+
+
 @judged
-def format_valid(directory: Path, receipt: Receipt) -> Finding:
-    """A NumPy 1.0 header of 128 bytes, one dimension, the declared dtype, whole sequences; ids headerless, as many."""
+def format_valid(directory: Path, receipt: Receipt, declared: Mapping[str, Any] | None = None) -> Finding:
+    """A NumPy 1.0 header of 128 bytes, one dimension, the declared dtype, whole sequences; ids headerless, as many.
+
+    `declared` is what the facts of the receipt have to be.
+    """
+    for name, wanted in (declared or {}).items():
+        if (said := receipt.facts.get(name)) != wanted:
+            raise IntegrityError(
+                f"{name_of(receipt)}: {name}: the receipt says {said}, it should be {wanted}. {_REBUILD}"
+            )
     token_path, ids_path = _paths(directory, receipt)
     facts = NpyShardFacts.of(receipt)
     dtype, tokens, length = facts.dtype, facts.tokens, facts.sequence_length
@@ -158,6 +187,9 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt) -> Finding:
         defects.append(f"{name_of(receipt)}: id {high} is not below {vocab_size}")
     if token_dtype(dtype).itemsize < token_dtype(dtype_for_vocab(vocab_size)).itemsize:
         defects.append(f"{name_of(receipt)}: {dtype} cannot hold a vocabulary of {vocab_size}; larger ids have wrapped")
+    counted = Ledger(tokens=len(tokens), separators=separators, min_id=low, max_id=high)
+    if found == said and ledger != counted:
+        defects.append(f"{name_of(receipt)}: its ledger counts what no shard has")
     if found != said:
         defects.append(
             f"{name_of(receipt)}: lowest id, highest, separators, tokens are {found}, the ledger says {said}"

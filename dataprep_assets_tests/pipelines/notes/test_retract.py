@@ -18,12 +18,14 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, read_receipt
 from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts, notes_specs
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration, key_digest
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.packed_cohorts_proofs import prove_cohort
+from dataprep_assets.pipelines.notes.patient_key import key_digest
 from dataprep_assets.pipelines.notes.reading import patient_digest
 from dataprep_assets.pipelines.notes.replay import build_replay
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.tokenization.certificate import CLASSES
 from dataprep_assets_tests.cli.commands import dataprep

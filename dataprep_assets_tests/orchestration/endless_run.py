@@ -1,0 +1,42 @@
+"""`python -m dataprep_assets_tests.orchestration.endless_run FOLDER`: a run of a dataset that does not end by itself.
+
+The notices of FOLDER, on the instance of DAGSTER_HOME, done as `dataprep run` does them. Once the run is at work it
+writes `FOLDER/at_work` and waits to be killed.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.graph.runs import planned_runs
+from dataprep_assets.graph.spec import BuildRequest
+from dataprep_assets.orchestration.component import definitions_of
+from dataprep_assets.orchestration.runs import materialize
+from dataprep_assets.resources import StorageResource, resources_of
+from dataprep_assets_tests.graph.notices import notices_specs, write_notices
+
+
+def main(folder: Path) -> None:
+    """See the module."""
+
+    def waits(_request: BuildRequest) -> Iterator[Outcome]:
+        (folder / "at_work").touch()
+        time.sleep(600)
+        yield from ()
+
+    notices, *_ = notices_specs(write_notices(folder / "words"))
+    specs = [replace(notices, build=waits)]
+    storage = StorageResource(root=str(folder / "artifacts"))
+    built = dg.Definitions.merge(definitions_of(specs), dg.Definitions(resources=resources_of(storage)))
+    with dg.DagsterInstance.from_config(os.environ["DAGSTER_HOME"]) as instance:
+        materialize(built.resolve_implicit_global_asset_job_def(), planned_runs(specs, storage.artifacts()), instance)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
