@@ -15,27 +15,26 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ConfigDict
 
-from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.errors import IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import Finding, judged, name_of, verdict
+from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.place import Locate, Place, Span
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import ArtifactSpec, Proof, Proofs, RunStep
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, damage
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, CombinedBinsFacts, current_combined
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.token_shard import ENDS
+from dataprep_assets.pipelines.corpus.view_facts import ViewFacts
+from dataprep_assets.pipelines.corpus.view_proofs import layout_valid, same_stream
 from dataprep_assets.pipelines.corpus.view_retraction_proofs import no_retracted_document
 
 __all__ = [
@@ -50,19 +49,6 @@ __all__ = [
     "view_named",
     "view_spec",
 ]
-
-
-class ViewFacts(Facts):
-    """Facts of a view's receipt: the stream's, tokens by split, and whatever the view itself has to tell."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    view: str
-    splits: dict[str, int]
-    dtype: str
-    tokenizer: str
-    vocab_size: int
-    eos_token_id: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,7 +287,6 @@ _PROOFS = (
     Proof("layout_valid", "Its sidecars describe its tokens exactly.", version=2),
     Proof("no_retracted_document", "It is made of the combined bins that are there, and these hold none."),
 )
-_REMEDY = "Materialize the view again"
 
 
 def _examine(
@@ -313,99 +298,3 @@ def _examine(
     yield "layout_valid", layout_valid(directory, receipt, view, splits)
     combined = {split.split: split.receipt for split in splits}
     yield "no_retracted_document", no_retracted_document(corpus, store, receipt, combined)
-
-
-@judged
-def same_stream(
-    directory: Path, receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit], store: ArtifactStore
-) -> Finding:
-    """Every split's tokens in the view are those of the combined bins; all files match the receipt.
-
-    Linked tokens are compared by their digest; copied ones id by id, with the documents where the view has any.
-    """
-    defects = [f"{name_of(receipt)}: {d}" for d in (*damage(directory, receipt), *_other_claims(receipt, view, splits))]
-    tokens = sum(s.token_count for s in splits)
-    if view.linked is None:
-        if not defects:  # what has other bytes than it was committed with need not be readable
-            defects += [f"{name_of(receipt)}: {d}" for s in splits for d in _other_ids(directory, view, s, store)]
-        how = "id for id"
-    else:
-        how = "byte for byte"
-        for split in splits:
-            ours, theirs = receipt.file(view.linked(split.split)), split.tokens.record
-            if ours.sha256 != theirs.sha256:
-                defects.append(f"{name_of(receipt)}: {ours.path} is not the stream of combined_bins/{split.split}")
-    return verdict(
-        defects,
-        f"{number_of(len(splits), 'split')}, {tokens} tokens, {how} the combined bins.",
-        _REMEDY,
-        facts={"tokens": tokens},
-    )
-
-
-def _other_claims(receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit]) -> Iterator[str]:
-    """What the receipt of a view says that is not so of the combined bins."""
-    facts, stream = ViewFacts.of(receipt), splits[0].facts
-    held = Ledger.total(split.receipt.ledger or Ledger() for split in splits)
-    for name, said, wanted in (
-        ("ledger", receipt.ledger and receipt.ledger.to_json(), held.to_json()),
-        ("view", facts.view, view.name),
-        ("tokens by split", facts.splits, {split.split: split.token_count for split in splits}),
-        ("dtype", facts.dtype, stream.dtype),
-        ("tokenizer", facts.tokenizer, stream.tokenizer),
-        ("vocabulary", facts.vocab_size, stream.vocab_size),
-        ("separator", facts.eos_token_id, stream.eos_token_id),
-    ):
-        if said != wanted:
-            yield f"{name}: the receipt says {said}, the combined bins {wanted}"
-
-
-def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: ArtifactStore) -> Iterator[str]:
-    """The first difference between a copy and the combined bins, if there is one."""
-    assert view.copied is not None
-    wanted, ends = split.open_tokens(store), split.open_ends(store)
-    token = document = 0
-    try:
-        for ids, lengths in view.copied(directory, split.split):
-            same = wanted[token : token + len(ids)]
-            if len(same) < len(ids) or (wrong := np.flatnonzero(ids != same)).size:
-                at = len(same) if len(same) < len(ids) else int(wrong[0])
-                yield f"{split.split}: token {token + at} is not that of combined_bins"
-                return
-            held = token + np.cumsum(lengths)
-            if not np.array_equal(held, ends[document : document + len(held)].astype(np.int64)):
-                yield f"{split.split}: documents from number {document} on do not end where those of combined_bins do"
-                return
-            token, document = token + len(ids), document + len(held)
-    except DataprepError as error:
-        yield str(error)
-        return
-    if view.keeps_documents and (token, document) != (len(wanted), len(ends)):
-        yield f"{split.split}: {document} documents, {token} tokens; combined_bins has {len(ends)}, {len(wanted)}"
-
-
-@judged
-def layout_valid(directory: Path, receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit]) -> Finding:
-    """The sidecars describe the token files exactly: every invariant of the format, recomputed.
-
-    Args:
-        directory: Of the view.
-        receipt: Of the view.
-        view: Its format.
-        splits: What it was made of.
-    """
-    return verdict(
-        _defects(directory, receipt, view, splits),
-        f"The {view.name} layout is valid for {number_of(len(splits), 'split')}.",
-        _REMEDY,
-        facts={"files": len(receipt.files)},
-    )
-
-
-def _defects(directory: Path, receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit]) -> Iterator[str]:
-    """Linked splits one at a time, so that one that cannot be read hides no other; copies share a card or an index."""
-    for together in [[split] for split in splits] if view.linked is not None else [splits]:
-        try:
-            yield from view.defects(directory, receipt, together)
-        except (DataprepError, OSError, ValueError, LookupError, TypeError) as error:
-            yield str(error)
