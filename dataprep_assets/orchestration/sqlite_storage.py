@@ -17,7 +17,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
-from dagster._core.storage.base_storage import DagsterStorage
 from dagster._core.storage.event_log import SqliteEventLogStorage
 from dagster._core.storage.runs import SqliteRunStorage
 from dagster._core.storage.schedules import SqliteScheduleStorage
@@ -45,7 +44,7 @@ class SqliteStorage(DagsterSqliteStorage):
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         runs, schedules = _runs_directory(base_dir), _schedule_directory(base_dir)
         if _made(Path(runs, "runs.db"), "instance_info") and _made(Path(schedules, "schedules.db"), "job_ticks"):
-            DagsterStorage.__init__(self)
+            super(DagsterSqliteStorage, self).__init__()  # type: ignore[no-untyped-call] # nothing has to be made
         else:
             super().__init__(base_dir, inst_data)
         self.base_dir, self._inst_data = base_dir, inst_data
