@@ -67,6 +67,7 @@ def test_no_variable_of_the_environment_is_a_message_to_the_same_process() -> No
         "dataprep_assets/cli/project.py",  # DAGSTER_HOME, which Dagster reads
         "dataprep_assets/cli/ui.py",  # PYTHONPATH of the processes that Dagster starts
         "dataprep_assets/execution/processes.py",  # a worker's own, as its parent has it now
+        "dataprep_assets/execution/slurm_task.py",  # the same on a node of Slurm
         "dataprep_assets/execution/ray_pool.py",  # what a Ray worker's libraries, and Ray itself, read
         "dataprep_assets/pipelines/notes/tfds_reader.py",  # TensorFlow's own, in a process of its own
     }
