@@ -191,7 +191,7 @@ def card_matches_receipts(directory: Path, card: Card, receipt: Receipt) -> Find
     lines = sum(len(data.splitlines()) for data in wanted.values())
     counted = [] if CardFacts.of(receipt) == _facts(card) else ["its own receipt: counts other than the receipts do"]
     return verdict(
-        [*counted, *(d for name, data in wanted.items() for d in _differing(directory / name, data, card.sensitive))],
+        [*(d for name, data in wanted.items() for d in _differing(directory / name, data, card.sensitive)), *counted],
         f"{lines:,} lines are what the receipts say.",
         _TODO,
     )

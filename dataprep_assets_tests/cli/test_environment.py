@@ -66,7 +66,7 @@ CASES = [
     (STATUS, {"DATAPREP_ROOT": "HERE/file"}, 1, "file/sample_corpus/manifest/receipt.json: Not a directory"),
     (RUN, {"DATAPREP_WORKERS": "many"}, 2, "DATAPREP_WORKERS: 'many' is not a number of processes: give one from 1"),
     (RUN, {"DATAPREP_WORKERS": "0"}, 2, "DATAPREP_WORKERS: '0' is not a number of processes"),
-    (RUN, {"DATAPREP_ENGINE": "spark"}, 2, "DATAPREP_ENGINE: 'spark': one of ['processes', 'ray']"),
+    (RUN, {"DATAPREP_ENGINE": "spark"}, 2, "DATAPREP_ENGINE: 'spark': one of ['processes', 'ray', 'slurm']"),
     (["check"], {"DATAPREP_SHOW": "all"}, 2, "DATAPREP_SHOW: 'all': give one of none, samples, examples, or"),
     (RUN, {"DAGSTER_HOME": "relative/home"}, 2, "DAGSTER_HOME: 'relative/home': Dagster wants an absolute path"),
     (RUN, {"DAGSTER_HOME": "HERE/file"}, 2, "file: cannot be made a folder: File exists"),

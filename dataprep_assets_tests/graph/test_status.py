@@ -292,7 +292,7 @@ def test_the_sweep_removes_what_killed_runs_left_and_keeps_the_artifacts(corpus:
 
 def test_a_receipt_keeps_its_recipe(corpus: ChangedCorpus) -> None:
     receipt: Receipt = corpus.store.require(corpus.declared().artifact("combined_bins", "val"))
-    assert receipt.recipe["version"] == 1
+    assert receipt.recipe["version"] == combined_bins.VERSION
     assert receipt.recipe["upstream"].keys() == {"token_bins/val-00000"}
     assert receipt.recipe["settings"]["dtype"] == "uint16"
     assert receipt.recipe["sources"].keys() == {"tokenizer"}

@@ -13,7 +13,7 @@ COMMANDS = {
     # run as commands, in processes of their own
     *("bench/contenders.py", "bench/datatrove_tokenizer.py", "bench/sft.py", "bench/tfrecord.py"),
     "execution/ray_tasks.py",
-    *("parity/bridge.py", "parity/nemotron_sft.py"),
+    *("parity/bridge.py", "parity/maxtext.py", "parity/nemotron_sft.py", "parity/templar_rank.py"),
 }
 SKIPPERS = {"importorskip", "import_module", "__import__"}
 

@@ -327,6 +327,10 @@ def segmented_twice(row: dict[str, Any]) -> None:
     row["inputs_segmentation"][3] = 7
 
 
+def trained_everywhere(row: dict[str, Any]) -> None:
+    row["targets_segmentation"] = [1] * len(row["inputs"])
+
+
 def another_token(row: dict[str, Any]) -> None:
     row["inputs"][0] += 1
 
@@ -355,6 +359,7 @@ FAULTS: dict[tuple[str, str], Fault] = {
     (PACKED, "files_intact"): lambda made, _: flip_byte(packed(made, f"train/{MONTH}.jsonl")),
     (PACKED, "ledger_balances"): receipt_of("packed_cohorts", MONTH, unbalanced),
     (PACKED, "rows_valid"): edit_line(segmented_twice),
+    (PACKED, "labels_within_notes"): edit_line(trained_everywhere),
     (PACKED, "ids_in_vocabulary"): with_token(3, 4096),
     (PACKED, "tokens_conserved"): receipt_of("packed_cohorts", MONTH, fewer_truncated),
     (PACKED, "separators_match_notes"): separator_within,

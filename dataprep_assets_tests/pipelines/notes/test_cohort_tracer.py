@@ -176,7 +176,7 @@ def test_what_does_not_exist_is_one_clear_line(clinic: Clinic, question: dict[st
 
 
 def test_a_stream_of_notes_is_traced_through_a_combination_of_datasets(tmp_path: Path) -> None:
-    unpacked = {"layout": "unpacked", "pipeline": "grain", "splits": {"train": 1.0}}
+    unpacked = {"layout": "unpacked", "rows": "stream", "pipeline": "grain", "splits": {"train": 1.0}}
     for name in ("first", "second"):
         source = declared(tmp_path / name, dataset=name, template={"header": f"{name}\n"}, **unpacked)
         assert not run_notes(source, tmp_path / "out").failed

@@ -125,7 +125,7 @@ def test_without_tensorflow_nothing_is_claimed(copied: NotesProject, monkeypatch
 def test_a_damaged_receipt_fails_every_check_of_its_cohorts(copied: NotesProject) -> None:
     edit_json(packed(copied, "receipt.json"), lambda receipt: receipt.update(key="0" * 64))
     found = copied.check(copied.key("packed_cohorts"))
-    assert len(found) == 13
+    assert len(found) == 14
     assert not any(evaluation.passed for evaluation in found.values())
 
 

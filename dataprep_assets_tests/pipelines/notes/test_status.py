@@ -128,8 +128,11 @@ def another_key(folder: Path, _: pytest.MonkeyPatch) -> NotesDeclaration:
     return plain(folder / "in", MONTHS, patient_key={"public": "another key for fictional data alone"})
 
 
+MADE = packed_cohort.VERSION
+
+
 def newer_step(folder: Path, monkeypatch: pytest.MonkeyPatch) -> NotesDeclaration:
-    monkeypatch.setattr(packed_cohort, "VERSION", 2)
+    monkeypatch.setattr(packed_cohort, "VERSION", MADE + 1)
     return plain(folder / "in", MONTHS)
 
 
@@ -155,7 +158,7 @@ REASONS: dict[Change, tuple[str, str, str]] = {
     a_month_without_its_file: ("engine_certificate", "input changed", "its source changed: sampled cohorts"),
     longer_rows: (PACKED, "settings changed", "row_length was 32, is 64 now"),
     another_key: (PACKED, "input changed", "its source changed: patient_key"),
-    newer_step: (PACKED, "older version", "made by version 1 of this step, which is 2 now"),
+    newer_step: (PACKED, "older version", f"made by version {MADE} of this step, which is {MADE + 1} now"),
     smaller_shards: (SHARDS, "settings changed", "rows_per_shard was 4, is 2 now"),
     another_version: ("tfds_directory", "settings changed", "tfds_version was 1.0.0, is 2.0.0 now"),
     another_engine: ("engine_certificate", "settings changed", "tokenizer.refuse was [], is ['long'] now"),
@@ -209,7 +212,8 @@ def test_a_proof_with_a_raised_version_is_examined_again(copied: Path, monkeypat
     assert all(finding.passed for _, finding in proofs.examine(store, MONTHS))
     assert unexamined() == 0
     stricter = tuple(
-        replace(proof, version=2) if proof.name == "rows_valid" else proof for proof in packed_cohorts.COHORT_PROOFS
+        replace(proof, version=proof.version + 1) if proof.name == "rows_valid" else proof
+        for proof in packed_cohorts.COHORT_PROOFS
     )
     monkeypatch.setattr(packed_cohorts, "COHORT_PROOFS", stricter)
     assert unexamined() == 1

@@ -188,6 +188,6 @@ def test_a_proof_of_a_raised_version_is_examined_again(own: Published, monkeypat
         return {proof.name: found[proof.name].facts["shards_not_examined_yet"] for proof in SHARD_PROOFS}
 
     assert set(unexamined().values()) == {0}
-    raised = tuple(replace(p, version=2) if p.name == "format_valid" else p for p in SHARD_PROOFS)
+    raised = tuple(replace(p, version=p.version + 1) if p.name == "format_valid" else p for p in SHARD_PROOFS)
     monkeypatch.setattr(npy_shards, "SHARD_PROOFS", raised)
     assert set(unexamined().values()) == {len(partitions)}
