@@ -25,7 +25,7 @@ demo: $(VENV)/.installed
 	@$(BIN)/dataprep run $(SAMPLES)
 
 ui: $(VENV)/.installed $(DAGSTER_HOME)/dagster.yaml
-	$(BIN)/dg dev --host 127.0.0.1 --port 3000
+	$(BIN)/dataprep ui
 
 test: $(VENV)/.installed-tests check
 	$(PYTEST)
@@ -72,7 +72,7 @@ endif
 
 # with its tables, and its pools limited before the first run
 $(DAGSTER_HOME)/dagster.yaml: deploy/local/dagster.yaml | $(VENV)/.installed
-	mkdir -p $(DAGSTER_HOME)
+	mkdir -p -m 700 $(DAGSTER_HOME)
 	cp $< $@
 	$(BIN)/python -c 'from dataprep_assets.cli import project; project.instance()'
 

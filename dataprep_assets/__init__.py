@@ -1,3 +1,3 @@
 """Training data for language models as proven, resumable Dagster assets."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -31,11 +31,13 @@ class Project:
         root: Its folder.
         defs_module: The module below whose folder datasets are declared.
         location: Name of its code location.
+        target_module: The module of its definitions.
     """
 
     root: Path
     defs_module: str
     location: str
+    target_module: str
 
     @property
     def defs(self) -> Path:
@@ -94,7 +96,12 @@ def at(folder: Path) -> Project | None:
     defs_module = table.get("defs_module") or (f"{root_module}.defs" if root_module else None)
     if defs_module is None:
         raise ConfigError(f"{folder}: [tool.dg.project] names neither `root_module` nor `defs_module`")
-    return Project(root=folder, defs_module=defs_module, location=table.get("code_location_name") or folder.name)
+    return Project(
+        root=folder,
+        defs_module=defs_module,
+        location=table.get("code_location_name") or folder.name,
+        target_module=table.get("code_location_target_module") or f"{defs_module.rpartition('.')[0]}.definitions",
+    )
 
 
 def _table(path: Path, *keys: str) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import SwiftServer, swift_server
+from dataprep_assets_tests.session.migrations import read_migrations_once
 
 CHECKOUT = Path(__file__).parent.parent
 
@@ -24,6 +25,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
+    read_migrations_once()
+    _forget_instance()
+
+
+def _forget_instance() -> None:
     """Let Dagster forget the instance of an earlier test: one that was entered twice leaves itself behind.
 
     Whatever loads components later would ask it for their state (`DagsterInstance.__enter__` in 1.13.27).

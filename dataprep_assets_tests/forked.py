@@ -27,6 +27,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets_tests.session.migrations import read_migrations_once
+
 CHECKOUT = Path(__file__).parents[1]
 _PRELOADED = (
     "dagster",
@@ -179,6 +181,8 @@ def serve(path: str, ready: int, parent: int) -> None:
     """Fork a program for each connection, until the parent has gone."""
     for name in _PRELOADED:
         importlib.import_module(name)
+    read_migrations_once()
+    importlib.import_module("dagster").DagsterInstance.ephemeral().dispose()
     gc.freeze()  # a collection in a program would touch, and so copy, every page of this process
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever waits for a program tells its end
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:

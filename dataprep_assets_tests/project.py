@@ -14,6 +14,7 @@ from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.graph.asset_path import asset_path
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.orchestration.checks import check_evaluation, checks_of, findings
 from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -129,6 +130,15 @@ def failure_of(outcome: dg.ExecuteInProcessResult) -> str:
             data = event.step_failure_data
             texts.append(str(data.error) + str(data.user_failure_data))
     return " ".join(texts)
+
+
+def evaluated(specs: Iterable[ArtifactSpec], storage: StorageResource) -> Iterator[dg.AssetCheckEvaluation]:
+    """All checks of artifacts on what there is now, as a run of the checks alone evaluates them, without the run."""
+    run = dg.DagsterRun(job_name="checks")
+    for spec in specs:
+        if spec.proofs is not None:
+            for name, finding in findings(spec, storage, run, checks_of(spec).check_keys):
+                yield check_evaluation(spec, name, finding)
 
 
 def differing_versions(specs: Iterable[ArtifactSpec], store: ArtifactStore) -> dict[str, set[int]]:

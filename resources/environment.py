@@ -29,7 +29,7 @@ import dagster as dg
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.resources.storage import StorageResource
-from dataprep_assets.stores.connect import AWS_PAIR, WRITE_PAIR, s3_credentials, s3_endpoint
+from dataprep_assets.stores.connect import AWS_PAIR, WRITE_PAIR, names_to_set, s3_credentials, s3_endpoint
 from dataprep_assets.stores.endpoints import allows_http
 
 DEFAULT_ROOT = Path(".dataprep/artifacts")
@@ -109,20 +109,20 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
         bucket=bucket,
         prefix=(root or environment.get("DATASET_BINS_PATH") or "").strip("/"),
         allow_http=allows_http(environment),
-        key_names=[names.key_id, names.secret] if names else list(AWS_PAIR),
+        key_names=[names.key_id, names.secret] if names else list(names_to_set(environment)),
         **common,
     )
 
 
 def open_storage(project_root: Path) -> StorageResource:
     """The storage that the environment names, for use outside a run: its `EnvVar`s are resolved."""
-    storage = build_storage(project_root)
-    # a folder has none, and for resolving them Dagster makes an instance: a seventh of a short command
-    return storage if type(storage) is StorageResource else initialized(storage)
+    return initialized(build_storage(project_root))
 
 
 def initialized(resource: StorageResource) -> StorageResource:
     """The resource with its `EnvVar`s resolved."""
+    if type(resource) is StorageResource:
+        return resource  # it has none, and for resolving them Dagster makes an instance: a seventh of a short command
     with resource.process_config_and_initialize_cm() as storage:  # it has nothing to tear down
         assert isinstance(storage, StorageResource)
         return storage

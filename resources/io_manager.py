@@ -22,6 +22,8 @@ from dataprep_assets.resources.storage import StorageResource
 KEY = "artifacts"
 STORAGE = "dataprep/storage"
 """Definition metadata of an asset whose dataset declares a storage of its own."""
+PRIVATE = "dataprep/private"
+"""Definition metadata of an asset whose dataset is sensitive: what is copied of it is closed to others."""
 
 
 class ArtifactIOManager(dg.ConfigurableIOManager):
@@ -31,8 +33,8 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
 
     def load_input(self, context: dg.InputContext) -> ArtifactHandle | dict[str, ArtifactHandle]:
         upstream = context.upstream_output
-        declared = (upstream.definition_metadata or {}).get(STORAGE) if upstream is not None else None
-        store = self.storage.artifacts(declared)
+        said = (upstream.definition_metadata or {}) if upstream is not None else {}
+        store = self.storage.artifacts(said.get(STORAGE), private=bool(said.get(PRIVATE)))
         if not context.has_asset_partitions:
             return ArtifactHandle.of(store, artifact_at(context.asset_key.path, None))
         artifacts = [artifact_at(context.asset_key.path, partition) for partition in context.asset_partition_keys]

@@ -30,13 +30,16 @@ class StorageResource(dg.ConfigurableResource[Any]):
         """The address of the store for datasets that declare none of their own."""
         return LocalPlace(root=Path(self.root).expanduser())
 
-    def artifacts(self, declared: str | None = None) -> ArtifactStore:
-        """The store of a dataset's artifacts: at the URL or folder that it declares, else at this resource's place."""
+    def artifacts(self, declared: str | None = None, *, private: bool = False) -> ArtifactStore:
+        """The store of a dataset's artifacts: at the URL or folder that it declares, else at this resource's place.
+
+        `private`: copies of a bucket's files are closed to others than their owner.
+        """
         place = self.place() if declared is None else place_of(declared, os.environ)
         if isinstance(place, LocalPlace):
             return LocalArtifacts(place.root)
         cache = Path(self.cache).expanduser() if self.cache else Path(self.root or ".").expanduser().parent / "cache"
-        return BucketArtifacts(cache / _folder_name(place), place, place.url, self.cache_bytes)
+        return BucketArtifacts(cache / _folder_name(place), place, place.url, self.cache_bytes, private)
 
 
 def _folder_name(place: Place) -> str:

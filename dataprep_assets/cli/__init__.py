@@ -1,7 +1,7 @@
 """The `dataprep` command: make datasets, say what they cost or what they need, trace, retract, lock, verify, copy.
 
 `run` materializes through Dagster into the instance of DAGSTER_HOME, so that everything it did is visible in the UI;
-the other commands write to no instance. One module a command, with its function `command`.
+the other commands write to no instance; `ui` serves it. One module a command, with its function `command`.
 
 Exit codes: 0 done; 1 the data or a check failed, or there is something to build; 2 wrong usage or configuration;
 130 interrupted.
@@ -19,6 +19,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
+from dataprep_assets import __version__
 from dataprep_assets.cli import (
     check,
     diff,
@@ -34,17 +35,35 @@ from dataprep_assets.cli import (
     status,
     sync,
     trace,
+    ui,
     verify,
 )
 from dataprep_assets.cli.arguments import Options
-from dataprep_assets.cli.project import choose
+from dataprep_assets.cli.project import choose, one_command, shown
 from dataprep_assets.cli.welcome import welcome
 from dataprep_assets.errors import ConfigError, DataprepError
 
 __all__ = ["main"]
 
 FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
-_COMMANDS = (init, list_, show, check, run, plan, status, trace, retract, prune, verify, lock, diff, preflight, sync)
+_COMMANDS = (
+    init,
+    list_,
+    show,
+    check,
+    run,
+    ui,
+    plan,
+    status,
+    trace,
+    retract,
+    prune,
+    verify,
+    lock,
+    diff,
+    preflight,
+    sync,
+)
 _app = typer.Typer(
     name="dataprep",
     help=(__doc__ or "").splitlines()[0],
@@ -92,7 +111,11 @@ def _root(
         Path | None, typer.Option("--project", metavar="DIR", help="The project; default: that of the working folder.")
     ] = None,
     _verbose: Annotated[bool, typer.Option("--verbose", help="Show the Python stack of an error, too.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
+    if version:
+        print(f"dataprep-assets {__version__}")
+        raise typer.Exit
     if folder is not None:
         choose(folder)
     if context.invoked_subcommand is None:
@@ -105,6 +128,11 @@ def main(arguments: list[str] | None = None) -> int:
     gc.set_threshold(50_000, 20, 20)
     given = sys.argv[1:] if arguments is None else arguments
     Options.verbose = "--verbose" in given
+    with one_command():
+        return _execute(given)
+
+
+def _execute(given: list[str]) -> int:
     try:
         code = _app([word for word in given if word != "--verbose"], prog_name="dataprep", standalone_mode=False)
         return int(code or 0)
@@ -128,5 +156,5 @@ def main(arguments: list[str] | None = None) -> int:
 def _told(error: Exception, sentence: str, code: int) -> int:
     if Options.verbose:
         traceback.print_exception(error)
-    print(f"dataprep: {sentence}", file=sys.stderr)
+    print(f"dataprep: {shown(sentence)}", file=sys.stderr)
     return code

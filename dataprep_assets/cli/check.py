@@ -12,6 +12,7 @@ from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import dataset_names
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.shown import number_of
+from dataprep_assets.graph.small_cells import cells_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.remark import Remark
@@ -68,9 +69,11 @@ def require_sound(name: str, component: "DatasetComponent") -> None:
 def _require_sound_environment() -> None:
     """ConfigError for a variable that says how the work is done, and is wrong."""
     from dataprep_assets.execution.pool import chosen_engine, worker_count
+    from dataprep_assets.execution.slurm import SlurmSettings
 
     worker_count(None)
     chosen_engine(os.environ)
+    SlurmSettings.of(os.environ)
 
 
 def _files(names: list[str]) -> list[Path]:
@@ -97,4 +100,5 @@ def _located(path: Path, component: "DatasetComponent") -> "Iterator[tuple[Remar
 
     (document, *_) = read(path)
     for remark in component.remarks():
-        yield remark, f"{path}:{document.line_of(remark.keys)}: {remark.sentence}"
+        sentence = cells_of(component.declaration).text(remark.sentence)
+        yield remark, f"{path}:{document.line_of(remark.keys)}: {sentence}"

@@ -12,6 +12,7 @@ from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, dataset_names
 from dataprep_assets.cli.status import known_failures
 from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.graph.small_cells import cells_of
 
 if TYPE_CHECKING:
     from dataprep_assets.orchestration.component import DatasetComponent
@@ -93,7 +94,7 @@ def _to_make(component: "DatasetComponent") -> tuple[int | None, str]:
     if never_built(component.specs, store):
         return None, ""
     found = list(stale(component.specs, store, known_failures(component.specs)))
-    return len(found), str(found[0]) if found else ""
+    return len(found), cells_of(component.declaration).text(str(found[0])) if found else ""
 
 
 def _first_line(error: DataprepError) -> str:

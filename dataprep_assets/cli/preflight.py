@@ -1,11 +1,15 @@
 """`dataprep preflight`: try everything that a store must be able to do."""
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import Profile
+
+if TYPE_CHECKING:
+    from dataprep_assets.stores.preflight import Step
 
 __all__ = ["command"]
 
@@ -16,14 +20,33 @@ def command(
         typer.Argument(metavar="URL", help="s3://…, gs://… or a folder; default: the storage of the environment."),
     ] = None,
     profile: Profile = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Try what a reader needs, with keys that cannot write; https:// too.")
+    ] = False,
 ) -> int:
     """Try everything that a store must be able to do, before anything depends on it."""
     from dataprep_assets.stores.preflight import preflight
 
+    if read_only:
+        return _reading(url, profile)
     found = project.place(url, profile)
     print(f"{found.url}:")
+    return _told(preflight(found()))
+
+
+def _reading(url: str | None, profile: str | None) -> int:
+    from dataprep_assets.serving.release import MANIFEST, Place, locate
+    from dataprep_assets.stores.preflight import preflight_reading
+
+    named = url is not None and profile is None
+    place = locate(url) if named and url is not None else Place(project.place(url, profile)())
+    print(f"{place}, to be read:")
+    return _told(preflight_reading(place.store, [place.key(MANIFEST)]))
+
+
+def _told(steps: "Iterable[Step]") -> int:
     failed = 0
-    for step in preflight(found()):
+    for step in steps:
         failed += not step.ok
         print(f"  {'ok     ' if step.ok else 'FAILED ' if step.tried else 'skipped'} {step.name}", flush=True)
         if step.error:

@@ -9,7 +9,8 @@ import os
 import re
 import shutil
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,13 +18,16 @@ from typing import TYPE_CHECKING
 
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.declaration_mistakes import nearest
+from dataprep_assets.graph.small_cells import SHOW_ALL, cells_of
 from dataprep_assets.project import Project, find
 from dataprep_assets.project_template import TEMPLATE
+from dataprep_assets.stores.private import private_files
 
 if TYPE_CHECKING:
     import dagster as dg
 
     from dataprep_assets.declarations import Declarations
+    from dataprep_assets.graph.declaration import DatasetDeclaration
     from dataprep_assets.orchestration.component import DatasetComponent
     from dataprep_assets.resources import StorageResource
     from dataprep_assets.stores.connect import Place
@@ -43,8 +47,11 @@ __all__ = [
     "kinds",
     "names",
     "naming",
+    "one_command",
+    "others",
     "place",
     "place_of_dataset",
+    "shown",
     "storage",
 ]
 
@@ -152,7 +159,38 @@ def component(name: str) -> "DatasetComponent":
     found = declarations().load(declaration_of(name))
     if not isinstance(found, DatasetComponent):
         raise ConfigError(f"{name!r} is a {type(found).__name__}, which `dataprep` cannot run; use `dg launch`")
+    if _running:
+        _running[-1].take(found.declaration)
     return found
+
+
+class _Command:
+    """What a command that has loaded a sensitive dataset keeps to, until it is over."""
+
+    def __init__(self) -> None:
+        self.closed, self.cells = ExitStack(), SHOW_ALL
+
+    def take(self, declaration: "DatasetDeclaration") -> None:
+        self.closed.enter_context(private_files(declaration.sensitive))
+        self.cells = max(self.cells, cells_of(declaration), key=lambda cells: cells.below)
+
+
+_running: list[_Command] = []
+
+
+@contextmanager
+def one_command() -> Iterator[None]:
+    """Once a sensitive dataset is loaded inside, what is written is its owner's alone, and `shown` hides counts."""
+    _running.append(_Command())
+    try:
+        yield
+    finally:
+        _running.pop().closed.close()
+
+
+def shown(text: str) -> str:
+    """What the command prints of its datasets: without small counts once one of them is sensitive."""
+    return _running[-1].cells.text(text) if _running else text
 
 
 def naming(dataset: str) -> "list[DatasetComponent]":
@@ -177,6 +215,18 @@ def naming(dataset: str) -> "list[DatasetComponent]":
     return list(found.values())
 
 
+def others(dataset: str) -> "list[DatasetComponent]":
+    """All other declared datasets that can be loaded, in the order of their names."""
+    import dagster as dg
+
+    found = []
+    for name in sorted(declarations().files):
+        if name != dataset:
+            with suppress(DataprepError, dg.DagsterError, ValueError):
+                found.append(component(name))
+    return found
+
+
 def instance_home() -> Path:
     """The folder of the Dagster instance: DAGSTER_HOME, by default one inside the project."""
     if not os.environ.get("DAGSTER_HOME"):
@@ -188,19 +238,13 @@ def instance_home() -> Path:
 
 
 def browser() -> str:
-    """The command that shows the project in the browser, as it can be typed in the working folder.
-
-    `dg dev` needs both variables: it has an empty instance of its own without the one, and does not find the package of
-    a project that is not installed without the other.
-    """
-    root, home = current().root, instance_home()
+    """The command that shows the project in the browser, as it can be typed in the working folder."""
+    root = current().root
     makefile = root / "Makefile"
     if makefile.is_file() and re.search(r"^ui:", makefile.read_text(encoding="utf-8"), re.MULTILINE):
         return "make ui" if root == Path.cwd() else f"make -C {root} ui"
-    if root == Path.cwd():
-        shown = '"$PWD/.dagster"' if home == root / ".dagster" else str(home)
-        return f'DAGSTER_HOME={shown} PYTHONPATH="$PWD" dg dev'
-    return f"cd {root} && DAGSTER_HOME={home} PYTHONPATH={root} dg dev"
+    home = "" if instance_home() == current().dagster_home else f"DAGSTER_HOME={instance_home()} "
+    return f"{home}dataprep ui" if root == Path.cwd() else f"{home}dataprep --project {root} ui"
 
 
 def instance_there() -> "dg.DagsterInstance | None":
@@ -241,7 +285,8 @@ def instance() -> "dg.DagsterInstance":
     _quiet()
     home = instance_home()
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        home.parent.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, exist_ok=True)  # runs, logs and events of every dataset are in it
     except OSError as error:
         raise ConfigError(f"DAGSTER_HOME: {home}: cannot be made a folder: {error.strerror}") from error
     # two commands that make the databases of a new home at once would trip over each other's tables

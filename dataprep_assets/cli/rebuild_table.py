@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dataprep_assets.graph.rebuild import Rebuild, ToBuild
+from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.planning.cost import shown_bytes, shown_time
 
 __all__ = ["MOST_ROWS", "rebuild_lines"]
@@ -29,7 +30,7 @@ class _Row:
             str(len(partitions)) if partitions else "-",
             partitions[0] + (f"...{partitions[-1]}" if len(partitions) > 1 else "") if partitions else "-",
             *_amounts(self.works),
-            reasons[0] + more,
+            reasons[0] + more if first.spec is None else cells_of(first.spec.declaration).text(reasons[0]) + more,
         )
 
 

@@ -99,23 +99,27 @@ def _run(name: str, lock: "Lock | None") -> int:
                 locked.after()
         else:
             for line in component.standing(store):
-                print(line)
+                print(project.shown(line))
     return 0 if ok else 1
 
 
 def _run_part(name: str, part: Part) -> int:
     """Make the chosen partitions of a dataset, and nothing that is unpartitioned."""
     from dataprep_assets.code_location import bound
+    from dataprep_assets.orchestration.partitions import register_planned
     from dataprep_assets.orchestration.runs import materialize
     from dataprep_assets.orchestration.terminal import watched
 
     component = project.component(name)
     require_sound(name, component)
-    runs = list(part.runs(component.specs, component.store(project.storage())))
+    store = component.store(project.storage())
+    runs = list(part.runs(component.specs, store))
     if not runs:
         print(f"{name}: nothing in this part: there are fewer partitions than processes")
         return 0
     print(f"{name}:")
     with project.instance() as instance, watched(sys.stderr):
+        # another node may have made the plan, with records of its own
+        register_planned(instance, (spec for run in runs for spec in run.specs), store)
         job = bound(component.definitions, project.current().root).resolve_implicit_global_asset_job_def()
         return 0 if materialize(job, runs, instance, verbose=Options.verbose) else 1

@@ -59,11 +59,11 @@ def _print(
         print(f"{name}: {len(rebuild.works)} to build")
         print()
         for line in rebuild_lines(rebuild):
-            print(line)
+            print(project.shown(line))
         for other in _reached(component, rebuild):
             print(f"reaches: {other['dataset']}/{other['artifact']}, which is made of {other['through']}")
     for line in component.standing(store):
-        print(line)
+        print(project.shown(line))
     for artifact, location in left:
         print(f"in no plan any more: {artifact}: {location} (`dataprep prune {name}`)")
 
@@ -75,7 +75,7 @@ def _as_json(
         "dataset": component.declaration.dataset,
         **rebuild.to_json(),
         "reaches": _reached(component, rebuild),
-        "standing": list(component.standing(store)),
+        "standing": [project.shown(line) for line in component.standing(store)],
         "in_no_plan": [{"artifact": artifact, "location": location} for artifact, location in left],
     }
 

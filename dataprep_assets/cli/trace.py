@@ -29,14 +29,20 @@ def command(
     megatron_index: Annotated[int | None, _number("Sequence in the Megatron index of --split or --shard.")] = None,
     mds_sample: Annotated[int | None, _number("Sample in the MDS view of --split.")] = None,
     sample: Annotated[int | None, _number("Sample in --npy-shard.")] = None,
-    packed_row: Annotated[int | None, _number("Row of the packed file of --shard, of a chat blend.")] = None,
+    packed_row: Annotated[
+        int | None, _number("Row of the packed file of --shard, from 0: of a chat blend, or of a month of notes.")
+    ] = None,
+    tfrecord_row: Annotated[
+        int | None, _number("Of notes: record of the directory of --split, or of the one file that --shard names.")
+    ] = None,
     split: Annotated[str | None, typer.Option(help="Split that numbers refer to; of a blend, its dataset.")] = None,
     shard: Annotated[
         str | None, typer.Option(help="Partition of token bins that numbers refer to: train-00003.")
     ] = None,
     file: Annotated[str | None, typer.Option(help="Source file, as the manifest names it.")] = None,
     id_: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="A document's id: the value of `document.id_field`.")
+        str | None,
+        typer.Option("--id", metavar="ID", help="A document's id (`document.id_field`); of notes a patient's."),
     ] = None,
     npy_shard: Annotated[str | None, typer.Option(help="Npy shard of a release: train_000003.")] = None,
     text_file: Annotated[
@@ -56,6 +62,7 @@ def command(
         "mds_sample": mds_sample,
         "sample": sample,
         "packed_row": packed_row,
+        "tfrecord_row": tfrecord_row,
         "split": split,
         "shard": shard,
         "file": file,

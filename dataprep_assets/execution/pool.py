@@ -1,7 +1,7 @@
-"""Who works: processes of this machine, or a Ray cluster; and how many.
+"""Who works: processes of this machine, a Ray cluster, or Slurm; and how many.
 
-The assets do not know which. A dataset's `run_on`, else `DATAPREP_ENGINE`, names it (`processes`, the default, or
-`ray`); both have the interface `tasks.Pool`.
+The assets do not know which. A dataset's `run_on`, else `DATAPREP_ENGINE`, names it (`processes`, the default, `ray`
+or `slurm`); all have the interface `tasks.Pool`.
 """
 
 import os
@@ -13,7 +13,8 @@ from dataprep_assets.execution.tasks import Pool
 
 ENGINE = "DATAPREP_ENGINE"
 WORKERS = "DATAPREP_WORKERS"
-PROCESSES, RAY = "processes", "ray"
+PROCESSES, RAY, SLURM = "processes", "ray", "slurm"
+ENGINES = (PROCESSES, RAY, SLURM)
 
 
 def worker_count(declared: int | None) -> int:
@@ -30,21 +31,36 @@ def worker_count(declared: int | None) -> int:
 def chosen_engine(environment: Mapping[str, str], declared: str | None = None) -> str:
     """The engine that a dataset declares, else that the environment names; ConfigError for an unknown one."""
     engine = declared or environment.get(ENGINE) or PROCESSES
-    if engine not in (PROCESSES, RAY):
-        raise ConfigError(f"{ENGINE}: {engine!r}: one of {[PROCESSES, RAY]}")
+    if engine not in ENGINES:
+        raise ConfigError(f"{ENGINE}: {engine!r}: one of {[*ENGINES]}")
     return engine
 
 
 def open_pool(
-    count: int, settings: Mapping[str, str], environment: Mapping[str, str], declared: str | None = None
+    count: int,
+    settings: Mapping[str, str],
+    environment: Mapping[str, str],
+    declared: str | None = None,
+    slurm: Mapping[str, str | int] | None = None,
 ) -> Pool:
-    """The pool of the chosen engine, of at least `count` workers; `settings` are set in each of them.
+    """The pool of the chosen engine.
 
-    On Ray, `count` is the number of tasks in flight where the cluster has fewer CPUs, so that an autoscaler sees the
-    demand.
+    Args:
+        count: Workers at least. On Ray, the tasks in flight where the cluster has fewer CPUs, so that an autoscaler
+            sees the demand.
+        settings: Variables that are set in each worker.
+        environment: Names the engine, and the cluster.
+        declared: The engine that the dataset declares.
+        slurm: What the dataset declares of its arrays; the rest is the environment's (`slurm.SlurmSettings`).
     """
-    if chosen_engine(environment, declared) == PROCESSES:
+    engine = chosen_engine(environment, declared)
+    if engine == PROCESSES:
         return WorkerPool(count, dict(settings))
-    from dataprep_assets.execution.ray_pool import RayPool
+    if engine == RAY:
+        from dataprep_assets.execution.ray_pool import RayPool
 
-    return RayPool(count, settings, environment)
+        return RayPool(count, settings, environment)
+    from dataprep_assets.execution.slurm import SlurmSettings
+    from dataprep_assets.execution.slurm_pool import SlurmPool
+
+    return SlurmPool(count, settings, SlurmSettings.of(environment, slurm))

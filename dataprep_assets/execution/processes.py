@@ -14,7 +14,6 @@ told the environment of now.
 import contextlib
 import ctypes
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -25,12 +24,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.errors import DataprepError, WorkerDiedError, out_of_memory
-from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId, connect, kept_for_later
-from dataprep_assets.integrity.disk_room import refused
+from dataprep_assets.errors import WorkerDiedError
+from dataprep_assets.execution.answer import answer
+from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId, kept_for_later
+from dataprep_assets.stores.private import are_private
 
 _PR_SET_PDEATHSIG = 1
 _DYING_SECONDS = 60.0
@@ -59,7 +58,6 @@ def _die_with_parent(parent: int) -> None:
 def serve(handle: int, parent: int) -> None:
     """A worker's whole life: take tasks from the socket until it closes. Run by `WorkerPool` in a new interpreter."""
     _die_with_parent(parent)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core would hold documents, and keys of the environment
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     channel: Channel = Connection(handle)
     while True:
@@ -71,18 +69,7 @@ def serve(handle: int, parent: int) -> None:
             os.environ.clear()
             os.environ.update(task)
             continue
-        connect(partial(_send_counts, channel, task.id))
-        try:
-            answer: tuple[str, Any] = ("result", task.function(*task.arguments))
-        except DataprepError as error:
-            answer = ("error", error)
-        except MemoryError:
-            answer = ("error", out_of_memory(str(task.id)))
-        except OSError as error:
-            answer = ("error", DataprepError(f"{task.id}: {refused(error, Path.cwd())}"))
-        except Exception as error:  # a bug or the operating system: the parent gets its name, not a dead worker
-            answer = ("error", DataprepError(f"{task.id}: {type(error).__name__}: {error}"))
-        channel.send((*answer, kept_for_later()))
+        channel.send((*answer(task, partial(_send_counts, channel, task.id)), kept_for_later()))
 
 
 def _send_counts(channel: Channel, running: TaskId, done: dict[str, int]) -> None:
@@ -116,12 +103,14 @@ class _Worker:
 class _Kind:
     """What a worker was started with: only a pool that would start it in the same way may have it.
 
-    `thread`: the kernel ends a worker with the thread that started it, not with the process.
+    `private`: what it writes is closed to others, by the umask that it inherited (`stores.private`). `thread`: the
+    kernel ends a worker with the thread that started it, not with the process.
     """
 
     settings: tuple[tuple[str, str], ...]
     silent: bool
     path: str
+    private: bool = field(default_factory=are_private)
     folder: str = field(default_factory=os.getcwd)
     thread: int = field(default_factory=threading.get_ident)
     process: int = field(default_factory=os.getpid)

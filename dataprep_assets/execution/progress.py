@@ -33,9 +33,13 @@ class Progress:
         source_bytes: int = 0,
         sinks: Sequence[Sink] = (),
         clock: Callable[[], float] = time.monotonic,
+        shown: Callable[[int], str] = "{:,}".format,
     ) -> None:
-        """`workers` share the work, which reads `source_bytes` in all; `sinks` are told of it."""
-        self._clock, self._sinks = clock, sinks
+        """`workers` share the work, which reads `source_bytes` in all; `sinks` are told of it.
+
+        `shown` says how a number of documents or tokens is written.
+        """
+        self._clock, self._sinks, self._shown = clock, sinks, shown
         self.started = clock()
         self.workers, self.source_bytes = workers, source_bytes
         self.done: dict[str, int] = {"tokens": 0, "documents": 0, "source_bytes": 0, "cpu_ms": 0}
@@ -91,7 +95,7 @@ class Progress:
         if not tokens:
             return f"{source / 1e6:,.1f} of {self.source_bytes / 1e6:,.1f} MB"
         total = f"~{self.expected_tokens:,}" if self.expected_tokens is not None else "?"
-        return f"{tokens:,} of {total} tokens"
+        return f"{self._shown(tokens)} of {total} tokens"
 
     @property
     def rate(self) -> str:
@@ -111,5 +115,5 @@ class Progress:
         if not self.done["tokens"]:
             return f"{line}ETA {self.time_left}"
         saturation = self.done["cpu_ms"] / 10 / (self.seconds * self.workers)
-        documents = self.done["documents"]
-        return f"{line}{documents:,} documents  ETA {self.time_left}  CPU {saturation:.0f} % of {self.workers} workers"
+        documents = self._shown(self.done["documents"])
+        return f"{line}{documents} documents  ETA {self.time_left}  CPU {saturation:.0f} % of {self.workers} workers"

@@ -11,7 +11,6 @@ in a bucket need no shared disk; artifacts in a folder need one that is mounted 
 
 import os
 import pickle
-import resource
 import secrets
 import socket
 import time
@@ -20,8 +19,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Self
 
-from dataprep_assets.errors import ConfigError, DataprepError, WorkerDiedError, out_of_memory
-from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId, connect
+from dataprep_assets.errors import ConfigError, WorkerDiedError
+from dataprep_assets.execution.answer import answer
+from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId
+from dataprep_assets.stores.private import are_private
 
 ADDRESS = "RAY_ADDRESS"
 _TOKEN = "RAY_AUTH_TOKEN"
@@ -70,26 +71,17 @@ class _Sums:
             wait(self._added)
 
 
-def _run(packed: bytes, settings: Mapping[str, str], board: Any) -> tuple[str, Any]:
+def _run(packed: bytes, settings: Mapping[str, str], board: Any, private: bool) -> tuple[str, Any]:
     """A Ray task: the answer that a worker process would send. The task travels packed, so that `settings` are in
-    force before the libraries that read them are imported."""
+    force before the libraries that read them are imported. `private`: what it writes is closed to others."""
     import ray
 
     os.environ.update(settings)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core would hold documents, and keys of the environment
     task: Task = pickle.loads(packed)
     sums = _Sums(board, task.id)
-    connect(sums.add)
     try:
-        return "result", task.function(*task.arguments)
-    except DataprepError as error:
-        return "error", error
-    except MemoryError:
-        return "error", out_of_memory(str(task.id))
-    except Exception as error:  # a bug or the operating system: the driver gets its name, and Ray does not retry it
-        return "error", DataprepError(f"{task.id}: {type(error).__name__}: {error}")
+        return answer(task, sums.add, private=private)
     finally:
-        connect(None)
         with suppress(ray.exceptions.RayError):  # a lost board costs numbers in a log, and must not cost the shard
             sums.close(ray.get)
 
@@ -177,7 +169,7 @@ class RayPool:
         while self._queue and len(self._running) < self.count:
             task = self._queue.popleft()
             named = self._remote.options(name=str(task.id))
-            self._running[named.remote(pickle.dumps(task), self._settings, self._board)] = task
+            self._running[named.remote(pickle.dumps(task), self._settings, self._board, are_private())] = task
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[Counts | Finished | None]:
         """Counts and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.

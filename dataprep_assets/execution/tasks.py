@@ -1,6 +1,6 @@
 """What is done by workers and what they answer: tasks with typed ids, counts while they run, results at their end.
 
-`Pool` is what every kind of worker offers; `processes.WorkerPool` and `ray_pool.RayPool` are the two there are. A
+`Pool` is what every kind of worker offers: `processes.WorkerPool`, `ray_pool.RayPool`, `slurm_pool.SlurmPool`. A
 task's function calls `report` to say what it has done so far.
 """
 

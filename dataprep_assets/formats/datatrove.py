@@ -51,14 +51,19 @@ def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: st
     when the ends do not fit the stream, or the tokenizer's name would break the metadata; FileExistsError when a
     sidecar exists.
     """
-    token_size = flat_bins.token_dtype(dtype).itemsize
+    said = metadata(tokens, dtype, tokenizer)
+    document_ends.validate(ends_path, tokens)
+    with flat_bins.create(metadata_path(tokens_path)) as handle:
+        handle.write(said)
+    flat_bins.concatenate([ends_path], index_path(tokens_path))
+
+
+def metadata(tokens: int, dtype: str, tokenizer: str | None) -> bytes:
+    """The metadata of a stream of ``tokens`` ids of ``dtype``; FormatError for a name of one that breaks them."""
     name = tokenizer or UNNAMED
     if "|" in name or name.splitlines() != [name]:
         raise FormatError(f"tokenizer name {name!r} has a '|' or a line break, which datatrove's metadata cannot hold")
-    document_ends.validate(ends_path, tokens)
-    with flat_bins.create(metadata_path(tokens_path)) as handle:
-        handle.write(f"{name}|{token_size}\n{tokens}\n{human_count(tokens)}".encode())
-    flat_bins.concatenate([ends_path], index_path(tokens_path))
+    return f"{name}|{flat_bins.token_dtype(dtype).itemsize}\n{tokens}\n{human_count(tokens)}".encode()
 
 
 def validate(tokens_path: Path, *, dtype: str) -> None:

@@ -26,10 +26,13 @@ import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
 
-__all__ = ["DTYPES", "Column", "decode_rows", "encode_rows", "key_order"]
+__all__ = ["ABSENT", "DTYPES", "Column", "column_names", "decode_rows", "encode_rows", "key_order"]
 
 DTYPES: dict[str, np.dtype[Any]] = {"int32": np.dtype("<i4"), "int64": np.dtype("<i8")}
 """The dtypes of a column. On disk both are int64 varints; narrower or unsigned ones wrap silently in TFDS."""
+
+ABSENT = -1
+"""What fills the array of a column whose rows differ in length, behind the values of a row. No id is negative."""
 
 # Protobuf: field number << 3 | wire type 2 (length-delimited).
 _FEATURES = _MAP_ENTRY = _KEY = _PACKED = 0x0A
@@ -45,15 +48,16 @@ _BLOCK = 32_768
 class Column:
     """One column of every row: ``length`` values a row, each within ``dtype``, ``"int32"`` or ``"int64"``.
 
-    FormatError for a length below 1 or another dtype.
+    A length of None is any number of values from 1 on, which need not be the same in every row. FormatError for a
+    length below 1 or another dtype.
     """
 
     name: str
-    length: int
+    length: int | None
     dtype: str = "int32"
 
     def __post_init__(self) -> None:
-        if not self.name or self.length < 1 or self.dtype not in DTYPES:
+        if not self.name or (self.length is not None and self.length < 1) or self.dtype not in DTYPES:
             raise FormatError(
                 f"column {self.name!r} of {self.length} {self.dtype} values a row: a column has a name, at least one"
                 f" value, and a dtype of {', '.join(DTYPES)}"
@@ -65,15 +69,18 @@ def key_order(name: str) -> tuple[int, ...]:
     return (*name.encode(), 256)
 
 
-def encode_rows(columns: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes]:
+def encode_rows(
+    columns: Mapping[str, npt.NDArray[Any]], lengths: npt.NDArray[np.integer[Any]] | None = None
+) -> Iterator[bytes]:
     """Yield the payload of each row, in order.
 
     ``columns``: name to int32 or int64 array of shape ``(rows, length)``; rows equal for all, lengths may differ.
+    ``lengths``: integers, shape ``(rows,)``: of each row so many first values are encoded, of every column; None: all.
     FormatError, before anything is yielded, for no columns, another dtype or shape, or unequal numbers of rows.
     """
     rows = _row_count(columns)
     ordered = [(name.encode(), columns[name]) for name in sorted(columns, key=key_order)]
-    return _encode(ordered, rows, _rows_in_block(max(values.shape[1] for _, values in ordered)))
+    return _encode(ordered, rows, _rows_in_block(max(values.shape[1] for _, values in ordered)), lengths)
 
 
 def _row_count(columns: Mapping[str, npt.NDArray[Any]]) -> int:
@@ -92,9 +99,15 @@ def _rows_in_block(length: int) -> int:
     return max(1, _BLOCK // max(1, length))
 
 
-def _encode(columns: Sequence[tuple[bytes, npt.NDArray[Any]]], rows: int, step: int) -> Iterator[bytes]:
+def _encode(
+    columns: Sequence[tuple[bytes, npt.NDArray[Any]]],
+    rows: int,
+    step: int,
+    lengths: npt.NDArray[np.integer[Any]] | None,
+) -> Iterator[bytes]:
     for start in range(0, rows, step):
-        packed = [(key, *_pack(values[start : start + step])) for key, values in columns]
+        some = None if lengths is None else lengths[start : start + step]
+        packed = [(key, *_pack(values[start : start + step], some)) for key, values in columns]
         for row in range(min(step, rows - start)):
             pieces: list[bytes | memoryview] = [b""]
             for key, varints, ends in packed:
@@ -124,19 +137,22 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _pack(values: npt.NDArray[Any]) -> tuple[memoryview, list[int]]:
+def _pack(values: npt.NDArray[Any], lengths: npt.NDArray[np.integer[Any]] | None) -> tuple[memoryview, list[int]]:
     """The varints of a block of rows one after another, and the byte where each row begins and the last one ends."""
     rows, length = values.shape
-    if values.size == 0:
+    if lengths is None:
+        flat, bounds = values.reshape(-1), np.arange(rows + 1) * length
+    else:
+        flat = values[np.arange(length) < lengths[:, None]]
+        bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    if flat.size == 0:
         return memoryview(b""), [0] * (rows + 1)
-    width = 10 if values.min() < 0 else max(1, -(-int(values.max()).bit_length() // 7))
-    flat = values.reshape(-1)
+    width = 10 if flat.min() < 0 else max(1, -(-int(flat.max()).bit_length() // 7))
     if width == 1:
-        return flat.astype(np.uint8).data, list(range(0, values.size + 1, length))
+        return flat.astype(np.uint8).data, bounds.tolist()
     spread, used = _spread_in_words(flat, width) if width <= 8 else _spread_in_planes(flat)
     kept = np.flatnonzero(used)
-    row_bytes = used.size // rows
-    ends = np.searchsorted(kept, np.arange(rows + 1) * row_bytes)
+    ends = np.searchsorted(kept, bounds * (used.size // flat.size))
     return spread.take(kept).data, ends.tolist()
 
 
@@ -173,6 +189,8 @@ def _spread_in_planes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], 
 def decode_rows(payloads: Sequence[bytes], columns: Sequence[Column]) -> dict[str, npt.NDArray[Any]]:
     """The columns of these payloads: name to array of the column's dtype, shape ``(rows, length)``.
 
+    An array of a column without a length is as wide as its longest row; behind the values of a shorter one is `ABSENT`.
+
     FormatError, naming the row and the column, for a payload that is not such an Example, a column that is missing or
     not declared, a list of another kind, a number of values other than ``length``, a value beyond the dtype.
     """
@@ -183,6 +201,11 @@ def decode_rows(payloads: Sequence[bytes], columns: Sequence[Column]) -> dict[st
         except FormatError as error:
             raise FormatError(f"row {row}: {error}") from error
     return _unpack_rows(rows, columns)
+
+
+def column_names(payload: bytes) -> frozenset[str]:
+    """The columns of one payload; FormatError when it is no Example of integer columns."""
+    return frozenset(_int64_lists(payload))
 
 
 def _check_row(payload: bytes, columns: Sequence[Column]) -> list[memoryview]:
@@ -206,7 +229,9 @@ def _check_row(payload: bytes, columns: Sequence[Column]) -> list[memoryview]:
     for column in columns:
         start, stop = found[column.name]
         count = stop - start - int(np.count_nonzero(follows[start:stop]))
-        if count != column.length:
+        if column.length is None and not count:
+            raise FormatError(f"column {column.name!r} has no values")
+        if column.length is not None and count != column.length:
             raise FormatError(f"column {column.name!r} has {count} values, expected {column.length}")
         if follows[stop - 1]:
             raise FormatError(f"column {column.name!r}: its last varint is cut at byte {stop} of the payload")
@@ -276,13 +301,27 @@ def _enter(payload: bytes, at: int, limit: int, tag: int, what: str, *, fills: b
 
 def _unpack_rows(rows: Sequence[Sequence[memoryview]], columns: Sequence[Column]) -> dict[str, npt.NDArray[Any]]:
     """The columns of rows that passed `_check_row`: arrays of the column's dtype, shape ``(rows, length)``."""
-    out = {column.name: np.empty((len(rows), column.length), DTYPES[column.dtype]) for column in columns}
+    out = {}
     for at, column in enumerate(columns):
+        of_column = [row[at] for row in rows]
+        if column.length is None:
+            out[column.name] = _unpack_uneven(of_column, column)
+            continue
+        out[column.name] = np.empty((len(rows), column.length), DTYPES[column.dtype])
         step = _rows_in_block(column.length)
         for start in range(0, len(rows), step):
-            packed = np.frombuffer(b"".join(row[at] for row in rows[start : start + step]), np.uint8)
+            packed = np.frombuffer(b"".join(of_column[start : start + step]), np.uint8)
             block = out[column.name][start : start + step]
             block[...] = _unpack(packed, column.name).reshape(block.shape)
+    return out
+
+
+def _unpack_uneven(rows: Sequence[memoryview], column: Column) -> npt.NDArray[Any]:
+    """The same of one column whose rows differ in length."""
+    found = [_unpack(np.frombuffer(row, np.uint8), column.name) for row in rows]
+    out = np.full((len(rows), max((values.size for values in found), default=0)), ABSENT, DTYPES[column.dtype])
+    for row, values in zip(out, found, strict=True):
+        row[: values.size] = values
     return out
 
 

@@ -161,7 +161,8 @@ def write_metadata(where: Path, info: DatasetInfo) -> None:
 
 
 def _feature(column: Column) -> dict[str, Any]:
-    shape = {"dimensions": [str(column.length)]}
+    # TFDS writes an unknown dimension as -1.
+    shape = {"dimensions": [str(-1 if column.length is None else column.length)]}
     return {"pythonClassName": _TENSOR, "tensor": {"dtype": column.dtype, "encoding": "none", "shape": shape}}
 
 
@@ -175,7 +176,7 @@ def read_metadata(where: Path) -> DatasetInfo:
 
     FormatError, naming the file and the field, for a file that is missing or not JSON, for an unknown field (TFDS
     refuses it too), for a type or value that TFDS or this module does not take, for another template of file names, and
-    for a column that is not a tensor of one fixed dimension of int32 or int64.
+    for a column that is not a tensor of one dimension of int32 or int64.
     """
     columns = _read_features(where / FEATURES)
     path = where / DATASET_INFO
@@ -230,7 +231,8 @@ def _read_column(name: str, value: object) -> Column:
         dimensions = _list(_object(tensor.get("shape"), "shape"), "dimensions")
         if len(dimensions) != 1:
             raise FormatError(f"{len(dimensions)} dimensions, expected one, the row length")
-        return Column(name=name, length=_integer(dimensions[0], "a dimension"), dtype=_text(tensor, "dtype"))
+        length = _integer(dimensions[0], "a dimension")
+        return Column(name=name, length=None if length == -1 else length, dtype=_text(tensor, "dtype"))
 
 
 @contextmanager

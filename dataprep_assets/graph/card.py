@@ -87,6 +87,8 @@ def _recipe(card: Card) -> Recipe:
         "card": card.declared.model_dump(mode="json", exclude_defaults=True),
         "sources": {s.name: {k: v for k, v in asdict(s).items() if v is not None} for s in card.sources},
     }
+    if card.sensitive:
+        settings["small_cell"] = card.cells.below
     sources = {
         "counts": digest_value([[asdict(split) for split in card.splits], *_totals(card).values()]),
         "tokenizer": digest_value(asdict(card.tokenizer) if card.tokenizer is not None else None),
@@ -117,23 +119,24 @@ def _build(subject: CardSubject, store: ArtifactStore) -> Outcome:
     def write(staged: Path) -> Written:
         for name, data in card_files(card).items():
             (staged / name).write_bytes(data)
-        total = card.ledger
-        return Written(
-            inputs=recipe.sources,
-            facts=CardFacts(
-                rows=total.rows_in,
-                documents=total.documents,
-                tokens=total.tokens,
-                dropped=sum(total.dropped.values()),
-                retracted=card.retracted,
-                described_files=sum(len(artifact.described) for artifact in card.artifacts),
-                undeclared=tuple(_undeclared(card)),
-            ),
-        )
+        return Written(inputs=recipe.sources, facts=_facts(card))
 
     outcome = Outcome.of(*ensure(recipe, store, write))
     products = sum(artifact.bytes for artifact in card.artifacts if artifact.product)
     return replace(outcome, metadata={PRODUCT_BYTES: products, BUILD_SECONDS: round(card.build_seconds, 1)})
+
+
+def _facts(card: Card) -> CardFacts:
+    total = card.ledger
+    return CardFacts(
+        rows=total.rows_in,
+        documents=total.documents,
+        tokens=total.tokens,
+        dropped=sum(total.dropped.values()),
+        retracted=card.retracted,
+        described_files=sum(len(artifact.described) for artifact in card.artifacts),
+        undeclared=tuple(_undeclared(card)),
+    )
 
 
 def _undeclared(card: Card) -> Iterator[str]:
@@ -165,27 +168,30 @@ def _metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 
 
 _PROOFS = (
-    Proof("card_matches_receipts", "Counts, digests and lineage of the card are those of the receipts now."),
+    Proof("card_matches_receipts", "Counts, digests and lineage of the card are those of the receipts now.", version=2),
     Proof("croissant_valid", "croissant.json is Croissant 1.1: its properties, ids, references and digests."),
 )
 
 
 def _examined(subject: CardSubject) -> Callable[[ArtifactStore, Sequence[str]], Iterator[tuple[str, Finding]]]:
     def examine(store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-        directory = store.local(subject.declaration.artifact(DATA_CARD))
-        yield "card_matches_receipts", card_matches_receipts(directory, gathered(subject, store))
+        artifact = subject.declaration.artifact(DATA_CARD)
+        directory, receipt = store.local(artifact), store.require(artifact)
+        yield "card_matches_receipts", card_matches_receipts(directory, gathered(subject, store), receipt)
         yield "croissant_valid", croissant_valid(directory)
 
     return examine
 
 
 @judged
-def card_matches_receipts(directory: Path, card: Card) -> Finding:
-    """Every line of the two files in `directory` is what the receipts, gathered into `card`, say now."""
+def card_matches_receipts(directory: Path, card: Card, receipt: Receipt) -> Finding:
+    """Every line of the two files in `directory` is what the receipts, gathered into `card`, say now, and so is what
+    the card's own `receipt` counts."""
     wanted = card_files(card)
     lines = sum(len(data.splitlines()) for data in wanted.values())
+    counted = [] if CardFacts.of(receipt) == _facts(card) else ["its own receipt: counts other than the receipts do"]
     return verdict(
-        (defect for name, data in wanted.items() for defect in _differing(directory / name, data, card.sensitive)),
+        [*counted, *(d for name, data in wanted.items() for d in _differing(directory / name, data, card.sensitive))],
         f"{lines:,} lines are what the receipts say.",
         _TODO,
     )

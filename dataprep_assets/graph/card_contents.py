@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats.croissant import Column
 from dataprep_assets.graph.declaration import Attributed, CardDeclaration, DatasetDeclaration
+from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells, cells_of
 from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -148,6 +149,7 @@ class Card:
     checks: tuple[CardCheck, ...]
     records: tuple[CardRecords, ...]
     build_seconds: float
+    cells: SmallCells = SHOW_ALL
 
     @property
     def licenses(self) -> list[str]:
@@ -220,6 +222,7 @@ def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
         checks=tuple(_checks(subject.specs)),
         records=tuple(subject.records(receipts)),
         build_seconds=sum(_seconds(receipt) for every in receipts.values() for receipt in every),
+        cells=cells_of(declaration),
     )
     return _counts_alone(card) if declaration.sensitive else card
 

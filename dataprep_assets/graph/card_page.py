@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from dataprep_assets.formats import croissant
-from dataprep_assets.graph.card_contents import Card, CardArtifact, CardRecords, CardSource, SplitCounts
+from dataprep_assets.graph.card_contents import Card, CardArtifact, CardRecords, CardSource
 
 __all__ = ["PAGE", "card_files", "license_url"]
 
@@ -72,11 +72,11 @@ def _about(card: Card) -> str:
 
 
 def _totals(card: Card) -> str:
-    total = card.ledger
-    tokens = f"{total.tokens:,} tokens, " if total.tokens else ""
+    total, shown = card.ledger, card.cells.count
+    tokens = f"{shown(total.tokens)} tokens, " if total.tokens else ""
     return (
-        f"{total.rows_in:,} rows in, {total.documents:,} documents, {tokens}"
-        f"{sum(total.dropped.values()):,} rows dropped, {card.retracted:,} of them retracted."
+        f"{shown(total.rows_in)} rows in, {shown(total.documents)} documents, {tokens}"
+        f"{shown(sum(total.dropped.values()))} rows dropped, {shown(card.retracted)} of them retracted."
     )
 
 
@@ -127,7 +127,7 @@ def _page(card: Card) -> str:
         parts.append("This dataset is sensitive: its card holds counts alone.")
     parts += ["## Licence", *_license(card)]
     parts += ["## Sources", _sources(card.sources), *_citations(card)]
-    parts += ["## Counts", _counts(card.splits), "## Dropped", _dropped(card)]
+    parts += ["## Counts", _counts(card), "## Dropped", _dropped(card)]
     parts += ["## Tokenizer", _tokenizer(card), "## Files", _products(card), "## Lineage", _lineage(card)]
     parts += ["## Checks", *_checks(card)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -187,14 +187,16 @@ def _runs_of_ticks(text: str) -> Iterable[str]:
             run = ""
 
 
-def _counts(splits: Sequence[SplitCounts]) -> str:
-    rows = [(s.split, _count(s.files), _count(s.rows), _count(s.documents), _count(s.tokens)) for s in splits]
+def _counts(card: Card) -> str:
+    shown = [[s.files, s.rows, s.documents, s.tokens] for s in card.splits]
+    told = [["–" if count is None else card.cells.count(count) for count in counts] for counts in shown]
+    rows = [(split.split, *counts) for split, counts in zip(card.splits, told, strict=True)]
     return _table(("split", "source files", "rows", "documents", "tokens"), rows)
 
 
 def _dropped(card: Card) -> str:
     reasons = {**card.ledger.dropped, "retracted": card.retracted}
-    return _table(("reason", "rows"), [(reason, f"{reasons[reason]:,}") for reason in sorted(reasons)])
+    return _table(("reason", "rows"), [(reason, card.cells.count(reasons[reason])) for reason in sorted(reasons)])
 
 
 def _tokenizer(card: Card) -> str:

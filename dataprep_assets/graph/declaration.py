@@ -85,6 +85,9 @@ class DatasetDeclaration(Declared):
     )
     workers: int | None = Field(None, ge=1, description="Worker processes; default: DATAPREP_WORKERS, else one a core.")
     sensitive: bool = Field(False, description="No text and no identifier in any log, event, metadata or plot.")
+    small_cell: int = Field(
+        11, ge=1, description="Of a `sensitive` dataset, counts below this are shown as `< 11` (or what it says)."
+    )
     card: CardDeclaration = Field(CardDeclaration(), description="What the data card says that no receipt knows.")
     accept: dict[str, str] = Field(
         default_factory=dict,

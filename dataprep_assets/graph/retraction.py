@@ -37,10 +37,11 @@ class Retracted:
         found: What is new and is in finished partitions.
         added: Lines that the retraction list gained.
         not_found: Lines that name nothing that is there.
-        counted: What is counted in a partition: `("documents", "tokens")`.
+        counted: What is counted in a partition, each in the singular: `("document", "token")`.
         held: The partitions that hold what was found.
-        partitions: What a person calls several partitions.
+        partitions: What a person calls one partition.
         kept: Which of the lines that were not found are on the retraction list nevertheless.
+        files: SHA-256 of the source files that what was found came from: other datasets may be made of them, too.
     """
 
     list: Path
@@ -53,3 +54,4 @@ class Retracted:
     held: tuple[Held, ...]
     partitions: str
     kept: str
+    files: frozenset[str] = frozenset()

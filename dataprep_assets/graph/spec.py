@@ -5,13 +5,17 @@ From the list of a dataset's specs follow its Dagster assets and checks (`orches
 written beside the build that it names. Nothing here imports Dagster.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.asset_path import asset_path
+from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, closed_to_others, places_of
+from dataprep_assets.graph.closed_files import DESCRIPTION as CLOSED_DESCRIPTION
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.place import OpenPlaces
@@ -173,7 +177,7 @@ class ArtifactSpec:
         build: Makes what the request names, or reuses it where it is current; yields each outcome as it is known.
         recipes: How each of these partitions (one None for an unpartitioned artifact) is to be made now. Called only
             when the inputs are there.
-        proofs: Its asset checks.
+        proofs: Its asset checks; of a sensitive dataset `closed_files` adds one.
         partitions: None for an unpartitioned artifact.
         plans: Dynamic partitions that it fixes: they are registered when it is built.
         pool: Dagster's concurrency pool.
@@ -229,6 +233,32 @@ class ArtifactSpec:
     places: OpenPlaces | None = None
     records_source: bool = False
     watch: SourceWatch | None = None
+
+    def __post_init__(self) -> None:
+        # here, because no artifact of a sensitive dataset may be without it
+        if self.declaration.sensitive and self.kept:
+            object.__setattr__(self, "proofs", self._with_closed_files())
+
+    def _with_closed_files(self) -> Proofs:
+        """Its proofs, and the one that nobody but the owner may read what is on this machine."""
+        others = self.proofs.proofs if self.proofs is not None else ()
+        if any(proof.name == CLOSED_TO_OTHERS for proof in others):
+            assert self.proofs is not None
+            return self.proofs
+        return Proofs(
+            proofs=(*others, Proof(CLOSED_TO_OTHERS, CLOSED_DESCRIPTION)),
+            examine=partial(self._examine, self.proofs.examine if self.proofs is not None else None),
+        )
+
+    def _examine(
+        self, others: Examine | None, store: ArtifactStore, partitions: Sequence[str]
+    ) -> Iterator[tuple[str, Finding]]:
+        # all of the dataset beside an unpartitioned artifact: staging, spools and verdicts of every other one
+        examined = [self.located(store, partition) for partition in partitions]
+        places = places_of(store, self.declaration.dataset, examined)
+        yield CLOSED_TO_OTHERS, closed_to_others(places, os.environ.get("DAGSTER_HOME"))
+        if others is not None:
+            yield from others(store, partitions)
 
     @property
     def path(self) -> tuple[str, ...]:

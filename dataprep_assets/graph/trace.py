@@ -16,6 +16,8 @@ from dataprep_assets.graph.place import Place
 
 __all__ = ["Question", "Trace", "Tracer", "trace"]
 
+_WHERE = frozenset({"split", "shard", "file", "sample"})
+"""Fields of a question that say where to look; each other one is a way to ask."""
 _SHOWN = 400
 """Characters of a document's text that a person is shown; JSON has them all."""
 
@@ -37,7 +39,9 @@ class Question:
         mds_sample: Number of a sample of the split's MDS view.
         npy_shard: An npy shard of a release: `train_000003`.
         sample: Number of a sample in `npy_shard`.
-        packed_row: Row of the packed file of `shard`, from 0, of a chat blend.
+        packed_row: Row of the packed file of `shard`, from 0: of a chat blend, or of a month of notes.
+        tfrecord_row: Record of the directory of `split`, from 0, in the order of its files; with `shard` instead,
+            of this one file. Of notes, in TFRecord or ArrayRecord alike.
     """
 
     split: str | None = None
@@ -53,9 +57,10 @@ class Question:
     npy_shard: str | None = None
     sample: int | None = None
     packed_row: int | None = None
+    tfrecord_row: int | None = None
 
     def __post_init__(self) -> None:
-        ways = ("token", "document", "row", "id", "text", "megatron_index", "mds_sample", "npy_shard", "packed_row")
+        ways = [f.name for f in fields(self) if f.name not in _WHERE]
         if len(given := [name for name in ways if getattr(self, name) is not None]) != 1:
             raise ConfigError(
                 f"trace: give exactly one of {', '.join(ways)}" + (f", not {' and '.join(given)}" if given else "")
@@ -70,8 +75,7 @@ class Question:
     @property
     def way(self) -> str:
         """The name of the way that is given."""
-        inside = {"split", "shard", "file", "sample"}
-        return next(f.name for f in fields(self) if f.name not in inside and getattr(self, f.name) is not None)
+        return next(f.name for f in fields(self) if f.name not in _WHERE and getattr(self, f.name) is not None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -185,7 +185,8 @@ class LocalArtifacts(ArtifactStore):
         return str(self.directory(artifact))
 
     def receipt(self, artifact: Artifact) -> Receipt | None:
-        return read_receipt(self.directory(artifact))
+        receipt = read_receipt(self.directory(artifact))
+        return receipt if receipt is None else of_artifact(receipt, artifact, self.location(artifact))
 
     def partitions(self, dataset: str, name: str) -> list[str]:
         return sorted(path.name for path in (self.root / dataset / name).glob("[!.]*") if path.is_dir())
@@ -237,6 +238,17 @@ class LocalArtifacts(ArtifactStore):
 
     def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
         """Nothing to do: the commit by rename was the publication."""
+
+
+def of_artifact(receipt: Receipt, artifact: Artifact, location: str) -> Receipt:
+    """The receipt found at an artifact's place; IntegrityError when it is that of another artifact or partition.
+
+    Which dataset it names is not compared: a dataset that got another name keeps what was made under the old one.
+    """
+    if (receipt.artifact, receipt.partition) == (artifact.name, artifact.partition):
+        return receipt
+    whose = "/".join(filter(None, (receipt.artifact, receipt.partition)))
+    raise IntegrityError(f"{location}/{NAME}: is the receipt of {whose}. Materialize {artifact} again: it is rebuilt")
 
 
 def holds_others(location: str) -> IntegrityError:

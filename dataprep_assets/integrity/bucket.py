@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import CorruptSourceError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part, digest_of_parts, holds_others
+from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part, digest_of_parts, holds_others, of_artifact
 from dataprep_assets.integrity.commit import alone, remove_directory
 from dataprep_assets.integrity.copies import Copies
 from dataprep_assets.integrity.object_digests import ObjectDigests
@@ -43,12 +43,14 @@ class BucketArtifacts(ArtifactStore):
     """See the module. `root` is the folder of this machine; `open_store` opens the bucket once in each process.
 
     `url` is what people are shown. `budget_bytes` bounds the copies below `root`, not what is being built there.
+    `private`: the copies are closed to others than their owner.
     """
 
     root: Path
     open_store: Callable[[], Store] = field(repr=False)
     url: str = ""
     budget_bytes: int | None = None
+    private: bool = False
 
     @property
     def store(self) -> Store:
@@ -58,7 +60,7 @@ class BucketArtifacts(ArtifactStore):
     @property
     def copies(self) -> Copies:
         """The copies of its files on this machine."""
-        return Copies(self.root, self.budget_bytes)
+        return Copies(self.root, self.budget_bytes, self.private)
 
     @property
     def _digests(self) -> ObjectDigests:
@@ -102,7 +104,8 @@ class BucketArtifacts(ArtifactStore):
             data = b"".join(self.store.read(f"{artifact}/{NAME}"))
         except MissingArtifactError:
             return None
-        return parse_receipt(data, f"{self.location(artifact)}/{NAME}")
+        location = self.location(artifact)
+        return of_artifact(parse_receipt(data, f"{location}/{NAME}"), artifact, location)
 
     def receipts(self, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
         return map_all(self.receipt, artifacts, AT_ONCE)

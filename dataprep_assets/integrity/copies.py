@@ -28,6 +28,7 @@ from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, read_receipt
 from dataprep_assets.stores.locks import own_file, try_lock
+from dataprep_assets.stores.private import private_files
 
 FETCHED = ".fetched"
 _LOCKS = ".locks"
@@ -40,10 +41,14 @@ Fetch = Callable[[FileRecord, Path], None]
 
 @dataclass(frozen=True)
 class Copies:
-    """See the module. `budget_bytes` bounds what all copies below `root` take together; None: nothing is evicted."""
+    """See the module. `budget_bytes` bounds what all copies below `root` take together; None: nothing is evicted.
+
+    `private` copies are closed to others than their owner.
+    """
 
     root: Path
     budget_bytes: int | None = None
+    private: bool = False
 
     def directory(self, artifact: Artifact, content: str) -> Path:
         """Where the copy of this content of an artifact is, or would be."""
@@ -60,7 +65,7 @@ class Copies:
         Raises ConfigError when they cannot fit into the budget.
         """
         directory, wanted = self.directory(artifact, receipt.content), list(records)
-        with self._lock(directory, "filling"):
+        with private_files(self.private), self._lock(directory, "filling"):
             _write_receipt(directory, receipt)
             missing = [record for record in wanted if not _is_intact(directory / record.path, record)]
             if missing:
@@ -78,7 +83,7 @@ class Copies:
     def adopt(self, artifact: Artifact, built: Path, receipt: Receipt) -> None:
         """Take the directory `built`, just published, as the copy of this receipt's content; older copies go."""
         directory = self.directory(artifact, receipt.content)
-        with self._lock(directory, "filling"):
+        with private_files(self.private), self._lock(directory, "filling"):
             directory.mkdir(parents=True, exist_ok=True)
             for record in receipt.files:
                 source, target = built / record.path, directory / record.path
@@ -120,7 +125,8 @@ class Copies:
         """Keep a copy, there or about to be fetched, from being evicted until the returned function is called."""
         with _REGISTRY:
             _HELD[directory] += 1
-        self._lease(directory)
+        with private_files(self.private):
+            self._lease(directory)
 
         def release() -> None:
             with _REGISTRY:

@@ -96,7 +96,11 @@ def _verify(tree: _Tree, verification: Verification) -> Iterator[Verified]:
         try:
             receipt = tree.receipt(path)
             assert receipt is not None
-            defects = [*tree.damage(path, receipt, verification), *_inputs_beside(tree, path, receipt)]
+            defects = [
+                *tree.damage(path, receipt, verification),
+                *_contradictions(receipt),
+                *_inputs_beside(tree, path, receipt),
+            ]
             if receipt.ledger is not None:
                 receipt.ledger.balance(tree.location(path))
         except IntegrityError as error:
@@ -117,6 +121,19 @@ def _receipts(tree: _Tree) -> Iterator[Receipt]:
         for receipt in threads.map(tree.receipt, tree.artifacts()):
             if receipt is not None:
                 yield receipt
+
+
+def _contradictions(receipt: Receipt) -> Iterator[str]:
+    """What a receipt says of an input in two ways: with what it was made of, and in the recipe that asked for it."""
+    if not receipt.recipe:
+        return
+    asked: dict[str, set[str]] = {name: {digest} for name, digest in receipt.recipe["sources"].items()}
+    for name, content in _upstream(receipt).items():
+        # an input is named by its partition alone, which several artifacts upstream may have
+        asked.setdefault(name.partition("/")[2], set()).add(content)
+    for name, digest in receipt.inputs.items():
+        if name in asked and digest not in asked[name]:
+            yield f"the receipt contradicts itself: its recipe has another {name} than {digest}. Rebuild the artifact"
 
 
 def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> Iterator[str]:

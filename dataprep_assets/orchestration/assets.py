@@ -15,12 +15,13 @@ from dataprep_assets.errors import DataprepError, MissingArtifactError
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.shown import number_of
+from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.disk_room import refused
 from dataprep_assets.orchestration.anew import built
 from dataprep_assets.orchestration.keys import asset_key, job_name, store_of
-from dataprep_assets.orchestration.metadata import definition_metadata, metadata_of, rendered
+from dataprep_assets.orchestration.metadata import definition_metadata, metadata_of, rendered_entries
 from dataprep_assets.orchestration.partitions import definition_of, register_in_order
 from dataprep_assets.orchestration.plans import made_of, plan_metadata
 from dataprep_assets.orchestration.pools import POOLS
@@ -28,6 +29,7 @@ from dataprep_assets.orchestration.progress import sinks_of
 from dataprep_assets.orchestration.versions import partition_event, reported, version_of
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets.resources import StorageResource, io_manager
+from dataprep_assets.stores.private import privately
 
 __all__ = ["asset_of"]
 
@@ -45,19 +47,18 @@ def asset_of(
     def artifact(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
         store = store_of(spec.declaration, storage)
         workers = worker_count(spec.declaration.workers)
-        progress = Progress(workers=workers, sinks=sinks_of(context))
+        cells = cells_of(spec.declaration)
+        progress = Progress(workers=workers, sinks=sinks_of(context), shown=cells.count)
         request = BuildRequest(
             store=store,
             partitions=context.partition_keys if spec.partitions is not None else (),
             workers=workers,
             progress=progress,
-            warn=context.log.warning,
+            warn=lambda sentence: context.log.warning(cells.text(sentence)),
         )
         try:
-            if spec.partitions is None:
-                yield _single(context, spec, store, request)
-            else:
-                yield from _reported(context, spec, store, request)
+            reported_of = _single if spec.partitions is None else _reported
+            yield from privately(reported_of(context, spec, store, request), spec.declaration.sensitive)
         except DataprepError as error:  # a refusal says what to do: no stack, and no retry that meets the same
             raise dg.Failure(_told(spec, error), allow_retries=False) from None
         except OSError as error:
@@ -84,6 +85,7 @@ def _arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
         "metadata": {
             **definition_metadata(spec),
             **({io_manager.STORAGE: declaration.storage} if declaration.storage else {}),
+            **({io_manager.PRIVATE: True} if declaration.sensitive else {}),
             **plan_metadata(spec),
         },
         "code_version": str(spec.version),
@@ -99,17 +101,18 @@ def _arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
 
 def _single(
     context: dg.AssetExecutionContext, spec: ArtifactSpec, store: ArtifactStore, request: BuildRequest
-) -> dg.MaterializeResult[Any]:
+) -> Iterator[Any]:
     """Build an unpartitioned artifact; its data version is its content, so that "out of date" is true."""
     (outcome,) = spec.build(request)
     if outcome.error is not None:
         raise outcome.error
     for partitions in spec.plans:
         register_in_order(context.instance, partitions.dynamic or "", partitions.keys(store))
-    shown = {name: rendered(value) for name, value in {**outcome.metadata, **made_of(spec)}.items()}
+    shown = rendered_entries(spec, {**outcome.metadata, **made_of(spec)})
     if outcome.receipt is None:
-        return dg.MaterializeResult(metadata=shown, data_version=version_of(outcome.content))
-    return dg.MaterializeResult(
+        yield dg.MaterializeResult(metadata=shown, data_version=version_of(outcome.content))
+        return
+    yield dg.MaterializeResult(
         metadata={**metadata_of(spec, store, outcome.receipt, outcome.reused), **shown},
         data_version=version_of(outcome.receipt.content),
     )
@@ -127,7 +130,7 @@ def _reported(
     for outcome in built(context, spec, request):
         if outcome.error is not None:
             failed[outcome.partition] = outcome.error
-            context.log.error(f"{outcome.partition}: {outcome.error}")
+            context.log.error(f"{outcome.partition}: {_told(spec, outcome.error)}")
             continue
         assert outcome.receipt is not None
         reused[outcome.partition] = outcome.reused
@@ -141,10 +144,10 @@ def _reported(
 
 
 def _told(spec: ArtifactSpec, error: Exception) -> str:
-    """What a person reads of an error: where something is missing, what makes it as well."""
+    """What a person reads of an error: where something is missing, what makes it as well; no small counts."""
     if isinstance(error, MissingArtifactError):
         return f"{error}. The job {job_name(spec.declaration.dataset)} makes all that is missing, in order"
-    return str(error)
+    return cells_of(spec.declaration).text(str(error))
 
 
 def _failure(spec: ArtifactSpec, failed: Mapping[str, Exception], done: int) -> dg.Failure:

@@ -1,18 +1,20 @@
 """From an artifact's proofs to its asset checks: what a proof says, in the words and tables of the UI."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import dagster as dg
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, accepted
+from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.keys import asset_key, store_of
-from dataprep_assets.orchestration.metadata import rendered, table
+from dataprep_assets.orchestration.metadata import rendered_entries, table
 from dataprep_assets.orchestration.partitions import partitions_of_run
 from dataprep_assets.resources import StorageResource
+from dataprep_assets.stores.private import privately
 
-__all__ = ["check_evaluation", "check_result", "checks_of"]
+__all__ = ["check_evaluation", "check_result", "checks_of", "findings"]
 
 _MAX_ROWS = 50
 
@@ -31,20 +33,37 @@ def checks_of(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
 
     @dg.multi_asset_check(name="__".join([*key.path, "checks"]), specs=specs, can_subset=True)
     def checks(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[dg.AssetCheckResult]:
-        wanted = {check.name for check in context.selected_asset_check_keys}
-        store = store_of(spec.declaration, storage)
-        try:
-            every = [] if spec.partitions is None else spec.partitions.keys(store)
-            for name, finding in proofs.examine(store, partitions_of_run(context.run, every)):
-                if name in wanted:
-                    wanted.remove(name)
-                    yield check_result(spec, name, finding)
-        except DataprepError as error:
-            # what the proofs need cannot be read (a damaged receipt, a missing shard): that is a verdict too
-            for name in sorted(wanted):
-                yield check_result(spec, name, Finding(passed=False, summary=str(error)))
+        for name, finding in findings(spec, storage, context.run, context.selected_asset_check_keys):
+            yield check_result(spec, name, finding)
 
     return checks
+
+
+def findings(
+    spec: ArtifactSpec, storage: StorageResource, run: dg.DagsterRun, chosen: Iterable[dg.AssetCheckKey]
+) -> Iterator[tuple[str, Finding]]:
+    """What the proofs of an artifact find in a run, each with its check's name.
+
+    Args:
+        spec: The artifact, which has proofs.
+        storage: Where artifacts are, unless its declaration says so.
+        run: Whose partitions are examined anew.
+        chosen: Its checks that are wanted.
+    """
+    assert spec.proofs is not None
+    wanted = {check.name for check in chosen}
+    store = store_of(spec.declaration, storage)
+    try:
+        every = [] if spec.partitions is None else spec.partitions.keys(store)
+        found = spec.proofs.examine(store, partitions_of_run(run, every))
+        for name, finding in privately(found, spec.declaration.sensitive):
+            if name in wanted:
+                wanted.remove(name)
+                yield name, finding
+    except DataprepError as error:
+        # what the proofs need cannot be read (a damaged receipt, a missing shard): that is a verdict too
+        for name in sorted(wanted):
+            yield name, Finding(passed=False, summary=str(error))
 
 
 def check_result(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetCheckResult:
@@ -57,14 +76,15 @@ def check_result(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetChe
     """
     if _blocks(spec, name) is False and (why := spec.declaration.accept.get(name)) is not None:
         finding = accepted(finding, why)
-    metadata: dict[str, dg.MetadataValue] = {fact: rendered(value) for fact, value in finding.facts.items()}
+    metadata = rendered_entries(spec, finding.facts)
+    cells = cells_of(spec.declaration)
     if finding.table:
-        metadata["table"] = table(finding.table[:_MAX_ROWS])
+        metadata["table"] = table([cells.row(row) for row in finding.table[:_MAX_ROWS]])
     return dg.AssetCheckResult(
         asset_key=asset_key(spec),
         check_name=name,
         passed=finding.passed,
-        description=finding.summary,
+        description=cells.text(finding.summary),
         severity=dg.AssetCheckSeverity.WARN if finding.warning else dg.AssetCheckSeverity.ERROR,
         metadata=metadata,
     )

@@ -152,8 +152,8 @@ class DatasetComponent(dg.Component):
     def tracer(self, store: ArtifactStore) -> Tracer:
         """Finds documents in its artifacts; ConfigError for a kind whose artifacts do not say where documents lie."""
         raise ConfigError(
-            f"trace: {self.declaration.dataset}: only corpora, releases and blends for pretraining or chat can be "
-            "traced: artifacts of other kinds do not record which row is where"
+            f"trace: {self.declaration.dataset}: only corpora, releases, notes and blends for pretraining or chat can "
+            "be traced: artifacts of other kinds do not record which row is where"
         )
 
     def retract(self, store: ArtifactStore, ids: Path) -> Retracted:

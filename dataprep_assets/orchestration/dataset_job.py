@@ -24,6 +24,7 @@ from dataprep_assets.orchestration.needed import needed, plannable, up_to_date
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.orchestration.runs import materialize
 from dataprep_assets.resources import StorageResource, io_manager
+from dataprep_assets.stores.private import private_files
 
 __all__ = ["BUILD_RUN", "CONTINUES", "job_of"]
 
@@ -47,7 +48,8 @@ def job_of(specs: Sequence[ArtifactSpec]) -> dg.JobDefinition:
 
     @dg.op(name=f"{name}__steps", pool=POOLS["cpu"], description="Plans, then makes and checks what is not current.")
     def steps(context: dg.OpExecutionContext, storage: StorageResource) -> None:
-        _Build(context, specs, store_of(declaration, storage)).all()
+        with private_files(declaration.sensitive):
+            _Build(context, specs, store_of(declaration, storage)).all()
 
     @dg.job(
         name=name,

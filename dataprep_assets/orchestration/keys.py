@@ -25,4 +25,4 @@ def job_name(dataset: str) -> str:
 
 def store_of(declaration: DatasetDeclaration, storage: StorageResource) -> ArtifactStore:
     """Where a dataset's artifacts are."""
-    return storage.artifacts(declaration.storage)
+    return storage.artifacts(declaration.storage, private=declaration.sensitive)

@@ -10,11 +10,12 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.graph.shown import Location, Markdown, Shown, Table
+from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["definition_metadata", "metadata_of", "receipt_metadata", "rendered", "table"]
+__all__ = ["definition_metadata", "metadata_of", "receipt_metadata", "rendered", "rendered_entries", "table"]
 
 
 def rendered(value: Shown) -> dg.MetadataValue:
@@ -77,13 +78,18 @@ def metadata_of(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reus
         reused: Whether nothing had to be done.
     """
     location = store.location(spec.located(store, receipt.partition))
-    shown: dict[str, Any] = dict(receipt_metadata(receipt, location, reused))
+    shown = receipt_metadata(receipt, location, reused)
     if (rows := spec.rows(receipt)) is not None:
-        shown["dagster/row_count" if spec.partitions is None else "dagster/partition_row_count"] = rendered(rows)
-    return shown | {name: rendered(value) for name, value in spec.metadata(store, receipt).items()}
+        shown["dagster/row_count" if spec.partitions is None else "dagster/partition_row_count"] = rows
+    return rendered_entries(spec, shown | dict(spec.metadata(store, receipt)))
 
 
-def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str, dg.MetadataValue]:
+def rendered_entries(spec: ArtifactSpec, shown: Mapping[str, Shown]) -> dict[str, dg.MetadataValue]:
+    """Metadata of an artifact as the UI shows it: of a sensitive dataset without small counts."""
+    return {name: rendered(value) for name, value in cells_of(spec.declaration).entries(shown).items()}
+
+
+def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str, Shown]:
     """What every materialization shows.
 
     Args:
@@ -118,4 +124,4 @@ def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str,
             shown["source_files"] = len(receipt.sources)
         if cpu := receipt.measured.get("cpu_seconds"):
             shown["tokens_per_cpu_second"] = round(ledger.tokens / cpu, 1)
-    return {name: rendered(value) for name, value in shown.items()}
+    return shown

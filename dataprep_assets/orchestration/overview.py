@@ -92,8 +92,8 @@ class DatasetOverview:
     freshness: str | None
     partitions: int
     partitions_made: int
-    documents: int | None
-    tokens: int | None
+    documents: int | str | None
+    tokens: int | str | None
     bytes: int | None
     build_seconds: float | None
 

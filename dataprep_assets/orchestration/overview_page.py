@@ -192,10 +192,10 @@ def _time(at: float | None) -> str:
     return "" if at is None else f"{datetime.fromtimestamp(at, tz=UTC):%Y-%m-%d %H:%M}"
 
 
-def _short(number: float | None) -> str:
+def _short(number: float | str | None) -> str:
     """A count in three digits or four: 1,980 and 12.6M; empty where it is not known."""
-    if number is None:
-        return ""
+    if number is None or isinstance(number, str):
+        return number or ""  # a small count of a sensitive dataset comes in words
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e4)):
         if number >= size:
             return f"{number / (1e3 if unit == 'k' else size):,.1f}{unit}"

@@ -2,17 +2,32 @@
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import dagster as dg
 from sqlalchemy.exc import IntegrityError
 
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.spec import Partitions
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions
+from dataprep_assets.integrity.artifacts import ArtifactStore
 
 _GIVE_UP_SECONDS = 120.0
 _LONGEST_PAUSE_SECONDS = 4.0
+
+
+def register_planned(instance: dg.DagsterInstance, specs: Iterable[ArtifactSpec], store: ArtifactStore) -> None:
+    """Make the dynamic partitions of artifacts known to an instance that their plan was not made in.
+
+    Args:
+        instance: Where they are to be run.
+        specs: The artifacts.
+        store: Has their plan.
+    """
+    planned = {id(spec.partitions): spec.partitions for spec in specs if spec.partitions is not None}
+    for partitions in planned.values():
+        if partitions.dynamic is not None:
+            register_in_order(instance, partitions.dynamic, partitions.keys(store))
 
 
 def register_in_order(instance: dg.DagsterInstance, name: str, wanted: Sequence[str]) -> None:

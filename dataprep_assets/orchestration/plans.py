@@ -11,7 +11,7 @@ PLANS = "dataprep/plans"
 """Metadata of an asset that fixes partitions and is made of nothing partitioned: the digest of its declaration."""
 DECLARATION = "declaration"
 """Metadata of its materialization: the digest of the declaration that it was made of."""
-_SHOWN_ALONE = {"description", "owners", "card", "accept", "automation"}
+_SHOWN_ALONE = {"description", "owners", "card", "accept", "automation", "small_cell"}
 
 
 def plan_metadata(spec: ArtifactSpec) -> Mapping[str, str]:

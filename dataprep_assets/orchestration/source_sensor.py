@@ -18,6 +18,7 @@ from dataprep_assets.orchestration.dataset_runs import in_progress
 from dataprep_assets.orchestration.deadline import within
 from dataprep_assets.orchestration.keys import DATASET, store_of
 from dataprep_assets.resources import StorageResource
+from dataprep_assets.stores.private import private_files
 
 __all__ = ["CHANGE", "SOURCE", "source_schedule", "source_sensor"]
 
@@ -138,7 +139,8 @@ def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageRe
         seen: Identity of the source at the last look that counted.
     """
     try:
-        found = within(LONGEST_LOOK_SECONDS, lambda: look(watch, store_of(declaration, storage), seen))
+        with private_files(declaration.sensitive):
+            found = within(LONGEST_LOOK_SECONDS, lambda: look(watch, store_of(declaration, storage), seen))
     except TimeoutError:
         return _Asked(
             sentence=f"the source was not listed within {LONGEST_LOOK_SECONDS:.0f} s; it is asked again. Where it "

@@ -1,19 +1,22 @@
 """Dagster's SQLite storage, without what it does again for every event.
 
 Dagster 1.13 makes a new engine of SQLAlchemy for each question and each event, so that each statement is compiled
-again, and reads the history of its tables (eighty Python files) again for each run's database and whenever an instance
-is opened, as each look of a sensor does: about a third of the CPU of a small run, and half of a look. Here an engine is
-kept, the database of a run begins as a copy of an empty one, and one that has its tables is believed. Files and tables
-are Dagster's own, and connections are still closed at once: the UI follows a run by the changes of its file, which come
-with the closing.
+again, opens and closes the database for it, which copies the write-ahead log into the file and syncs both, and reads
+the history of its tables (eighty Python files) again for each run's database and whenever an instance is opened, as
+each look of a sensor does: half of the time of a small run, and of a look. Here connections stay open until their
+instance is disposed of, the database of a run begins as a copy of an empty one, and one that has its tables is
+believed. Files and tables are Dagster's own. The UI follows a run by the changes of its file, which a commit to the log
+does not change: so whatever is written touches the file.
 
 Entry point: `SqliteStorage`, named in `dagster.yaml`.
 """
 
+import os
 import sqlite3
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,14 +31,14 @@ from dagster._core.storage.sqlite_storage import (
     _schedule_directory,
 )
 from dagster._serdes import ConfigurableClassData
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.pool import NullPool
 
 __all__ = ["SqliteStorage"]
 
 _BUSY_SECONDS = 60.0
-_ENGINES = 16
-"""Engines that are kept: a process writes to few databases at a time."""
+_MOST_OPEN = 16
+"""Databases that stay open: a process writes to few at a time."""
 
 
 class SqliteStorage(DagsterSqliteStorage):
@@ -44,7 +47,7 @@ class SqliteStorage(DagsterSqliteStorage):
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         runs, schedules = _runs_directory(base_dir), _schedule_directory(base_dir)
         if _made(Path(runs, "runs.db"), "instance_info") and _made(Path(schedules, "schedules.db"), "job_ticks"):
-            super(DagsterSqliteStorage, self).__init__()  # type: ignore[no-untyped-call] # nothing has to be made
+            super(DagsterSqliteStorage, self).__init__()  # type: ignore[no-untyped-call]  # its own reads the history
         else:
             super().__init__(base_dir, inst_data)
         self.base_dir, self._inst_data = base_dir, inst_data
@@ -60,15 +63,23 @@ class SqliteStorage(DagsterSqliteStorage):
 class _Runs(SqliteRunStorage):
     @contextmanager
     def connect(self) -> Iterator[Connection]:
-        with _engine(self._conn_string).connect() as connection, connection.begin():
+        with _databases.connect(self._conn_string) as connection, connection.begin():
             yield connection
+
+    def dispose(self) -> None:
+        super().dispose()
+        _databases.close(self._conn_string)
 
 
 class _Schedules(SqliteScheduleStorage):
     @contextmanager
     def connect(self) -> Iterator[Connection]:
-        with _engine(self._conn_string).connect() as connection, connection.begin():
+        with _databases.connect(self._conn_string) as connection, connection.begin():
             yield connection
+
+    def dispose(self) -> None:
+        super().dispose()
+        _databases.close(self._conn_string)
 
 
 class _Events(SqliteEventLogStorage):
@@ -77,22 +88,26 @@ class _Events(SqliteEventLogStorage):
 
     @contextmanager
     def _connect(self, shard: str) -> Iterator[Connection]:
+        path = self.path_for_shard(shard)
         with self._db_lock:
-            engine = _engine(self.conn_string_for_shard(shard))
             if shard not in self._initialized_dbs:
-                self._begin(Path(self.path_for_shard(shard)), engine)
+                self._begin(Path(path), shard)
                 self._initialized_dbs.add(shard)
-            with engine.connect() as connection, connection.begin():
-                yield connection
+            with _databases.connect(self.conn_string_for_shard(shard)) as connection:
+                before = _changes(connection)
+                with connection.begin():
+                    yield connection
+                if _changes(connection) != before:
+                    os.utime(path)  # the UI watches it
 
-    def _begin(self, path: Path, engine: Engine) -> None:
+    def _begin(self, path: Path, shard: str) -> None:
         """Make the tables of a database unless they are there."""
         if _made(path, "event_logs"):
             return
         if path.exists():
-            self._initdb(engine)
+            self._make_tables(shard)
         elif self._empty is None:
-            self._initdb(engine)
+            self._make_tables(shard)
             with sqlite3.connect(path) as connection:
                 type(self)._empty = connection.serialize()
             connection.close()
@@ -102,6 +117,22 @@ class _Events(SqliteEventLogStorage):
             with suppress(FileExistsError):  # another process has made it in the meantime
                 path.hardlink_to(new)
             new.unlink()
+
+    def _make_tables(self, shard: str) -> None:
+        # closed at once: what follows reads the file
+        self._initdb(_new_engine(self.conn_string_for_shard(shard), poolclass=NullPool))
+
+    def wipe(self) -> None:
+        self._close()  # it removes the files
+        super().wipe()
+
+    def dispose(self) -> None:
+        super().dispose()
+        self._close()
+
+    def _close(self) -> None:
+        for shard in self._initialized_dbs:
+            _databases.close(self.conn_string_for_shard(shard))
 
 
 def _made(path: Path, table: str) -> bool:
@@ -116,13 +147,66 @@ def _made(path: Path, table: str) -> bool:
         return versions != (0,) and connection.execute(tables, [table]).fetchone() == (1,)
 
 
-@lru_cache(maxsize=_ENGINES)
-def _engine(url: str) -> Engine:
-    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _BUSY_SECONDS})
+class _Databases:
+    """The databases that this process has open, by their URLs; those that were not used for longest are closed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._engines: OrderedDict[str, tuple[Engine, int]] = OrderedDict()
+
+    def connect(self, url: str) -> Connection:
+        """A connection, which returns to its engine when it is closed."""
+        with self._lock:
+            return self._engine(url).connect()
+
+    def _engine(self, url: str) -> Engine:
+        path = make_url(url).database
+        assert path is not None
+        inode = os.stat(path).st_ino if os.path.exists(path) else 0
+        engine, known = self._engines.pop(url, (None, 0))
+        if engine is not None and inode != known:  # the file was removed, and perhaps made again
+            engine.dispose()
+            engine = None
+        if engine is None:
+            engine = _new_engine(url)
+            engine.connect().close()  # makes the file where there is none
+            inode = os.stat(path).st_ino
+        self._engines[url] = (engine, inode)
+        if len(self._engines) > _MOST_OPEN:
+            self._engines.popitem(last=False)[1][0].dispose()
+        return engine
+
+    def close(self, url: str) -> None:
+        """Close a database; it is opened again when it is asked for."""
+        with self._lock:
+            engine, _ = self._engines.pop(url, (None, 0))
+        if engine is not None:
+            engine.dispose()
+
+    def forget(self) -> None:
+        """Leave the connections to the process that forked this one."""
+        self._lock = threading.Lock()
+        for engine, _ in self._engines.values():
+            engine.dispose(close=False)
+        self._engines.clear()
+
+
+_databases = _Databases()
+os.register_at_fork(after_in_child=_databases.forget)
+
+
+def _new_engine(url: str, **options: Any) -> Engine:
+    engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS}, **options)
     event.listen(engine, "connect", _set_up)
     return engine
 
 
 def _set_up(connection: Any, _: Any) -> None:
-    """A commit is in the file when it returns, and on the disk when the connection closes."""
+    """A commit is in the log when it returns, and on the disk when SQLite next copies the log into the file."""
     connection.execute("PRAGMA synchronous=NORMAL")
+
+
+def _changes(connection: Connection) -> int:
+    """How many rows the connection has written so far."""
+    driver: Any = connection.connection.driver_connection
+    return int(driver.total_changes)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
+from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.runs import latest_evaluations
@@ -36,7 +37,8 @@ def summary(
     """
     product = component.product(store)
     receipt = store.receipt(product)
-    lines = ["", *component.summary(store), "", _checks(component, instance)]
+    cells = cells_of(component.declaration)
+    lines = ["", *map(cells.text, component.summary(store)), "", _checks(component, instance)]
     lines += [
         f"files:  {store.location(product)}",
         *(f"          {name}" for name in _shown([record.path for record in (receipt.files if receipt else ())])),

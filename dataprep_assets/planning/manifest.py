@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
 from dataprep_assets.integrity.digest import canonical_json, digest_value
@@ -192,10 +192,26 @@ def write_manifest(directory: Path, entries: Sequence[ManifestEntry], shards: Ma
     (directory / SUMMARY).write_text(json.dumps(summarize(entries, shards), indent=1, sort_keys=True) + "\n")
 
 
+def read_summary(directory: Path) -> Any:
+    """The value of `manifest_summary.json`; FormatError for a file that is no JSON."""
+    path = directory / SUMMARY
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not a summary: {error}. Materialize `manifest` again") from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise FormatError(f"{path}: {error.strerror or error}. Materialize `manifest` again") from error
+
+
 def read_manifest(directory: Path) -> list[ManifestEntry]:
     """The entries of `manifest.jsonl`; FormatError names the line that is not one."""
     entries = []
-    with open(directory / MANIFEST, "rb") as file:
+    with _opened(directory / MANIFEST) as file:
         for number, line in enumerate(file, 1):
             try:
                 entry = ManifestEntry(**json.loads(line))

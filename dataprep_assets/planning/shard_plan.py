@@ -161,5 +161,5 @@ def read_plan(directory: Path) -> dict[str, range]:
     path = directory / SHARD_PLAN
     try:
         return {key: range(*bounds) for key, bounds in json.loads(path.read_bytes()).items()}
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(f"{path}: not a shard plan: {error}") from error

@@ -34,7 +34,7 @@ def write_project(target: Path) -> str:
         written.parent.mkdir(parents=True, exist_ok=True)
         written.write_text(text, encoding="utf-8")
     shutil.copyfile(TEMPLATE / "gitignore", target / ".gitignore")
-    (target / ".dagster").mkdir()
+    (target / ".dagster").mkdir(mode=0o700)  # runs, logs and events of every dataset are in it
     shutil.copyfile(TEMPLATE / "dagster.yaml", target / ".dagster" / "dagster.yaml")
     defs = target / name / "defs"
     defs.mkdir()

@@ -10,6 +10,7 @@ from dataprep_assets.serving.readers import Shard, torch_dataset
 from dataprep_assets.serving.release import Place, Release
 from dataprep_assets.serving.schedule import Schedule
 from dataprep_assets.serving.shard_window import ShardWindow
+from dataprep_assets.serving.window_state import WindowState
 
 __all__ = [
     "KeepBytes",
@@ -20,6 +21,7 @@ __all__ = [
     "ShardWindow",
     "WindowEvent",
     "WindowPlan",
+    "WindowState",
     "WindowStatus",
     "plan_window",
     "torch_dataset",

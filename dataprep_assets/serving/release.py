@@ -20,6 +20,8 @@ from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.sample_ids import ID_BYTES
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.stores.connect import place_of
+from dataprep_assets.stores.endpoints import allows_http
+from dataprep_assets.stores.http import HttpStore, hub_url
 from dataprep_assets.stores.keys import why_not_a_name
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import Store
@@ -193,7 +195,8 @@ class Place:
 def locate(release: str | Path | Store | Place) -> Place:
     """The place of a release given as a folder, the path or URL of its manifest, a URL, or a store.
 
-    URLs are `file:///…`, `s3://bucket/prefix` and `gs://bucket/prefix`; credentials come from each client's own
+    URLs are `file:///…`, `s3://bucket/prefix`, `gs://bucket/prefix`, `https://host/folder`, and `hf://datasets/
+    organization/name@revision/folder` of the hub (HF_ENDPOINT, HF_TOKEN). Credentials come from each client's own
     chain, or for S3 and R2 from the R2_DATASET_* variables (see `stores.connect`). ConfigError for any other.
     """
     if isinstance(release, Place):
@@ -210,7 +213,12 @@ def locate(release: str | Path | Store | Place) -> Place:
         raise ConfigError(
             f"{parts.scheme}://{parts.hostname}: credentials do not belong in a URL; put them in the environment"
         )
-    return Place(place_of(text, os.environ)())
+    if parts.scheme == "hf":
+        url, token = hub_url(text, os.environ), os.environ.get("HF_TOKEN")
+        return Place(HttpStore(url, token=token, token_name="HF_TOKEN", allow_http=allows_http(os.environ)))
+    if parts.scheme in ("http", "https"):
+        return Place(HttpStore(text, allow_http=allows_http(os.environ)))
+    return Place(place_of(text, os.environ, reads=True)())
 
 
 def read_release(place: Place) -> Release:

@@ -6,6 +6,9 @@ first again, which is the next epoch.
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dataprep_assets.errors import ConfigError
 
 __all__ = ["Schedule"]
@@ -48,3 +51,20 @@ class Schedule:
     def sample_steps(self, step: int) -> tuple[int, int]:
         """This step's number within its shard's turn, and the number of steps of the turn."""
         return step - self._turn(step) * self.steps_per_shard, self.steps_per_shard
+
+    def samples(self, step: int, count: int, *, rank: int = 0, world_size: int = 1) -> NDArray[np.int64]:
+        """Which samples of its shard a rank trains on in this step: int64, ascending, shape ``(samples,)``.
+
+        The ranks of a step share its samples, so all of them together read the same whatever their number; over a
+        shard's turn every sample is read once.
+
+        Args:
+            step: Of the whole run.
+            count: Samples of the shard, its `len`.
+            rank: From 0.
+            world_size: Ranks that share a step.
+        """
+        if not 0 <= rank < world_size:
+            raise ConfigError(f"rank {rank} of {world_size}: ranks count from 0")
+        number, steps = self.sample_steps(step)
+        return np.arange(number, count, steps, dtype=np.int64)[rank::world_size]

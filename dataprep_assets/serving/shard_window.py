@@ -27,6 +27,7 @@ from dataprep_assets.serving.progress import Bar
 from dataprep_assets.serving.readers import Shard
 from dataprep_assets.serving.release import Place, locate
 from dataprep_assets.serving.schedule import Schedule
+from dataprep_assets.serving.window_state import WindowState
 from dataprep_assets.stores.retry import RetryPolicy, StoppedError
 from dataprep_assets.stores.store import Store
 
@@ -45,7 +46,8 @@ _RETRY = RetryPolicy(attempts=5, base_seconds=2.0, max_seconds=120.0)
 class ShardWindow:
     """See the module.
 
-    - `release`: folder, manifest path, URL (`s3://`, `gs://`, `file://`), `Store`, or `Place(store, "prefix/")`;
+    - `release`: folder, manifest path, URL (`s3://`, `gs://`, `https://`, `hf://`, `file://`), `Store`, or
+      `Place(store, "prefix/")`;
     - `cache_dir`: folder for the shards, shared by the ranks of this machine; made if need be;
     - `steps_per_shard`: steps that each shard is trained on;
     - `keep`: `"all"`, a number of shards, or `KeepBytes(n)`;
@@ -84,7 +86,7 @@ class ShardWindow:
             )
         self.schedule = Schedule(shards=len(shards), steps_per_shard=steps_per_shard)
         check_keep(keep, [shard.bytes for shard in shards])
-        self._shards = shards
+        self._shards, self._prefix = shards, prefix
         self._retry = retry
         self._on_event = on_event
         self._cache = Cache(directory, locate(release), self.release, prefix, keep, room_seconds)
@@ -195,6 +197,28 @@ class ShardWindow:
     async def await_ready(self, timeout: float | None = None) -> None:
         """`wait` for asyncio."""
         await asyncio.to_thread(self.wait, timeout)
+
+    def state(self, step: int) -> WindowState:
+        """What to keep in a checkpoint that goes on at `step`, the first that is not trained on yet."""
+        schedule = self.schedule
+        return WindowState(
+            release=self.release.digest,
+            prefix=self._prefix,
+            shards=schedule.shards,
+            steps_per_shard=schedule.steps_per_shard,
+            step=step,
+            shard=schedule.shard(step),
+            epoch=schedule.epoch(step),
+        )
+
+    def restore(self, state: WindowState) -> int:
+        """Start to fetch the shard where `state` was left, and return the step to go on at.
+
+        The number of ranks may be another. ConfigError when this window's release, prefix or schedule is another.
+        """
+        state.check(self.state(state.step))
+        self.prepare(state.step)
+        return state.step
 
     def status(self) -> WindowStatus:
         """What the window does now."""

@@ -18,6 +18,7 @@ import orjson
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sources.blocks import BlockReader
+from dataprep_assets.sources.json_elements import Elements
 from dataprep_assets.sources.json_values import parse
 from dataprep_assets.sources.row_files import (
     BOM,
@@ -80,8 +81,8 @@ def read_rows(
     `compression` is that of the whole file, `label` names it in errors; with `rows` only these rows are read.
 
     A `jsonl` or `json` file that starts with `[` is one array of rows; any other is JSON lines. `columns` spares the
-    reading of other columns of a Parquet file; those that it does not have are left out. A line of more than
-    `max_record_bytes` is a bad row, and so is such a row of a Parquet file.
+    reading of other columns of a Parquet file; those that it does not have are left out. A line or an element of
+    more than `max_record_bytes` is a bad row, and so is such a row of a Parquet file. Neither is held.
     """
     chosen = rows or RowRange()
     if format == "parquet":
@@ -124,7 +125,7 @@ class _JsonRows(ReadThrough[BlockReader]):
         lines, last, blocks = 0, b"\n", iter(self._under)
         for data in blocks:
             if not lines and last == b"\n" and _is_array(data):
-                return len(self._elements(data, blocks))
+                return sum(1 for _ in self._elements(data, blocks))
             lines += data.count(b"\n")
             last = data[-1:]
         return lines + (last != b"\n")
@@ -133,7 +134,7 @@ class _JsonRows(ReadThrough[BlockReader]):
         blocks = iter(self._under)
         first = next(blocks, b"")
         if _is_array(first):
-            yield from self._of_array(self._elements(first, blocks))
+            yield from self._of_array(first, blocks)
             return
         for lines, row, byte in wanted_lines(chain([first], blocks), self._range, self._largest):
             block = RowBlock()
@@ -146,24 +147,33 @@ class _JsonRows(ReadThrough[BlockReader]):
                 byte += len(line) + 1
             yield block
 
-    def _elements(self, first: bytes, blocks: Iterator[bytes]) -> list[Any]:
-        data = b"".join([first, *blocks]).removeprefix(BOM)
+    def _elements(self, first: bytes, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:
+        """Byte and JSON of each element of the array; None for one of more than may be held."""
+        return Elements("array", self._label, self._largest).cut(chain([first], blocks))
+
+    def _of_array(self, first: bytes, blocks: Iterator[bytes]) -> Iterator[RowBlock]:
+        block = RowBlock()
+        for number, (byte, raw) in enumerate(self._elements(first, blocks), 1):
+            if self._range.within(number, 1) != slice(0, 1):
+                continue
+            if raw is None or is_too_large(raw, self._largest):
+                block.bad.append(BadRecord(number, -1, TOO_LARGE))
+            else:
+                _add(block, self._parsed(raw, number, byte), number, -1)
+            if len(block.rows) + len(block.bad) >= _ELEMENTS:
+                yield block
+                block = RowBlock()
+        if block.rows or block.bad:
+            yield block
+
+    def _parsed(self, raw: bytes, number: int, byte: int) -> Any:
         try:
-            elements: list[Any] = parse(data)
+            return parse(raw)
         except orjson.JSONDecodeError as error:
             raise CorruptSourceError(
-                f"{self._label}: starts as a JSON array and is none: {error.msg} at character {error.pos}. Nothing of "
-                "it can be read: mend it, or write one object a line"
+                f"{self._label}: starts as a JSON array and is none: element {number}, at byte {byte}, is not JSON: "
+                f"{error.msg}. Mend it, or write one object a line"
             ) from error
-        return elements
-
-    def _of_array(self, elements: list[Any]) -> Iterator[RowBlock]:
-        chosen = self._range.within(1, len(elements))
-        for start in range(chosen.start, chosen.stop, _ELEMENTS):
-            block = RowBlock()
-            for at in range(start, min(start + _ELEMENTS, chosen.stop)):
-                _add(block, elements[at], at + 1, -1)
-            yield block
 
 
 def _is_array(data: bytes) -> bool:

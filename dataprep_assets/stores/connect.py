@@ -33,6 +33,7 @@ __all__ = [
     "S3Credentials",
     "S3Place",
     "consumer_lines",
+    "names_to_set",
     "place_of",
     "s3_credentials",
     "s3_endpoint",
@@ -202,10 +203,11 @@ def s3_endpoint(environment: Mapping[str, str]) -> str | None:
     return f"https://{account}.r2.cloudflarestorage.com" if account else None
 
 
-def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = None) -> Place:
+def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = None, reads: bool = False) -> Place:
     """The place of `url` (or a path), reached as the environment says (see the module); ConfigError for other URLs.
 
-    `profile` names a profile of boto3's own configuration, which then has the credentials and the endpoint.
+    `profile` names a profile of boto3's own configuration, which then has the credentials and the endpoint. `reads`
+    says that nothing is to be written, so that a message asks for no more than the keys for that.
     """
     if "://" not in url:
         return LocalPlace(root=Path(url).expanduser())
@@ -233,8 +235,18 @@ def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = 
         access_key_id=environment[names.key_id] if names else None,
         secret_access_key=environment[names.secret] if names else None,
         allow_http=allow_http,
-        key_names=(names.key_id, names.secret) if names else AWS_PAIR,
+        key_names=(names.key_id, names.secret) if names else names_to_set(environment, reads=reads),
     )
+
+
+def names_to_set(environment: Mapping[str, str], *, reads: bool = False) -> tuple[str, str]:
+    """The pair of variables to set where none is: of the kind of which the environment has others already.
+
+    Whoever has set the account or the bucket of R2 is asked for R2's keys, and a reader (`reads`) for those to read.
+    """
+    if environment.get("R2_DATASET_ACCOUNT_ID") or environment.get("R2_DATASET_BUCKET_NAME"):
+        return READ_PAIR if reads else WRITE_PAIR
+    return AWS_PAIR
 
 
 def server_between(source: Place, destination: Place) -> tuple[Store, str, str] | None:

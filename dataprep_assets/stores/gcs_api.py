@@ -21,9 +21,11 @@ from typing import Any
 from urllib.parse import quote
 
 from dataprep_assets.errors import SourceError
+from dataprep_assets.stores.client_logs import keep_secrets_from_logs
 from dataprep_assets.stores.retry import RetryableError, parse_retry_after
 from dataprep_assets.stores.store import ConflictError
 
+keep_secrets_from_logs()
 # A download of 128 MiB took 0.22 s of processor time with blocks of 256 KiB and 0.25 s with 1 MiB, an upload 0.24 and
 # 0.25 s (medians of five runs in turns, loopback); see `s3_bucket` for why.
 _BLOCK = 256 * 1024

@@ -7,7 +7,7 @@ never repeat what a server answered beyond its code.
 import hashlib
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 SCRATCH = ".dataprep-preflight/"
 _BIG_BYTES = 17 << 20
 """More than one part of an upload."""
+_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,34 @@ def preflight(store: Store) -> Iterator[Step]:
             yield step
         if "put" not in failed:
             yield _tried("delete", trial.delete)
+
+
+def preflight_reading(store: Store, known: Sequence[str] = ()) -> Iterator[Step]:
+    """Try what a reader needs, on an object that is there; nothing is written.
+
+    ``known`` are keys of which one may be there, looked for first, because a place may refuse to be listed.
+    """
+    found: list[ObjectInfo] = []
+
+    def find() -> str | None:
+        there = next((info for key in known if (info := store.head(key)) is not None), None)
+        there = there or next((info for info in store.list() if info.bytes), None)
+        found.extend([there] if there is not None else [])
+        return None if there is not None else "nothing is there to be read; check bucket and prefix"
+
+    def read() -> str | None:
+        stop = min(found[0].bytes, _READ_BYTES)
+        got = sum(len(block) for block in store.read(found[0].key, 0, stop))
+        return None if got == stop else f"{got} bytes came of {stop} that were asked for"
+
+    def last() -> str | None:
+        size = found[0].bytes
+        got = b"".join(store.read(found[0].key, max(0, size - 1), size))
+        return None if len(got) == min(1, size) else "the range of the last byte came back with another length"
+
+    yield (step := _tried("credentials and an object", find))
+    for name, do in (("read", read), ("range read", last)):
+        yield _tried(name, do) if step.ok else Step(name=name, tried=False)
 
 
 def _tried(name: str, do: Callable[[], str | None]) -> Step:

@@ -61,7 +61,7 @@ _SMALLEST_RANGE, _RANGES = 8 * 1024 * 1024, 32
 
 
 class S3Store(Store):
-    """The objects of a bucket below `prefix`. `client` is a low-level boto3 client as `s3_client` makes them.
+    """The objects of a bucket below `prefix`. `client` is a low-level client of botocore as `s3_client` makes them.
 
     `part_bytes` (at least 5 MiB) is the size of an upload's parts, enlarged for files beyond 10,000 of them, and what
     is sent in one request; `range_bytes` the largest of a download's ranges; `workers` how many of either are under way

@@ -11,10 +11,12 @@ Entry points: :func:`s3_client_config`, :func:`s3_client`, :func:`translated`, :
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
+from dataprep_assets.stores.client_logs import keep_secrets_from_logs
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.retry import RetryableError, parse_retry_after
 from dataprep_assets.stores.store import no_object
@@ -30,6 +32,8 @@ __all__ = [
     "s3_client_config",
     "translated",
 ]
+
+keep_secrets_from_logs()
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
@@ -117,7 +121,6 @@ def s3_client(settings: S3Settings, config: Any = None, *, allow_http: bool = Fa
     R2's only one, where an endpoint is named. `allow_http`: see `endpoints.check_endpoint`. Raises ConfigError.
     """
     config = s3_client_config() if config is None else config
-    import boto3
     from botocore import UNSIGNED
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ProfileNotFound
@@ -128,10 +131,11 @@ def s3_client(settings: S3Settings, config: Any = None, *, allow_http: bool = Fa
     if settings.use_unsigned_session:
         config = config.merge(Config(signature_version=UNSIGNED))
     try:
-        # A session of its own: boto3's default one is shared by the process and not safe to make clients with.
-        session = boto3.session.Session(profile_name=settings.profile_name)
-        region = settings.region_name or session.region_name or ("auto" if endpoint is not None else None)
-        client = session.client(
+        session = _session(settings.profile_name)
+        region = (
+            settings.region_name or session.get_config_variable("region") or ("auto" if endpoint is not None else None)
+        )
+        client = session.create_client(
             "s3",
             region_name=region,
             use_ssl=settings.use_ssl,
@@ -155,6 +159,25 @@ def s3_client(settings: S3Settings, config: Any = None, *, allow_http: bool = Fa
     # Also one that boto3's own chain named: AWS_ENDPOINT_URL, or a profile.
     check_endpoint(client.meta.endpoint_url, "endpoint_url", allow_http=allow_http)
     return client
+
+
+def _session(profile: str | None) -> Any:
+    """A botocore session of its own, because sessions are not safe to share.
+
+    Only botocore's descriptions of the services are shared: reading them takes six times as long as all the rest.
+    """
+    import botocore.session
+
+    session = botocore.session.Session(profile=profile)
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+    return session
+
+
+@lru_cache
+def _loader(data_path: str | None) -> Any:
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)
 
 
 def check_client(client: Any) -> None:

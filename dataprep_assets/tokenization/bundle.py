@@ -109,7 +109,8 @@ class TokenizerBundle:
             )
         return SpecialToken(content=content, id=found)
 
-    def _configured(self, name: str) -> str | None:
+    def configured(self, name: str) -> str | None:
+        """The content of `pad_token`, `unk_token` or another such token of tokenizer_config.json; None without one."""
         value = self._config.get(name)
         return value.get("content") if isinstance(value, dict) else value
 
@@ -121,7 +122,7 @@ class TokenizerBundle:
         """
         if declared != "auto":
             return self.token(declared, key=key)
-        configured = self._configured("eos_token")
+        configured = self.configured("eos_token")
         if configured and configured not in CHAT_TURN_TOKENS:
             return self.token(configured, key=f"{key} (auto: eos_token)")
         ours = [c for c in _DOCUMENT_END_TOKENS if self._reference.token_to_id(c) is not None]
@@ -141,7 +142,7 @@ class TokenizerBundle:
             return None
         if declared != "auto":
             return self.token(declared, key=key)
-        configured = self._configured("bos_token")
+        configured = self.configured("bos_token")
         if not configured:
             raise TokenizerError(f"{key}: auto: {self.name} has no bos_token. Use none, or name the token")
         return self.token(configured, key=f"{key} (auto: bos_token)")

@@ -171,7 +171,7 @@ def bookkeeping(found: Any, home: Path, corpus: CorpusDeclaration, shards: int) 
 
     from dataprep_assets.integrity.ledger import Ledger
     from dataprep_assets.integrity.receipt import FileRecord, Receipt
-    from dataprep_assets.orchestration.metadata import receipt_metadata
+    from dataprep_assets.orchestration.metadata import receipt_metadata, rendered
 
     name = f"{corpus.dataset}_train_shards"
     partitions = dg.DynamicPartitionsDefinition(name=name)
@@ -197,7 +197,8 @@ def bookkeeping(found: Any, home: Path, corpus: CorpusDeclaration, shards: int) 
     )
     def token_bins(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         for key in context.partition_keys:
-            context.add_asset_metadata(receipt_metadata(receipt, f"/data/{key}", False), partition_key=key)
+            shown = receipt_metadata(receipt, f"/data/{key}", False)
+            context.add_asset_metadata({name: rendered(value) for name, value in shown.items()}, partition_key=key)
         return dg.MaterializeResult(data_version=dg.DataVersion(digest[:32]))
 
     job = dg.Definitions(assets=[token_bins]).resolve_implicit_global_asset_job_def()

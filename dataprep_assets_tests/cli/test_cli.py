@@ -27,7 +27,7 @@ def test_run_prints_the_table_the_checks_and_where_things_are(ran: tuple[Path, s
     _, out = ran
     for column in ("shards", "documents", "tokens", "tokens/s/core"):
         assert column in out
-    assert "checks: 86 of 86 passed" in out
+    assert "checks: 92 of 92 passed" in out
     for name in ("train.bin", "val.bin", "test.bin", "meta.pkl"):
         assert name in out
     assert f"for the trainer: nanoGPT: data_dir = '{ran[0]}/artifacts/sample_corpus/nanogpt_bins'" in out
@@ -180,6 +180,21 @@ def test_a_folder_is_tried_and_is_ready(tmp_path: Path) -> None:
     assert done.stdout.count("  ok ") == 10
     assert done.stdout.splitlines()[-1] == "ready"
     assert [p for p in (tmp_path / "store").rglob("*") if p.is_file() and p.name != "lock"] == []
+
+
+def test_a_reader_tries_a_place_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "store"
+    there.mkdir()
+    assert main(["preflight", "--read-only", str(there)]) == 1
+    assert "nothing is there to be read" in capsys.readouterr().out
+    (there / "release.json").write_bytes(b"{}")
+    assert main(["preflight", "--read-only", str(there)]) == 0
+    said = capsys.readouterr().out
+    assert said.count("  ok ") == 3
+    assert said.splitlines()[-1] == "ready"
+    assert [path.name for path in there.iterdir()] == ["release.json"]
 
 
 def test_a_store_that_cannot_be_reached_says_what_to_fix_and_no_secret(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ OF_COMPOSE = {
     "DATAPREP_PORT",
     "DATAPREP_VIEWERS_PORT",
     "DATAPREP_SOURCES",
+    "DATAPREP_UI_HOSTS",
 }
 """What compose itself reads of `.env`."""
 KEYS = {
@@ -120,6 +121,24 @@ def test_the_proxies_alone_are_published_and_on_loopback() -> None:
     assert SERVICES["postgres"]["networks"] == ["records"]
 
 
+def test_user_code_is_reached_by_webservers_daemon_and_pools_alone() -> None:
+    """Its gRPC runs what it is asked to, and asks for no password."""
+    assert {name for name, service in SERVICES.items() if "code" in service["networks"]} == OURS
+    reached = set(SERVICES["code_location"]["networks"])
+    assert {name for name, service in SERVICES.items() if reached & set(service["networks"])} == OURS | {"postgres"}
+    assert all(SERVICES[name]["networks"] == ["edge"] for name in PROXIES)
+
+
+def test_every_webserver_is_behind_the_guard() -> None:
+    for name in ("webserver", "viewer"):
+        assert SERVICES[name]["command"][:3] == ["python", "-m", "dataprep_assets.webserver"]
+        assert SERVICES[name]["environment"]["DATAPREP_UI_HOSTS"] == "${DATAPREP_UI_HOSTS:-}"
+        assert SERVICES[name]["environment"].items() >= COMPOSE["x-dagster"]["environment"].items()
+    # whose chart has its own command
+    assert "exec /opt/venv/bin/python -m dataprep_assets.webserver" in (FOLDER / "dagster-webserver").read_text()
+    assert image_environment()["PATH"].startswith("/opt/guard:")
+
+
 def test_credentials_stand_in_no_file() -> None:
     assert [name for name, service in SERVICES.items() if "env_file" in service] == ["code_location"]
     ignored = (DEPLOY.parent / ".gitignore").read_text().splitlines()
@@ -138,9 +157,10 @@ def test_containers_of_ours_have_no_rights_they_do_not_use() -> None:
     assert {service["image"].split(":")[0] for name, service in SERVICES.items() if name not in NOT_ROOT} == {
         "nginxinc/nginx-unprivileged"
     }
-    for name in OURS:
-        assert SERVICES[name]["read_only"] is True
-        assert SERVICES[name]["cap_drop"] == ["ALL"]
+    for name, service in SERVICES.items():
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], f"{name}: seccomp stays Docker's own"
     dockerfile = (FOLDER / "Dockerfile").read_text()
     assert re.search(r"^USER 10001:10001$", dockerfile, re.M)
     assert dockerfile.index("USER 10001") < dockerfile.rindex("CMD")

@@ -1,15 +1,12 @@
-"""The chart's values give the pods we want: Dagster's own launcher makes the Job, Kubernetes' own schema judges it.
-
-The chart itself is not on this project's package index, so its templates are not rendered here; the keys used are
-compared with those that the chart's schema (`helm/dagster/schema` of Dagster 1.13) has.
-"""
+"""What the chart makes of our values: helm renders it, Dagster's launcher makes a run's Job of it, schemas judge it."""
 
 import copy
 import json
-import re
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import dagster as dg
 import pytest
@@ -18,206 +15,325 @@ import yaml
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.resources import environment
 from dataprep_assets.stores.connect import GcsPlace, S3Place
-from dataprep_assets_tests.deploy.cluster import DEPLOY
+from dataprep_assets_tests.deploy.chart import (
+    DEPLOY,
+    ENVIRONMENTS,
+    FOLDER,
+    KUBERNETES,
+    OPERATORS,
+    PLACES,
+    Rendered,
+    chart,
+    literals,
+    render,
+    run_job,
+)
+from dataprep_assets_tests.deploy.network import Pod, arrives
 from dataprep_assets_tests.fakes.places import Places, places
 
 pytest.importorskip("dagster_k8s", reason="the extra `k8s` is not installed")
 validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
 
-FOLDER = DEPLOY / "kubernetes"
-VERSION = "1.33"
-PLACES = ("gke-gcs", "r2")
-CUSTOM = {"ray.io/v1", "cloud.google.com/v1", "networking.gke.io/v1"}
-"""Kinds of operators, which no schema of Kubernetes has."""
-DEPLOYMENT = {
-    *("image", "env", "envConfigMaps", "envSecrets", "podSecurityContext", "securityContext", "resources"),
-    *("volumes", "volumeMounts"),
-}
-CHART: dict[str, set[str]] = {
-    "": {
-        *("global", "postgresql", "generatePostgresqlPasswordSecret", "dagsterWebserver", "dagsterDaemon", "ingress"),
-        *("additionalInstanceConfig", "telemetry", "runLauncher", "dagster-user-deployments", "serviceAccount"),
-        "computeLogManager",
-    },
-    "global": {"postgresqlSecretName"},
-    "postgresql": {
-        *("enabled", "postgresqlHost", "postgresqlUsername", "postgresqlDatabase", "postgresqlScheme", "service"),
-    },
-    "dagsterWebserver": DEPLOYMENT | {"nameOverride", "service", "enableReadOnly", "workspace"},
-    "dagsterWebserver.workspace": {"enabled", "servers"},
-    "dagsterDaemon": DEPLOYMENT | {"runCoordinator", "runMonitoring", "runRetries"},
-    "dagsterDaemon.runCoordinator": {"enabled", "type", "config"},
-    "dagsterDaemon.runCoordinator.config.queuedRunCoordinator": {
-        *("maxConcurrentRuns", "dequeueUseThreads", "dequeueNumWorkers", "tagConcurrencyLimits"),
-    },
-    "dagsterDaemon.runMonitoring": {
-        *("enabled", "startTimeoutSeconds", "cancelTimeoutSeconds", "maxResumeRunAttempts", "pollIntervalSeconds"),
-        "freeSlotsAfterRunEndSeconds",
-    },
-    "runLauncher.config.k8sRunLauncher": {"imagePullPolicy", "failPodOnRunFailure", "runK8sConfig"},
-    "runLauncher.config.k8sRunLauncher.runK8sConfig": {
-        *("containerConfig", "podSpecConfig", "podTemplateSpecMetadata", "jobSpecConfig", "jobMetadata"),
-    },
-    "computeLogManager": {"type", "config"},
-    "computeLogManager.config": {"gcsComputeLogManager", "s3ComputeLogManager"},
-    "computeLogManager.config.gcsComputeLogManager": {
-        *("bucket", "localDir", "prefix", "jsonCredentialsEnvvar", "uploadInterval"),
-    },
-    "computeLogManager.config.s3ComputeLogManager": {
-        *("bucket", "localDir", "prefix", "useSsl", "verify", "verifyCertPath", "endpointUrl", "skipEmptyFiles"),
-        *("uploadInterval", "uploadExtraArgs", "showUrlOnly", "region"),
-    },
-    "dagster-user-deployments": {"enabled", "enableSubchart", "deployments"},
-    "dagster-user-deployments.deployments.0": DEPLOYMENT
-    | {"name", "dagsterApiGrpcArgs", "port", "includeConfigInLaunchedRuns"},
-    "ingress": {"enabled", "annotations", "dagsterWebserver"},
-    "serviceAccount": {"create", "name", "annotations"},
-}
-"""Keys of the chart's values, of the sections that are set here."""
+RAY = DEPLOY / "ray" / "raycluster.yaml"
+CREDENTIALS = {"secretRef": {"name": "dataprep-credentials"}}
+WITHOUT_DEFAULTS = {"apiVersion", "retryOnAssetOrOpFailure", "cancelTimeoutSeconds", "customRunCoordinator"}
+"""Keys that the chart's templates read and its values leave out."""
+WORDS = ("password", "secret", "token", "access_key")
 
 
-def merged(*names: str) -> dict[str, Any]:
-    """Values as helm merges files: maps deeply, everything else replaced."""
+@pytest.fixture(params=PLACES)
+def deployment(request: pytest.FixtureRequest) -> Rendered:
+    """All manifests of a place."""
+    return render(request.param)
 
-    def merge(under: Any, over: Any) -> Any:
-        if isinstance(under, dict) and isinstance(over, dict):
-            return under | {key: merge(under.get(key), value) for key, value in over.items()}
-        return copy.deepcopy(over)
 
-    found: dict[str, Any] = {}
-    for name in names:
-        found = merge(found, yaml.safe_load((FOLDER / f"{name}.yaml").read_text()))
-    return found
+@pytest.fixture
+def job(deployment: Rendered, tmp_path: Path) -> dict[str, Any]:
+    """The Job of one of its runs."""
+    return run_job(deployment, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def buckets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    with places(tmp_path_factory.mktemp("buckets")) as found:
+        yield found
+
+
+def ray() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The Ray cluster and its NetworkPolicy."""
+    cluster, policy = yaml.safe_load_all(RAY.read_text())
+    return cluster, policy
+
+
+def ray_templates() -> dict[str, dict[str, Any]]:
+    """The pods of the Ray cluster, by group."""
+    spec = ray()[0]["spec"]
+    return {"head": spec["headGroupSpec"]["template"]} | {
+        g["groupName"]: g["template"] for g in spec["workerGroupSpecs"]
+    }
 
 
 def at(values: Any, path: str) -> Any:
     """What lies below a dotted path; None where there is nothing."""
     for step in filter(None, path.split(".")):
-        values = values[int(step)] if isinstance(values, list) else (values or {}).get(step)
+        values = (values or {}).get(step)
     return values
 
 
-def run_job(values: dict[str, Any], folder: Path, tags: dict[str, str]) -> dict[str, Any]:
-    """The Job manifest of a run, made by Dagster's launcher as the chart would configure it."""
-    import kubernetes
-    from dagster_k8s import K8sRunLauncher
-    from dagster_k8s.container_context import K8sContainerContext
-    from dagster_k8s.job import UserDefinedDagsterK8sConfig, construct_dagster_k8s_job
+def unknown_keys(values: Mapping[str, Any], defaults: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Keys that are set and that the chart has no default for; a default that is empty takes any."""
+    for key, value in values.items():
+        default = defaults.get(key)
+        if key not in defaults and key not in WITHOUT_DEFAULTS:
+            yield f"{path}{key}"
+        elif isinstance(value, dict) and isinstance(default, dict) and default:
+            yield from unknown_keys(value, default, f"{path}{key}.")
 
-    (folder / "kubeconfig").write_text(
-        json.dumps(
-            {
-                "apiVersion": "v1",
-                "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-                "current-context": "c",
-                "users": [{"name": "u", "user": {}}],
-            }
+
+def misdeeds(pod: Mapping[str, Any]) -> list[str]:
+    """What the restricted profile of Pod Security Standards refuses in a pod, and roots that can be written to."""
+    found = []
+    above = pod.get("securityContext") or {}
+    if above.get("seccompProfile", {}).get("type") != "RuntimeDefault":
+        found.append("seccomp")
+    if above.get("runAsNonRoot") is not True or not above.get("runAsUser"):
+        found.append("root")
+    for volume in pod.get("volumes") or ():
+        if not set(volume) & {"configMap", "emptyDir", "secret", "projected", "persistentVolumeClaim"}:
+            found.append(f"volume {volume['name']}")
+    for container in [*(pod.get("initContainers") or ()), *pod["containers"]]:
+        own, name = container.get("securityContext") or {}, container["name"]
+        found += [f"{name}: root"] * (own.get("runAsNonRoot") is False or own.get("runAsUser") == 0)
+        found += [f"{name}: privileges"] * (
+            own.get("allowPrivilegeEscalation") is not False or bool(own.get("privileged"))
         )
-    )
-    given = at(values, "runLauncher.config.k8sRunLauncher")
-    snake = {
-        "containerConfig": "container_config",
-        "podSpecConfig": "pod_spec_config",
-        "podTemplateSpecMetadata": "pod_template_spec_metadata",
-        "jobSpecConfig": "job_spec_config",
-    }
-    launcher = K8sRunLauncher(
-        service_account_name="dagster",
-        instance_config_map="dagster-instance",
-        postgres_password_secret=at(values, "global.postgresqlSecretName"),
-        dagster_home="/opt/dagster/dagster_home",
-        load_incluster_config=False,
-        kubeconfig_file=str(folder / "kubeconfig"),
-        image_pull_policy=given["imagePullPolicy"],
-        fail_pod_on_run_failure=given["failPodOnRunFailure"],
-        run_k8s_config={snake[key]: value for key, value in given["runK8sConfig"].items()},
-    )
-    (code,) = at(values, "dagster-user-deployments.deployments")
-    of_code = K8sContainerContext(
-        env_config_maps=[source["name"] for source in code["envConfigMaps"]],
-        env_secrets=[source["name"] for source in code["envSecrets"]],
-        volumes=code["volumes"],
-        volume_mounts=code["volumeMounts"],
-        run_k8s_config=UserDefinedDagsterK8sConfig.from_dict(
-            {"container_config": {"env": [{"name": k, "value": v} for k, v in code["env"].items()]}}
-        ),
-    )
-    run = dg.DagsterRun(job_name="__ASSET_JOB", run_id="0" * 32, tags=tags)
-    context = launcher.get_container_context_for_run(run)
-    context = K8sContainerContext.create_for_run(run, launcher, include_run_tags=False).merge(of_code).merge(context)
-    image = f"{code['image']['repository']}:{code['image']['tag']}"
-    job = construct_dagster_k8s_job(
-        context.get_k8s_job_config(job_image=image, run_launcher=launcher),
-        args=["dagster", "api", "execute_run"],
-        job_name="dagster-run",
-        component="run_worker",
-        user_defined_k8s_config=context.run_k8s_config,
-    )
-    manifest: dict[str, Any] = kubernetes.client.ApiClient().sanitize_for_serialization(job)
-    return manifest
+        found += [f"{name}: capabilities"] * (own.get("capabilities") != {"drop": ["ALL"]})
+        found += [f"{name}: writable root"] * (own.get("readOnlyRootFilesystem") is not True)
+        found += [f"{name}: no limit of memory"] * (
+            "memory" not in (container.get("resources") or {}).get("limits", {})
+        )
+    return found
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_every_key_is_one_that_the_chart_has(place: str) -> None:
-    values = merged("values", place)
-    for path, known in CHART.items():
-        section = at(values, path)
-        assert set(section or ()) <= known, path
+    defaults = yaml.safe_load((chart() / "values.yaml").read_text())
+    user_code = yaml.safe_load((chart() / "charts" / "dagster-user-deployments" / "values.yaml").read_text())
+    defaults["dagster-user-deployments"] |= user_code
+    (an_example,) = user_code["deployments"]
+    for name in ("values", place):
+        values = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+        assert list(unknown_keys(values, defaults)) == []
+        for deployment in at(values, "dagster-user-deployments.deployments") or ():
+            assert set(deployment) <= {*an_example, "resources", "podSecurityContext", "securityContext"}
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_backfill_batch_is_a_valid_job_with_scratch_secrets_and_no_root(place: str, tmp_path: Path) -> None:
-    job = run_job(merged("values", place), tmp_path, {})
-    validator.validate(job, VERSION, strict=True)
-    pod = job["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert pod["serviceAccountName"] == "dagster"
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert container["securityContext"]["allowPrivilegeEscalation"] is False
-    assert container["resources"]["requests"]["cpu"] == "8"
-    assert {"name": "DATAPREP_WORKERS", "value": "8"} in container["env"], "as many workers as the pod has cores"
-    assert {"configMapRef": {"name": "dataprep-environment"}} in container["envFrom"]
-    assert {"secretRef": {"name": "dataprep-credentials"}} in container["envFrom"]
-    scratch = next(v for v in pod["volumes"] if v["name"] == "scratch")
-    assert "emptyDir" in scratch
-    assert {"name": "scratch", "mountPath": "/scratch"} in container["volumeMounts"]
-    assert pod["nodeSelector"]
+def test_every_manifest_is_valid(deployment: Rendered, job: dict[str, Any]) -> None:
+    for manifest in (*deployment.manifests, job):
+        if manifest["apiVersion"] not in OPERATORS:
+            validator.validate(manifest, KUBERNETES, strict=True)
+    assert len(deployment.templates()) >= 3
+
+
+def test_a_run_has_the_cores_and_memory_of_a_batch(deployment: Rendered, job: dict[str, Any]) -> None:
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["requests"] == {"cpu": "8", "memory": "8Gi", "ephemeral-storage": "100Gi"}
+    assert container["resources"]["limits"] == {"memory": "12Gi", "ephemeral-storage": "200Gi"}
+    assert literals(container)["DATAPREP_WORKERS"] == container["resources"]["requests"]["cpu"]
+    assert deployment.code_location["resources"]["requests"]["cpu"] == "250m"
+    assert job["spec"]["template"]["spec"]["nodeSelector"]
     assert job["spec"]["ttlSecondsAfterFinished"] == 3600
+
+
+def test_a_run_has_what_the_code_location_has_beside_its_size(deployment: Rendered, job: dict[str, Any]) -> None:
+    (container,), location = job["spec"]["template"]["spec"]["containers"], deployment.code_location
+    assert container["image"] == location["image"]
+    code = deployment.templates()["dagster-dagster-user-deployments-dataprep-assets"]["spec"]
+    pod = job["spec"]["template"]["spec"]
+    assert {"configMapRef": {"name": "dataprep-environment"}} in container["envFrom"]
+    for source in container["envFrom"]:
+        assert source in location["envFrom"]
+    theirs = literals(location)
+    assert {k: v for k, v in literals(container).items() if k in theirs} == {
+        k: v for k, v in theirs.items() if k != "DAGSTER_CURRENT_IMAGE"
+    }
+    mounts = {m["mountPath"] for m in container["volumeMounts"]}
+    assert mounts == {m["mountPath"] for m in location["volumeMounts"]}
+    assert [v for v in pod["volumes"] if "emptyDir" in v] == code["volumes"]
+    assert {v["name"] for v in pod["volumes"]} == {m["name"] for m in container["volumeMounts"]}
 
 
 @pytest.mark.parametrize("name", ["snapshot", "token_bins", "combined_bins"])
 def test_a_tag_gives_one_backfill_other_resources(name: str, tmp_path: Path) -> None:
     tags = yaml.safe_load((FOLDER / "run-tags.yaml").read_text())
-    job = run_job(merged("values", "r2"), tmp_path, {"dagster-k8s/config": json.dumps(tags[name])})
-    validator.validate(job, VERSION, strict=True)
+    job = run_job(render("r2"), tmp_path, {"dagster-k8s/config": json.dumps(tags[name])})
+    validator.validate(job, KUBERNETES, strict=True)
     (container,) = job["spec"]["template"]["spec"]["containers"]
-    wanted = tags[name]["container_config"]["resources"]["requests"]
-    assert container["resources"]["requests"] | wanted == container["resources"]["requests"]
-    if workers := tags[name]["container_config"].get("env"):
-        assert container["env"][-1] == workers[0]
-        assert workers[0]["value"] == wanted["cpu"]
+    wanted = tags[name]["container_config"]["resources"]
+    for kind in ("requests", "limits"):
+        assert container["resources"][kind] | wanted[kind] == container["resources"][kind]
+    if tags[name]["container_config"].get("env"):
+        assert literals(container)["DATAPREP_WORKERS"] == wanted["requests"]["cpu"]
+    assert misdeeds(job["spec"]["template"]["spec"]) == []
+
+
+def test_every_pod_that_touches_the_bucket_may(deployment: Rendered, job: dict[str, Any], request: Any) -> None:
+    templates = deployment.templates()
+    pods = [
+        job["spec"]["template"]["spec"],
+        templates["dagster-dagster-user-deployments-dataprep-assets"]["spec"],
+        templates["dagster-webserver"]["spec"],
+    ]
+    on_gke = "gke-gcs" in request.node.name
+    for pod in (*pods, ray_templates()["shards"]["spec"]):
+        account = deployment.get("ServiceAccount", pod["serviceAccountName"])
+        if on_gke:
+            identity = account["metadata"]["annotations"]["iam.gke.io/gcp-service-account"]
+            assert identity == "dataprep@PROJECT.iam.gserviceaccount.com" or pod is pods[2]
+            assert identity.startswith(("dataprep@", "dagster-logs@"))
+    if not on_gke:
+        for pod in pods[:2]:
+            assert CREDENTIALS in pod["containers"][0]["envFrom"]
+        assert {"secretRef": {"name": "dagster-logs"}} in pods[2]["containers"][0]["envFrom"]
+
+
+def test_the_daemon_alone_may_make_pods(deployment: Rendered, job: dict[str, Any]) -> None:
+    bound = {s["name"] for binding in deployment.of("RoleBinding") for s in binding["subjects"]}
+    assert bound == {"dagster"}
+    assert deployment.templates()["dagster-daemon"]["spec"]["serviceAccountName"] == "dagster"
+    assert job["spec"]["template"]["spec"]["serviceAccountName"] not in bound
+    code = deployment.templates()["dagster-dagster-user-deployments-dataprep-assets"]["spec"]
+    assert code["serviceAccountName"] not in bound
+    verbs = {
+        r: set(rule["verbs"]) for role in deployment.of("Role") for rule in role["rules"] for r in rule["resources"]
+    }
+    assert {"create", "delete", "get"} <= verbs["jobs"]
+
+
+def test_probes_ask_the_port_that_is_served(deployment: Rendered) -> None:
+    (web,) = deployment.templates()["dagster-webserver"]["spec"]["containers"]
+    served = int(web["command"][-1].partition(" -p ")[2].split()[0])
+    assert {p["containerPort"] for p in web["ports"]} == {served}
+    assert {p["port"] for p in deployment.get("Service", "dagster-webserver")["spec"]["ports"]} == {served}
+    for kind in ("readinessProbe", "livenessProbe"):
+        assert web[kind]["httpGet"] == {"path": "/server_info", "port": served}
+    code = deployment.code_location
+    grpc = code["args"][code["args"].index("-p") + 1]
+    assert code["readinessProbe"]["exec"]["command"][-2:] == ["-p", grpc]
+    servers = yaml.safe_load(deployment.get("ConfigMap", "dagster-workspace-yaml")["data"]["workspace.yaml"])
+    (server,) = (entry["grpc_server"] for entry in servers["load_from"])
+    service = deployment.get("Service", server["host"])
+    assert [str(server["port"]), *(str(p["port"]) for p in service["spec"]["ports"])] == [grpc, grpc]
+
+
+def test_no_pod_is_root_or_writes_to_its_image(deployment: Rendered, job: dict[str, Any]) -> None:
+    pods = {name: template["spec"] for name, template in deployment.templates().items()}
+    pods |= {"run": job["spec"]["template"]["spec"]}
+    pods |= {f"ray {name}": template["spec"] for name, template in ray_templates().items()}
+    assert {name: found for name, pod in pods.items() if (found := misdeeds(pod))} == {}
+
+
+def test_logs_on_their_way_lie_on_a_volume(deployment: Rendered, job: dict[str, Any]) -> None:
+    local_dir = yaml.safe_load(deployment.instance)["compute_logs"]["config"]["local_dir"]
+    for pod in (job["spec"]["template"]["spec"], deployment.templates()["dagster-webserver"]["spec"]):
+        empty = {volume["name"] for volume in pod["volumes"] if "emptyDir" in volume}
+        folders = {m["mountPath"] for m in pod["containers"][0]["volumeMounts"] if m["name"] in empty}
+        assert folders & {str(folder) for folder in Path(local_dir).parents}
+
+
+def test_what_the_profile_refuses_is_seen(job: dict[str, Any]) -> None:
+    pod = copy.deepcopy(job["spec"]["template"]["spec"])
+    del pod["securityContext"]["seccompProfile"], pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"]
+    pod["containers"][0]["securityContext"]["capabilities"]["add"] = ["SYS_ADMIN"]
+    pod["volumes"].append({"name": "node", "hostPath": {"path": "/"}})
+    assert misdeeds(pod) == ["seccomp", "volume node", "dagster: capabilities", "dagster: writable root"]
+
+
+def test_the_password_and_the_keys_come_from_secrets(deployment: Rendered, job: dict[str, Any]) -> None:
+    assert list(deployment.of("Secret")) == []
+    containers = [c for t in deployment.templates().values() for c in t["spec"]["containers"]]
+    for container in (*containers, *job["spec"]["template"]["spec"]["containers"]):
+        for name, value in literals(container).items():
+            assert not any(word in name.lower() for word in WORDS), (name, value)
+        if container["image"].startswith("registry.example"):
+            (password,) = (v for v in container["env"] if v["name"] == "DAGSTER_PG_PASSWORD")
+            assert password["valueFrom"]["secretKeyRef"] == {"name": "dagster-postgresql", "key": "postgresql-password"}
+    for manifest in deployment.of("ConfigMap"):
+        for name in manifest.get("data", ()):
+            assert not any(word in name.lower() for word in WORDS), name
+    postgres = yaml.safe_load(deployment.instance)["run_storage"]["config"]["postgres_db"]
+    assert postgres["password"] == {"env": "DAGSTER_PG_PASSWORD"}
+
+
+def test_a_lost_pod_is_left_to_dagster_which_retries_the_run(deployment: Rendered, job: dict[str, Any]) -> None:
+    assert job["spec"]["backoffLimit"] == 0
+    assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+    annotations = job["spec"]["template"]["metadata"]["annotations"]
+    assert annotations == {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    instance = yaml.safe_load(deployment.instance)
+    assert instance["run_retries"] == {"enabled": True, "max_retries": 5, "retry_on_asset_or_op_failure": False}
+    assert instance["run_monitoring"]["enabled"] is True
+    assert instance["run_monitoring"]["max_resume_run_attempts"] == 0
+    assert 0 < instance["run_monitoring"]["free_slots_after_run_end_seconds"] <= 60
+
+
+def test_the_pools_are_limited_and_the_queue_too(deployment: Rendered) -> None:
+    from dagster._core.instance.config import validate_concurrency_config
+
+    instance = yaml.safe_load(deployment.instance)
+    validate_concurrency_config(instance)  # webserver and daemon end where it raises
+    assert instance["concurrency"]["runs"]["max_concurrent_runs"] == 32
+    assert instance["concurrency"]["pools"] == {"default_limit": 16, "granularity": "run"}
+    text = (FOLDER / "values.yaml").read_text()
+    assert all(pool in text for pool in POOLS.values())
+
+
+def test_the_network_lets_the_launcher_and_ray_work_and_nobody_else(deployment: Rendered, job: dict[str, Any]) -> None:
+    templates = deployment.templates()
+    policies = [*deployment.of("NetworkPolicy"), ray()[1]]
+    daemon, web = (Pod(templates[f"dagster-{name}"]["metadata"]["labels"]) for name in ("daemon", "webserver"))
+    code = Pod(templates["dagster-dagster-user-deployments-dataprep-assets"]["metadata"]["labels"])
+    run = Pod(job["spec"]["template"]["metadata"]["labels"])
+    cluster = {"ray.io/cluster": ray()[0]["metadata"]["name"]}
+    head, worker = (Pod(cluster | {"ray.io/node-type": kind}) for kind in ("head", "worker"))
+    operator = Pod({"app.kubernetes.io/name": "kuberay-operator"}, "kuberay-system")
+    stranger, neighbour = Pod({"app": "anything"}), Pod(run.labels, "elsewhere")
+    spoken = [(daemon, code, 4000), (web, code, 4000), (run, head, 10001), (worker, head, 6379), (head, worker, 30_000)]
+    spoken += [(worker, worker, 30_001), (operator, head, 8265)]
+    front = deployment.get("NetworkPolicy", "dagster-webserver")
+    if "ipBlock" in front["spec"]["ingress"][0]["from"][0]:
+        balancer, elsewhere = Pod({}, address="35.191.7.9"), Pod({}, address="198.51.100.7")
+        assert not arrives(policies, elsewhere, web, 3000)
+    else:
+        balancer = Pod(templates["dagster-proxy"]["metadata"]["labels"])
+    for source, target, port in [*spoken, (balancer, web, 3000)]:
+        assert arrives(policies, source, target, port), (source, target, port)
+    for source in (stranger, neighbour):
+        for target, port in ((web, 3000), (code, 4000), (head, 10001), (head, 6379), (run, 8080), (daemon, 8080)):
+            assert not arrives(policies, source, target, port), (source, target, port)
+    assert not arrives(policies, run, code, 4000)
+    assert not arrives(policies, run, head, 6379)
 
 
 @pytest.mark.parametrize(
-    "path", [*sorted(FOLDER.glob("environment-*.yaml")), DEPLOY / "ray" / "raycluster.yaml"], ids=lambda p: p.name
+    "path", [*sorted(FOLDER.glob("environment-*.yaml")), FOLDER / "network.yaml", RAY], ids=lambda p: p.name
 )
 def test_manifests_are_valid_and_hold_no_secret(path: Path) -> None:
     manifests = [m for m in yaml.safe_load_all(path.read_text()) if m]
     assert len(manifests) >= 2
     for manifest in manifests:
         assert manifest["kind"] != "Secret"
-        if manifest["apiVersion"] not in CUSTOM:
-            validator.validate(manifest, VERSION, strict=True)
+        if manifest["apiVersion"] not in OPERATORS:
+            validator.validate(manifest, KUBERNETES, strict=True)
 
 
 def test_the_pods_of_ray_are_valid_and_its_ports_are_not_open_to_all() -> None:
-    cluster, policy = yaml.safe_load_all((DEPLOY / "ray" / "raycluster.yaml").read_text())
+    cluster, policy = ray()
     groups = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]
     for group in groups:
         validator.validate(
             {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ray"}, "spec": group["template"]["spec"]},
-            VERSION,
+            KUBERNETES,
             strict=True,
         )
         (container,) = group["template"]["spec"]["containers"]
@@ -227,21 +343,19 @@ def test_the_pods_of_ray_are_valid_and_its_ports_are_not_open_to_all() -> None:
         assert settings["RAY_USAGE_STATS_ENABLED"]["value"] == "0"
     assert groups[0]["rayStartParams"]["num-cpus"] == "0"
     assert groups[0]["rayStartParams"]["dashboard-host"] == "127.0.0.1"
-    assert policy["kind"] == "NetworkPolicy"
     assert policy["spec"]["podSelector"]["matchLabels"] == {"ray.io/cluster": cluster["metadata"]["name"]}
 
 
 def test_the_ray_of_the_cluster_is_the_ray_of_the_constraints() -> None:
-    cluster = next(yaml.safe_load_all((DEPLOY / "ray" / "raycluster.yaml").read_text()))
     pinned = dict(
         line.split("==") for line in (DEPLOY.parent / "constraints.txt").read_text().splitlines() if "==" in line
     )
     if "ray" not in pinned:
         pytest.skip("constraints.txt does not pin ray yet")
-    assert cluster["spec"]["rayVersion"] == pinned["ray"]
+    assert ray()[0]["spec"]["rayVersion"] == pinned["ray"]
 
 
-@pytest.mark.parametrize("name", ["environment-gcs", "environment-r2"])
+@pytest.mark.parametrize("name", sorted(ENVIRONMENTS.values()))
 def test_the_environment_names_a_storage_that_the_project_knows(name: str) -> None:
     data = next(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))["data"]
     assert data["DATAPREP_STORAGE"] in environment.KINDS
@@ -251,99 +365,50 @@ def test_the_environment_names_a_storage_that_the_project_knows(name: str) -> No
         assert variable in known or variable in ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_the_webserver_is_behind_a_login(place: str) -> None:
-    values = merged("values", place)
-    environment = {"gke-gcs": "environment-gcs", "r2": "environment-r2"}[place]
-    manifests = {m["kind"]: m for m in yaml.safe_load_all((FOLDER / f"{environment}.yaml").read_text()) if m}
-    assert at(values, "dagsterWebserver.service.type") == "ClusterIP"
-    assert "NetworkPolicy" in manifests
-    if place == "r2":
-        assert at(values, "ingress.enabled") is False
-        proxy = next(
-            m
-            for m in yaml.safe_load_all((FOLDER / f"{environment}.yaml").read_text())
-            if "default.conf" in m.get("data", {})
-        )
-        assert "auth_basic_user_file" in proxy["data"]["default.conf"]
-        backend = manifests["Ingress"]["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["name"]
-        assert backend == "dagster-proxy"
+def test_the_webserver_is_behind_a_login(deployment: Rendered) -> None:
+    service = deployment.get("Service", "dagster-webserver")
+    assert service["spec"]["type"] == "ClusterIP"
+    (ingress,) = deployment.of("Ingress")
+    backend = ingress["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]
+    if backend["name"] == "dagster-proxy":
+        assert "auth_basic_user_file" in deployment.get("ConfigMap", "dagster-proxy")["data"]["default.conf"]
     else:
-        assert manifests["BackendConfig"]["spec"]["iap"]["enabled"] is True
-        annotation = json.loads(at(values, "dagsterWebserver.service.annotations")["cloud.google.com/backend-config"])
-        assert annotation["default"] == manifests["BackendConfig"]["metadata"]["name"]
-
-
-def test_what_the_chart_puts_into_dagster_yaml_is_an_instance() -> None:
-    from dagster._config import process_config
-    from dagster._core.instance.config import dagster_instance_config_schema
-
-    values = merged("values", "r2")
-    extra = values["additionalInstanceConfig"]
-    monitoring = at(values, "dagsterDaemon.runMonitoring")
-    snake = {
-        "enabled": "enabled",
-        "startTimeoutSeconds": "start_timeout_seconds",
-        "cancelTimeoutSeconds": "cancel_timeout_seconds",
-        "maxResumeRunAttempts": "max_resume_run_attempts",
-        "pollIntervalSeconds": "poll_interval_seconds",
-        "freeSlotsAfterRunEndSeconds": "free_slots_after_run_end_seconds",
-    }
-    config = extra | {"run_monitoring": {snake[key]: value for key, value in monitoring.items()}}
-    outcome = process_config(dagster_instance_config_schema(), config)
-    assert outcome.success, outcome.errors
-    assert at(values, "dagsterDaemon.runRetries.enabled") is False, "the chart would write run_retries a second time"
-    text = (FOLDER / "values.yaml").read_text()
-    assert POOLS["network"] in text
-
-
-@pytest.fixture(scope="module")
-def buckets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    with places(tmp_path_factory.mktemp("buckets")) as found:
-        yield found
-
-
-def compute_logs(values: dict[str, Any], local_dir: Path) -> dict[str, Any]:
-    """The `compute_logs` of dagster.yaml, as the chart's template writes them."""
-    kind = at(values, "computeLogManager.type")
-    package = {"GCSComputeLogManager": "dagster_gcp.gcs", "S3ComputeLogManager": "dagster_aws.s3"}[kind]
-    (config,) = at(values, "computeLogManager.config").values()
-    snake = {re.sub("([A-Z])", lambda found: "_" + found[1].lower(), key): value for key, value in config.items()}
-    snake["local_dir"] = str(local_dir)
-    return {"module": f"{package}.compute_log_manager", "class": kind, "config": snake}
+        (front,) = deployment.of("BackendConfig")
+        assert backend == {"name": "dagster-webserver", "port": {"number": 3000}}
+        assert front["spec"]["iap"]["enabled"] is True
+        assert front["spec"]["healthCheck"]["port"] == 3000
+        annotation = json.loads(service["metadata"]["annotations"]["cloud.google.com/backend-config"])
+        assert annotation["default"] == front["metadata"]["name"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_what_a_run_printed_is_kept_in_the_bucket_and_read_by_the_webserver(
-    place: str, tmp_path: Path, buckets: Places, monkeypatch: pytest.MonkeyPatch
+    place: str, tmp_path: Path, buckets: Places
 ) -> None:
     pytest.importorskip("dagster_gcp" if place == "gke-gcs" else "dagster_aws")
-    values = merged("values", place)
-    found = buckets.new("gcs" if place == "gke-gcs" else "moto")
-    of_runs = next(yaml.safe_load_all((FOLDER / f"environment-{place.removeprefix('gke-')}.yaml").read_text()))["data"]
-    config = at(values, "computeLogManager.config")[
-        "gcsComputeLogManager" if place == "gke-gcs" else "s3ComputeLogManager"
-    ]
+    rendered = render(place)
+    logs = yaml.safe_load(rendered.instance)["compute_logs"]
+    of_runs = rendered.get("ConfigMap", "dataprep-environment")["data"]
+    found, config = buckets.new("gcs" if place == "gke-gcs" else "moto"), logs["config"]
     assert config["bucket"] == of_runs["DATAPREP_BUCKET"]
     assert config["prefix"] != of_runs["DATAPREP_ROOT"]
-    assert config["uploadInterval"] <= 60, "without it nothing is seen before the step ends"
+    assert config["upload_interval"] <= 60, "without it nothing is seen before the step ends"
     assert isinstance(found, GcsPlace | S3Place)
     config["bucket"] = found.bucket
+    variables = {name: value for name, value in of_runs.items() if name.startswith("AWS_")}
     if isinstance(found, S3Place):
-        assert config["endpointUrl"] == of_runs["DATAPREP_ENDPOINT_URL"]
-        config |= {"endpointUrl": found.endpoint_url, "region": found.region}
-        credentials = {"AWS_ACCESS_KEY_ID": found.access_key_id, "AWS_SECRET_ACCESS_KEY": found.secret_access_key}
-        for name, value in (credentials | of_runs).items():
-            if name.startswith("AWS_"):
-                monkeypatch.setenv(name, str(value))
+        assert config["endpoint_url"] == of_runs["DATAPREP_ENDPOINT_URL"]
+        config |= {"endpoint_url": found.endpoint_url, "region": found.region}
+        variables |= {"AWS_ACCESS_KEY_ID": found.access_key_id, "AWS_SECRET_ACCESS_KEY": found.secret_access_key}
     key = ["0" * 32, "compute_logs", "abc"]
     for name in ("run", "webserver"):
         (tmp_path / name).mkdir()
-        yaml_of_instance = {"compute_logs": compute_logs(values, tmp_path / name / "logs")}
-        (tmp_path / name / "dagster.yaml").write_text(json.dumps(yaml_of_instance))
-    with dg.DagsterInstance.from_config(str(tmp_path / "run")) as run, run.compute_log_manager.capture_logs(key):
-        print("printed by a step", flush=True)
-    with dg.DagsterInstance.from_config(str(tmp_path / "webserver")) as webserver:
-        read = webserver.compute_log_manager.get_log_data(key)
+        mine = logs | {"config": config | {"local_dir": str(tmp_path / name / "logs")}}
+        (tmp_path / name / "dagster.yaml").write_text(json.dumps({"compute_logs": mine}))
+    with mock.patch.dict(os.environ, variables):
+        with dg.DagsterInstance.from_config(str(tmp_path / "run")) as run, run.compute_log_manager.capture_logs(key):
+            print("printed by a step", flush=True)
+        with dg.DagsterInstance.from_config(str(tmp_path / "webserver")) as webserver:
+            read = webserver.compute_log_manager.get_log_data(key)
     assert b"printed by a step" in (read.stdout or b"")

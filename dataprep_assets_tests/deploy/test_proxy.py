@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS, SERVICES, serves
+from dataprep_assets_tests.deploy.cluster import DEPLOY, SERVICES, serves
 from dataprep_assets_tests.servers import end, free_port
 
 pytestmark = pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
@@ -31,10 +32,13 @@ def webserver(folder: Path, *options: str) -> Iterator[int]:
     (folder / "home").mkdir(parents=True)
     (folder / "home" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     port = free_port()
-    command = [str(SCRIPTS / "dagster-webserver"), "-h", "127.0.0.1", "-p", str(port), "--empty-workspace", *options]
+    served = [*SERVICES["webserver"]["command"][1:3], "-h", "127.0.0.1", "-p", str(port), "--empty-workspace"]
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen(
-            command, env={"PATH": str(SCRIPTS), "DAGSTER_HOME": str(folder / "home")}, stdout=log, stderr=log
+            [sys.executable, *served, *options],
+            env={"DAGSTER_HOME": str(folder / "home"), "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+            stdout=log,
+            stderr=log,
         )
     try:
         deadline = time.monotonic() + 180

@@ -35,8 +35,7 @@ LINES = (
         proof='"tutorial.md"',
     ),
     Lines(r"mkdir -p .*|cp ~/train.jsonl .*", pages="README.md", not_run="the reader's files; the tutorial makes such"),
-    Lines(r'export DAGSTER_HOME="\$PWD/.dagster" .*', file=f"{TESTS}/cli/test_installed.py", proof='"DAGSTER_HOME"'),
-    Lines(r"dg dev", not_run="it stays; the tests of the browser start the same webserver and daemon by themselves"),
+    Lines(r"dataprep ui", file=f"{TESTS}/ui/site.py", proof='"ui", "--port"'),
     Lines(
         r"(cd|cp|rm) .*|echo .*|dataprep .*sample_corpus.*",
         "docs/corpus-changes.md",
@@ -54,6 +53,11 @@ LINES = (
     Lines(r"dg scaffold .*TaskMigration .*", file=f"{TESTS}/pipelines/tasks/test_component.py", proof="TaskMigration"),
     Lines(r"cp deploy/storage/.*|set -a; .*", "docs/storage.md", not_run="the reader's own bucket and keys"),
     Lines(r"dataprep preflight", file=f"{TESTS}/cli/test_cli.py", proof='"preflight"'),
+    Lines(
+        r"python -m dataprep_assets_tests.drill.*",
+        "docs/drill.md",
+        not_run="minutes; dataprep_assets_tests/drill/test_drill.py runs a seeded part of it",
+    ),
     Lines(r"(cd|cp|htpasswd|docker compose|kubectl|helm) .*", "deploy/README.md", not_run=CLUSTER),
 )
 

@@ -146,7 +146,6 @@ METADATA_DEFECTS: dict[str, tuple[Callable[[Path], object], str]] = {
         "column 'inputs': pythonCl",
     ),
     "a matrix": (_column(lambda c: c["tensor"]["shape"].update(dimensions=["2", "2"])), "'inputs': 2 dimensions"),
-    "a variable length": (_column(lambda c: c["tensor"]["shape"].update(dimensions=["-1"])), "'inputs' of -1 int32"),
     "ids that wrap": (_column(lambda c: c["tensor"].update(dtype="uint16")), "'inputs' of 40 uint16 values"),
     "floats": (_column(lambda c: c["tensor"].update(dtype="float32")), "'inputs' of 40 float32 values"),
     "another encoding": (_column(lambda c: c["tensor"].update(encoding="zlib")), "'inputs': encoding must be none"),

@@ -122,7 +122,7 @@ def stepping(place: Place, cache: Path, artifact: Artifact, step: Step) -> Itera
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    PROCESSES.set_forkserver_preload([__name__, "boto3", "google.cloud.storage"])
+    PROCESSES.set_forkserver_preload([__name__, "dataprep_assets_tests.fakes.warm_clients", "google.cloud.storage"])
     with places(tmp_path_factory.mktemp("servers")) as found:
         yield found
 

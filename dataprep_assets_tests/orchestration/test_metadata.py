@@ -66,9 +66,9 @@ def receipt(**changes: object) -> Receipt:
 
 def test_every_artifact_shows_where_it_lies_its_size_and_its_content() -> None:
     made = receipt()
-    assert {name: value.value for name, value in receipt_metadata(made, "/a/folder", True).items()} == {
+    assert receipt_metadata(made, "/a/folder", True) == {
         "dagster/uri": "file:///a/folder",
-        "path": "/a/folder",
+        "path": Location("/a/folder"),
         "bytes": 23,
         "files": 2,
         "reused": True,
@@ -78,7 +78,7 @@ def test_every_artifact_shows_where_it_lies_its_size_and_its_content() -> None:
 
 def test_an_artifact_in_a_bucket_has_a_uri_and_no_path() -> None:
     shown = receipt_metadata(receipt(), "gs://bucket/d/token_bins", False)
-    assert shown["dagster/uri"].value == "gs://bucket/d/token_bins"
+    assert shown["dagster/uri"] == "gs://bucket/d/token_bins"
     assert "path" not in shown
 
 
@@ -88,7 +88,7 @@ def test_an_artifact_with_a_ledger_shows_its_counts() -> None:
         sources=({"file": "a"}, {"file": "b"}),
         measured={"cpu_seconds": 4.0},
     )
-    shown = {name: value.value for name, value in receipt_metadata(made, "/a", False).items()}
+    shown = receipt_metadata(made, "/a", False)
     assert (shown["rows_in"], shown["documents"], shown["tokens"]) == (10, 7, 100)
     assert (shown["dropped"], shown["dropped_bad_json"], shown["dropped_null_text"]) == (3, 2, 1)
     assert (shown["source_files"], shown["tokens_per_cpu_second"]) == (2, 25.0)

@@ -3,6 +3,7 @@
 import shutil
 import sqlite3
 from pathlib import Path
+from queue import Queue
 
 import dagster as dg
 import pytest
@@ -56,3 +57,33 @@ def test_its_files_are_dagsters_and_each_reads_what_the_other_wrote(
         assert sorted(record.run_id for record in records) == sorted(runs)
     assert tables(home, runs[0]) == tables(home, runs[1]) == tables(home, runs[2])
     assert [path.name for path in (home / "history" / "runs").iterdir() if path.suffix == ".new"] == []
+
+
+def test_who_watches_a_run_sees_each_event_though_the_writer_keeps_the_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    shutil.copy(TEMPLATE / "dagster.yaml", tmp_path)
+    seen: Queue[str] = Queue()
+    with dg.DagsterInstance.from_config(str(tmp_path)) as ours:
+        run = made(ours)
+        log = tmp_path / "history" / "runs" / f"{run}.db-wal"
+        ours.watch_event_logs(run, None, lambda event, _: seen.put(event.message))
+        for number in range(3):
+            ours.report_engine_event(f"event {number}", run_id=run, job_name="thing")
+            while f"event {number}" not in seen.get(timeout=20):
+                pass
+        assert log.stat().st_size > 0  # the events are not in the file itself
+
+
+def test_a_home_that_was_removed_and_made_again_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    for _ in range(2):
+        home.mkdir()
+        shutil.copy(TEMPLATE / "dagster.yaml", home)
+        instance = dg.DagsterInstance.from_config(str(home))
+        run = made(instance)
+        assert [one.run_id for one in instance.get_runs()] == [run]
+        shutil.rmtree(home)  # while it is open
+    instance.dispose()

@@ -18,12 +18,16 @@ MODULES = {
     "nemotron": ("nemotron_sft", "nemotron_rl", "nemotron_blends"),
     "bridge": ("bridge",),
     "mezo": ("mezo",),
+    "maxtext": ("maxtext",),
+    "templar": ("templar",),
 }
 """For each option the modules beside this one whose `compare(folder)` is run."""
 CLONES = {
     "nemotron": "NVIDIA-NeMo/Nemotron",
     "bridge": "NVIDIA-NeMo/Megatron-Bridge",
     "mezo": "Rongite/Synthetic_Data_for_ZO",
+    "maxtext": "AI-Hypercomputer/maxtext; it wants an interpreter with jax and what MaxText imports",
+    "templar": "tplr-ai/templar; it wants torch",
 }
 
 

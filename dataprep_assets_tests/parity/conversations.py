@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["END", "SHAPES", "START", "TOOLS", "rows", "write_rows"]
+__all__ = ["RENAMED", "SHAPES", "START", "TOOLS", "rows", "write_rows"]
 
 WORDS = ("the", "lamp", "of", "a", "harbour", "and", "is", "x = 3", "12 °C", "Köln", "日本語", "🌊", "don't", "e\u0301")
 END, START = "<|im_end|>", "<|im_start|>"
+RENAMED = "reasoning by another name"
+"""A shape of its own in newer versions of transformers."""
 TOOLS: list[dict[str, Any]] = [
     {
         "type": "function",
@@ -229,6 +231,22 @@ def _inline_thought_among_reasoning(draw: random.Random) -> Row:
     return {"messages": messages}
 
 
+def _unanswered_among_reasoning(draw: random.Random) -> Row:
+    others = [{"role": role, "content": _text(draw)} for role in draw.choice((["developer"], ["tool"], ["tool"] * 2))]
+    thought = {"reasoning_content": _text(draw)}
+    messages = [_user(draw), _answer(draw, **thought), _user(draw), *others]
+    return {"messages": [*messages, *draw.choice(([], [_user(draw), _answer(draw)], [_answer(draw, **thought)]))]}
+
+
+def _nobody_asks(draw: random.Random) -> Row:
+    thought = draw.choice(({}, {"reasoning_content": _text(draw)}))
+    return {"messages": [{"role": "system", "content": _text(draw)}, *draw.choice(([], [_answer(draw, **thought)]))]}
+
+
+def _no_message(draw: random.Random) -> Row:
+    return {"messages": draw.choice(([], None, [{"role": "user"}], [_user(draw), {"role": "assistant"}]))}
+
+
 def _reasoning_elsewhere(draw: random.Random) -> Row:
     return {"messages": _turns(draw, reasoning=_text(draw))}
 
@@ -262,10 +280,13 @@ SHAPES: dict[str, Callable[[random.Random], Row]] = {
     "an answer first": _answer_first,
     "two questions": _two_users,
     "no answer": _no_answer,
+    "no answer among reasoning": _unanswered_among_reasoning,
+    "nobody asks": _nobody_asks,
+    "no message": _no_message,
     "literal special tokens": _specials,
     "a thought in the text": _inline_thought,
     "a thought in the text, reasoning": _inline_thought_among_reasoning,
-    "reasoning by another name": _reasoning_elsewhere,
+    RENAMED: _reasoning_elsewhere,
     "long": _long,
 }
 """How a row of each shape is made."""

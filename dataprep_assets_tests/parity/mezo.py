@@ -152,7 +152,8 @@ def _verdict(home: Path, folder: Path, value: str, task: str) -> str:
 
 def _row(area: str, cases: list[tuple[Mutation, str]], outcomes: list[tuple[str, str]]) -> Row:
     """A case is equal where the trainer trains the same and we do not block, or neither; explained where the table of
-    mutations says why not. An outcome that the table does not have is neither."""
+    mutations names the check or key of the contract that says otherwise. An outcome that it does not have is neither.
+    """
     equal = explained = 0
     odd, reasons = [], Counter[str]()
     for (mutation, task), (outcome, verdict) in zip(cases, outcomes, strict=True):
@@ -162,6 +163,6 @@ def _row(area: str, cases: list[tuple[Mutation, str]], outcomes: list[tuple[str,
             equal += 1
         else:
             explained += 1
-            reasons[mutation.because] += 1
+            reasons[f"`{mutation.named}` {mutation.verdict}: {mutation.because}"] += 1
     note = [f"{count}: {reason}" for reason, count in reasons.items()] + [f"unexplained: {one}" for one in odd]
     return Row(area=AREA, shape=area, records=len(cases), equal=equal, explained=explained, note="; ".join(note))

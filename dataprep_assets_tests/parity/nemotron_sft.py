@@ -1,9 +1,12 @@
 """Sequences and loss masks of chat data beside those of Nemotron's `data_prep`, on the same invented rows.
 
 Theirs come from `core/chat_sft_shard_core.py`, a row at a time; ours from the spool of the same rows, with
-`like: nemotron` and the chat template of their clone, named as a path. Entry point: `compare`.
+`like: nemotron` and the chat template of their clone, named as a path. Theirs wants transformers below 5, which leaves
+`reasoning` of a message where it is; a newer one copies it to `reasoning_content`, so that is turned off, and compared
+apart with `other_reasoning: copied`. Entry point: `compare`.
 """
 
+import contextlib
 import importlib
 import shutil
 import sys
@@ -18,6 +21,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from fsspec import filesystem
 from transformers import AutoTokenizer
+from transformers.utils import chat_template_utils
 
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -29,7 +33,7 @@ from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.parity.absent import stand_in
-from dataprep_assets_tests.parity.conversations import END, SHAPES, START, rows, write_rows
+from dataprep_assets_tests.parity.conversations import RENAMED, SHAPES, START, rows, write_rows
 from dataprep_assets_tests.parity.shards import packed, source_of
 from dataprep_assets_tests.parity.table import Row
 from dataprep_assets_tests.tokenization.chat.trap import TRAP
@@ -42,14 +46,18 @@ PACK_SIZE = 1 << 20
 TEMPLATES = ("nano3", "lightning35")
 """Theirs. The template of our own tests is compared too: what they say of `like: nemotron` is so."""
 _ALGORITHMS: tuple[Algorithm, ...] = ("concatenative", "first_fit_decreasing")
+_ALIAS = "_alias_reasoning_fields"
 _CORE = "nemotron.data_prep.core.chat_sft_shard_core"
 _ROW, _PACKED_SHAPES = 8192, ("plain", "system", "reasoning", "tools", "tools and reasoning", "two answers", "long")
 Sequence = tuple[list[int], list[int]]
 """Ids, and whether each is trained."""
 
 
-def plan_like_theirs(template: Path, tokenizer: Path = TOKENIZER) -> ChatPlan:
-    """Our plan under `like: nemotron` with a template in a file, encoded by the reference engine."""
+def plan_like_theirs(template: Path, tokenizer: Path = TOKENIZER, **changes: str) -> ChatPlan:
+    """Our plan under `like: nemotron` with a template in a file, encoded by the reference engine.
+
+    `changes` are choices besides the preset.
+    """
     bundle = TokenizerBundle.load(tokenizer)
     refused = refused_outright(bundle, "text", "tokenizers", "a comparison")
     return chat_plan(
@@ -58,7 +66,7 @@ def plan_like_theirs(template: Path, tokenizer: Path = TOKENIZER) -> ChatPlan:
         ChatTemplate.load(str(template)),
         pack_size=PACK_SIZE,
         bad_rows="drop",
-        choices=NEMOTRON,
+        choices=NEMOTRON.with_changes(changes),
         sample_rate=0.0,
     )
 
@@ -75,9 +83,17 @@ def compare(folder: Path, tokenizer: Path = TOKENIZER) -> list[Row]:
             plan = plan_like_theirs(template, tokenizer)
             for number, shape in enumerate(SHAPES):
                 given, at = rows(shape, PER_SHAPE), Path(scratch) / f"{template.stem} {number}"
+                with _reasoning_where_it_is():
+                    theirs = list(_theirs(template, tokenizer, given, at / "theirs"))
                 ours = list(_ours(plan, given, at / "ours"))
+                found.append(_row(f"sft, {template.stem}", shape, given, ours, theirs, decode))
+                shutil.rmtree(at)
+            if hasattr(chat_template_utils, _ALIAS):
+                plan, at = plan_like_theirs(template, tokenizer, other_reasoning="copied"), Path(scratch) / "newer"
+                given = rows(RENAMED, PER_SHAPE)
                 theirs = list(_theirs(template, tokenizer, given, at / "theirs"))
-                found.append(_row(template.stem, shape, given, ours, theirs, decode))
+                ours = list(_ours(plan, given, at / "ours"))
+                found.append(_row(f"sft, {template.stem}, transformers 5", RENAMED, given, ours, theirs, decode))
                 shutil.rmtree(at)
         for algorithm in _ALGORITHMS:
             at = Path(scratch) / algorithm
@@ -85,8 +101,21 @@ def compare(folder: Path, tokenizer: Path = TOKENIZER) -> list[Row]:
     return found
 
 
+@contextlib.contextmanager
+def _reasoning_where_it_is() -> Iterator[None]:
+    """Chat templates rendered as the transformers below 5 that theirs asks for: no reasoning under another name."""
+    newer = getattr(chat_template_utils, _ALIAS, None)
+    if newer is not None:
+        setattr(chat_template_utils, _ALIAS, lambda chat: chat)
+    try:
+        yield
+    finally:
+        if newer is not None:
+            setattr(chat_template_utils, _ALIAS, newer)
+
+
 def _row(
-    template: str,
+    area: str,
     shape: str,
     given: list[dict[str, Any]],
     ours: list[list[Sequence]],
@@ -100,29 +129,20 @@ def _row(
     equal = sum(mine == other for mine, other in zip(ours, theirs, strict=True))
     packed = f"{sum(map(bool, ours))} rows packed here, {sum(map(bool, theirs))} there"
     note = "; ".join([packed, *(f"{count}: {why}" for why, count in notes.items())])
-    return Row(f"sft, {template}", shape, len(ours), equal, sum(notes.values()), note)
+    return Row(area, shape, len(ours), equal, sum(notes.values()), note)
 
 
 def _explained(
     row: dict[str, Any], ours: list[Sequence], theirs: list[Sequence], decode: Callable[[Any], str]
 ) -> str | None:
-    """The reason for which a row differs, of those that docs/formats/packed-sft.md tells, or None."""
-    if ours == [sequence for sequence in theirs if any(sequence[1][1:])]:
-        return "a sequence that trains nothing is left out"
-    if ours and not theirs and any("reasoning" in message for message in row["messages"]):
-        return "transformers makes `reasoning` a `reasoning_content`, which their prompt does not expect: dropped"
-    first, thought = row["messages"][0], row["messages"][-1]["content"]
-    if first["role"] == "user" and f"{START}system" in str(first["content"]) and len(ours) == len(theirs) == 1:
-        whole = decode(ours[0][0])
-        twice = whole[: whole.find(f"{END}\n") + len(END) + 1] + whole[whole.find(f"{START}user") :]
-        if decode(theirs[0][0]) == twice:
-            return "they write a first question twice that holds a literal system header"
+    """The choice for which a row differs, of those that docs/formats/packed-sft.md tells, or None."""
+    thought = row["messages"][-1]["content"]
     if not ours and theirs and str(thought).startswith("<think>"):
         ids, mask = theirs[-1]
         untrained = decode(ids[: len(mask) - mask[::-1].index(0)])
         beginning = unicodedata.normalize("NFC", thought[: len("<think></think>")])
         if untrained.endswith(f"{START}assistant\n{beginning}"):
-            return "their mask begins within a thought in the text; such a row is refused"
+            return "`accept.inline_reasoning: refuse`; their mask begins within a thought in the text"
     return None
 
 

@@ -116,6 +116,8 @@ def _placeholders() -> Iterator[tuple[str, list[Record]]]:
         ],
     )
     yield "a row that is not there", [_placeholder(DAPO[1], row, template) for row in [99, -1, None, 40] * 3]
+    numbers = [True, False, 1.5, 2.0, 1e300]
+    yield "a row that is no whole number", [_placeholder(SKYWORK[1], row, "{question}") for row in numbers * 3]
     yield "an unknown dataset", [_placeholder("other_set", i, template) for i in range(_COUNT)]
     yield (
         "a placeholder that is null",
@@ -130,5 +132,8 @@ def _odd_placeholders() -> Iterator[tuple[str, list[Record]]]:
     for name in (DAPO[0], SKYWORK[0]):
         yield f"{name}, no template", [_placeholder(name, i, None) for i in range(_COUNT)]
         odd = "text {question} text" if name in DAPO else {"prefix": "P ", "suffix": " S"}
+        values: list[Any] = [0, False, [], {}, 7, ["a"], "", None, 1.5, True, {"a": None}, "x"]
+        affixes = [_placeholder(name, i, {"prefix": v, "suffix": values[-i]}) for i, v in enumerate(values)]
+        yield f"{name}, a prefix and a suffix that are no text", affixes
         yield f"{name}, template of the other kind", [_placeholder(name, i, odd) for i in range(_COUNT)]
     yield NULLS, [_placeholder(DAPO[0], i, {"prefix": None, "suffix": None}) for i in range(_COUNT)]

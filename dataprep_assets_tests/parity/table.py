@@ -8,7 +8,10 @@ __all__ = ["Row", "render"]
 
 @dataclass(frozen=True)
 class Row:
-    """One shape of records: `equal` of `records` are the original's, `explained` differ by an option `note` names."""
+    """One shape of records: `equal` of `records` are the original's, `explained` differ by what `note` names.
+
+    That is an option, a check or a key of a contract that the docs have.
+    """
 
     area: str
     shape: str

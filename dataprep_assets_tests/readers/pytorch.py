@@ -10,7 +10,7 @@ from dataprep_assets.serving.readers import Shard, torch_dataset
 from dataprep_assets_tests.readers.families import PYTORCH
 from dataprep_assets_tests.readers.process import in_process_of
 
-__all__ = ["loaded_by_workers", "original_samples", "our_samples"]
+__all__ = ["loaded_by_workers", "managed_turns", "original_samples", "our_samples"]
 
 
 @in_process_of(PYTORCH)
@@ -92,3 +92,32 @@ def loaded_by_workers(shard: Shard, context: str) -> npt.NDArray[np.int64]:
         torch_dataset(shard), batch_size=4, num_workers=1, multiprocessing_context=context
     )
     return np.concatenate([batch.to(torch.int64).numpy() for batch in loader])
+
+
+@in_process_of(PYTORCH)
+def managed_turns(release: Path, cache: Path, length: int, start: int, swaps: int) -> list[dict[str, Any]]:
+    """What a trainer of templar gets from our manager: for `initialize_datasets` and each swap the shard's number, the
+    ids of the active dataset, and its samples as int64.
+    """
+    import asyncio
+
+    import torch
+
+    from dataprep_assets.serving.templar import ShardedDatasetManager
+
+    async def turns() -> list[dict[str, Any]]:
+        found = []
+        with ShardedDatasetManager(length, 0, 1, None, release=release, cache_dir=cache) as manager:
+            for turn in range(swaps + 1):
+                if turn:
+                    number = await manager.swap_datasets()
+                else:
+                    await manager.initialize_datasets(start)
+                    number = manager.shard_index
+                dataset = manager.active_dataset
+                samples = torch.stack([dataset[k].to(torch.int64) for k in range(len(dataset))]).numpy()
+                ids = [dataset.sample_id(k) for k in range(len(dataset))]
+                found.append({"shard": number, "of": manager.max_dataset_idx, "ids": ids, "samples": samples})
+        return found
+
+    return asyncio.run(turns())

@@ -16,6 +16,7 @@ from dataprep_assets_tests.readers.process import in_process_of
 __all__ = [
     "ByName",
     "SourceRows",
+    "maxtext_batches",
     "read_at",
     "read_columns",
     "read_rows",
@@ -56,6 +57,29 @@ def _rows(where: Path | ByName, split: str) -> Any:
 def read_rows(where: Path | ByName, split: str = "train") -> list[Row]:
     """Every row of a split, in file order."""
     return list(_rows(where, split).as_numpy_iterator())
+
+
+@in_process_of(TENSORFLOW)
+def maxtext_batches(where: ByName, shards: list[Path], batch_size: int, row_length: int) -> dict[str, list[Row]]:
+    """The batches of `serving.maxtext` over the same prepacked rows: by `tfds`, in file order, and by `grain`.
+
+    Args:
+        where: The directory of TFRecord shards.
+        shards: The ArrayRecord shards.
+        batch_size: Rows of a batch.
+        row_length: Values of a column.
+    """
+    import grain.python as grain
+
+    from dataprep_assets.serving.maxtext import grain_batches, tfds_batches
+
+    rows = tfds_batches(_rows(where, "train"), batch_size)
+    source = grain.MapDataset.source(grain.ArrayRecordDataSource([str(path) for path in shards]))
+    payloads = source.to_iter_dataset()
+    return {
+        "tfds": list(rows.as_numpy_iterator()),
+        "grain": [dict(batch) for batch in grain_batches(payloads, batch_size, row_length)],
+    }
 
 
 @in_process_of(TENSORFLOW)

@@ -44,3 +44,19 @@ def test_wrong_numbers_are_refused() -> None:
             Schedule(shards=shards, steps_per_shard=steps)
     with pytest.raises(ConfigError, match="step -1"):
         Schedule(shards=1, steps_per_shard=1).shard(-1)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_ranks_share_a_step_and_read_the_same_together_whatever_their_number(world_size: int) -> None:
+    schedule, count = Schedule(shards=3, steps_per_shard=5), 23
+    turn = []
+    for step in range(5, 10):
+        together = [schedule.samples(step, count, rank=rank, world_size=world_size) for rank in range(world_size)]
+        assert sorted(k for own in together for k in own) == list(range(step - 5, count, 5))
+        turn += [int(k) for own in together for k in own]
+    assert sorted(turn) == list(range(count))
+
+
+def test_a_rank_beyond_the_last_is_refused() -> None:
+    with pytest.raises(ConfigError, match="rank 2 of 2"):
+        Schedule(shards=1, steps_per_shard=1).samples(0, 4, rank=2, world_size=2)

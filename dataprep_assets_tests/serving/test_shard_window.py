@@ -1,6 +1,7 @@
 """One process and its window: schedule, failure, restart, threads; the defects of the original."""
 
 import asyncio
+import json
 import threading
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from dataprep_assets.errors import ConfigError, MissingArtifactError, TransferError
-from dataprep_assets.serving import Shard, ShardWindow, WindowEvent
+from dataprep_assets.serving import Shard, ShardWindow, WindowEvent, WindowState
 from dataprep_assets.serving.progress import Bar
 from dataprep_assets.serving.release import Place
 from dataprep_assets_tests.serving.releases import (
@@ -55,6 +56,32 @@ def test_a_restart_at_any_step_activates_the_shard_of_that_step(tmp_path: Path) 
             assert_is(window.swap(step + 2), (step + 2) // 2 % 6)
     files = data_files(tmp_path / "cache")
     assert len([f for f in files if f.endswith(".npy")]) <= 2
+
+
+def test_a_kept_state_goes_on_at_its_step_and_is_refused_by_another_schedule_or_release(tmp_path: Path) -> None:
+    place = published(tmp_path, (8,) * 3)
+    with ShardWindow(place, tmp_path / "cache", 4) as window:
+        window.swap(0)
+        kept = json.loads(json.dumps(window.state(17).to_json()))
+    assert (kept["step"], kept["shard"], kept["epoch"]) == (17, 1, 1)
+    with ShardWindow(place, tmp_path / "cache", 4) as window:
+        step = window.restore(WindowState.of(kept))
+        assert step == 17
+        assert_is(window.swap(step), 1)
+        assert window.state(step).to_json() == kept
+    with (
+        ShardWindow(place, tmp_path / "cache", 5) as other,
+        pytest.raises(ConfigError, match="steps_per_shard 5, the state has 4"),
+    ):
+        other.restore(WindowState.of(kept))
+    with (
+        ShardWindow(published(tmp_path / "b", (8,) * 3, length=8), tmp_path / "c", 4) as other,
+        pytest.raises(ConfigError, match=r"release .*, the state has"),
+    ):
+        other.restore(WindowState.of(kept))
+    for broken in ({}, kept | {"step": "17"}, kept | {"more": 1}):
+        with pytest.raises(ConfigError, match="not the state of a window"):
+            WindowState.of(broken)
 
 
 def test_the_same_shard_object_is_given_until_the_schedule_moves(tmp_path: Path) -> None:

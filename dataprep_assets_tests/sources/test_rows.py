@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,35 @@ def test_elements_that_are_no_objects_are_bad(tmp_path: Path) -> None:
     path.write_bytes(b'[{"a": 1}, 2, null]')
     (block,) = _read(path, "json", None)
     assert [(b.row, b.byte, b.reason) for b in block.bad] == [(2, -1, "not_an_object"), (3, -1, "not_an_object")]
+
+
+def test_an_array_is_read_element_by_element_and_one_that_is_too_large_is_never_held(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    small = [{"id": at, "text": 'a "quoted" [text] \\\\'} for at in range(3)]
+    with path.open("wb") as file:
+        file.write(b"[" + b",".join(json.dumps(row).encode() for row in small) + b', {"text": "')
+        for _ in range(64):
+            file.write(b"x" * (1 << 20))
+        file.write(b'"}, {"id": 9}]')
+    tracemalloc.start()
+    blocks = list(read_rows(path, format="json", compression=None, label="x", max_record_bytes=1 << 16))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [row for block in blocks for row in block.rows] == [*small, {"id": 9}]
+    assert [(bad.row, bad.reason) for block in blocks for bad in block.bad] == [(4, "too_large")]
+    assert peak < 16 << 20, "the file has 64 MiB"
+    assert count_rows(path, format="json", compression=None, label="x") == 5
+
+
+def test_an_array_that_is_none_is_refused_with_the_place(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    for content, told in (
+        (b'[{"a": 1}, {"b" 2}]', "element 2, at byte 11, is not JSON"),
+        (b'[{"a": 1}', "the file ends"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(CorruptSourceError, match=told):
+            _read(path, "json", None)
 
 
 @pytest.mark.parametrize("array", [False, True])

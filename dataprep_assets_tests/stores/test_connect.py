@@ -7,7 +7,16 @@ import pytest
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
-from dataprep_assets.stores.connect import GcsPlace, LocalPlace, S3Place, consumer_lines, place_of, server_between
+from dataprep_assets.stores.connect import (
+    READ_PAIR,
+    WRITE_PAIR,
+    GcsPlace,
+    LocalPlace,
+    S3Place,
+    consumer_lines,
+    place_of,
+    server_between,
+)
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets_tests.resources.variables import KEY_ID, R2, SECRET
 
@@ -86,3 +95,21 @@ def test_the_consumers_lines_hold_no_secret() -> None:
         "R2_DATASET_READ_SECRET_ACCESS_KEY=",
         "DATASET_BINS_PATH=tokenized",
     ]
+
+
+@pytest.mark.parametrize(
+    ("environment", "reads", "names"),
+    [
+        ({}, False, ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")),
+        ({"R2_DATASET_ACCOUNT_ID": "abc"}, False, WRITE_PAIR),
+        ({"R2_DATASET_ACCOUNT_ID": "abc"}, True, READ_PAIR),
+        ({"R2_DATASET_BUCKET_NAME": "dataset"}, True, READ_PAIR),
+    ],
+)
+def test_a_message_asks_for_the_kind_of_keys_that_the_environment_has_the_rest_of(
+    environment: dict[str, str], reads: bool, names: tuple[str, str]
+) -> None:
+    """docs/storage.md: who has set R2's account or bucket is not told to set AWS_ACCESS_KEY_ID."""
+    place = place_of("s3://bucket/x", environment, reads=reads)
+    assert isinstance(place, S3Place)
+    assert place.key_names == names

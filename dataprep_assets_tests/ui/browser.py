@@ -1,14 +1,12 @@
-"""A running webserver to ask, and a headless browser to look at it with."""
+"""A headless browser."""
 
 import base64
 import contextlib
 import json
 import shutil
 import subprocess
-import sys
 import time
 import urllib.request
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +14,6 @@ import pytest
 from websockets.sync.client import connect
 
 from dataprep_assets_tests.servers import end, free_port, wait_until
-
-BIN = Path(sys.executable).parent
-
-
-@dataclass
-class Site:
-    """A running webserver and daemon over a finished sample corpus."""
-
-    url: str
-    root: Path
-    pictures: Path
-
-    def query(self, text: str, **variables: Any) -> Any:
-        """The data of a GraphQL query or mutation, as the UI sends them."""
-        request = urllib.request.Request(
-            f"{self.url}/graphql",
-            json.dumps({"query": text, "variables": variables}).encode(),
-            {"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=60) as response:
-            value = json.load(response)
-        assert "errors" not in value, value["errors"]
-        return value["data"]
-
-
-def answers(made: Site) -> bool:
-    """Whether the webserver has loaded its assets."""
-    try:
-        nodes = made.query("{ assetNodes { assetKey { path } } }")["assetNodes"]
-    except OSError:
-        return False
-    return bool(nodes)
 
 
 class Browser:
@@ -110,6 +76,10 @@ class Browser:
         while missing := [t for t in texts if t not in (self.evaluate("document.body.innerText") or "")]:
             assert time.monotonic() < limit, f"the page does not show {missing}"
             time.sleep(0.5)
+
+    def rest(self) -> None:
+        """Leave the page: what moves on it is drawn without a graphics card, which keeps a core busy."""
+        self.call("Page.navigate", url="about:blank")
 
     def click(self, text: str) -> None:
         """Click the innermost element with exactly this text."""

@@ -1,4 +1,4 @@
-"""A running `dagster dev` over a project: the checkout itself, or a scratch copy whose `defs/` a test fills.
+"""A running `dataprep ui` over a project: the checkout itself, or a scratch copy whose `defs/` a test fills.
 
 with site(folder, scratch_project(folder / "project")) as made:
     made.declare("mine", "TokenizedCorpus", sample_attributes(dataset="mine"))
@@ -10,6 +10,8 @@ import json
 import os
 import shutil
 import subprocess
+import sys
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,30 +21,62 @@ from unittest import mock
 
 import dagster as dg
 
-from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.project import cloned_project
 from dataprep_assets_tests.servers import end, free_port, wait_until
-from dataprep_assets_tests.ui.browser import BIN, Site, answers
 
 __all__ = ["LOCATION", "ServedProject", "scratch_project", "site"]
 
 LOCATION = "dataprep_assets"
+_BIN = Path(sys.executable).parent
 _RELOAD = """mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) { __typename
   ... on WorkspaceLocationEntry { loadStatus locationOrLoadError { __typename ... on PythonError { message } } } } }"""
 _LAUNCH = """mutation($params: ExecutionParams!) { launchRun(executionParams: $params) { __typename
   ... on LaunchRunSuccess { run { runId } } ... on PythonError { message }
   ... on RunConfigValidationInvalid { errors { message } } } }"""
-_RUNS = "query { runsOrError(limit: 200) { ... on Runs { results { runId jobName status tags { key value } } } } }"
+_RUNS = "query { runsOrError(limit: 100) { ... on Runs { results { runId jobName status tags { key value } } } } }"
+_ASSETS = "{ assetNodes { assetKey { path } groupName isPartitioned partitionStats { numPartitions numMaterialized } "
+_ASSETS += "assetMaterializations(limit: 1) { runId } } }"
+_CHECKS = """{ assetNodes { groupName assetKey { path } assetChecksOrError { ... on AssetChecks { checks { name blocking
+  executionForLatestMaterialization { status evaluation { description severity } } } } } } }"""
+_BACKFILLS = "query { partitionBackfillsOrError(limit: 20) { ... on PartitionBackfills { results { id status } } } }"
+_TICKS = """query($sensor: SensorSelector!) { sensorOrError(sensorSelector: $sensor) { ... on Sensor {
+  sensorState { ticks(limit: 100) { status skipReason runIds } } } } }"""
+_SENSOR = """query($sensor: SensorSelector!) { sensorOrError(sensorSelector: $sensor) { ... on Sensor {
+  sensorState { id } } } }"""
+_STOP = "mutation($id: String) { stopSensor(id: $id) { __typename } }"
 _REPOSITORY = {"repositoryLocationName": LOCATION, "repositoryName": "__repository__"}
 
 
 @dataclass
-class ServedProject(Site):
-    """A running webserver and daemon, the project that they show, and their instance."""
+class ServedProject:
+    """A running webserver and daemon, the project that they show, and their instance.
 
+    Attributes:
+        url: Of the webserver.
+        root: Where artifacts go.
+        pictures: Where screenshots are kept: DATAPREP_PICTURES, if that is set.
+        project: A test may add to its `defs`.
+        environment: Of the server and its runs.
+    """
+
+    url: str
+    root: Path
+    pictures: Path
     project: Path
     environment: Mapping[str, str]
+
+    def query(self, text: str, **variables: Any) -> Any:
+        """The data of a GraphQL query or mutation, as the UI sends them."""
+        request = urllib.request.Request(
+            f"{self.url}/graphql",
+            json.dumps({"query": text, "variables": variables}).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as response:
+            value = json.load(response)
+        assert "errors" not in value, value["errors"]
+        return value["data"]
 
     @property
     def defs(self) -> Path:
@@ -73,6 +107,58 @@ class ServedProject(Site):
         """The latest runs, newest first: id, name of the job, status, tags."""
         found = self.query(_RUNS)["runsOrError"]["results"]
         return [{**run, "tags": {tag["key"]: tag["value"] for tag in run["tags"]}} for run in found]
+
+    def runs_with(self, tag: str, value: str) -> list[str]:
+        """The ids of the latest runs that have a tag, newest first."""
+        return [run["runId"] for run in self.runs() if run["tags"].get(tag) == value]
+
+    @property
+    def groups(self) -> set[str]:
+        """The groups of assets that the UI has."""
+        return {node["groupName"] for node in self.query("{ assetNodes { groupName } }")["assetNodes"]}
+
+    def backfills(self) -> dict[str, str]:
+        """The latest backfills: id → status."""
+        found = self.query(_BACKFILLS)["partitionBackfillsOrError"]["results"]
+        return {backfill["id"]: backfill["status"] for backfill in found}
+
+    def ticks(self, sensor: str) -> list[dict[str, Any]]:
+        """The latest ticks of a sensor, newest first: status, skipReason, runIds."""
+        selector = {**_REPOSITORY, "sensorName": sensor}
+        ticks: list[dict[str, Any]] = self.query(_TICKS, sensor=selector)["sensorOrError"]["sensorState"]["ticks"]
+        return ticks
+
+    def all_materialized(self, dataset: str) -> bool:
+        """Whether every asset of a dataset is materialized, each in all its partitions."""
+        nodes = [node for node in self.query(_ASSETS)["assetNodes"] if node["groupName"] == dataset]
+        for node in nodes:
+            stats = node["partitionStats"]
+            if node["isPartitioned"] and not 0 < stats["numPartitions"] <= stats["numMaterialized"]:
+                return False
+            if not node["assetMaterializations"]:
+                return False
+        return bool(nodes)
+
+    def checks(self, dataset: str) -> dict[str, str]:
+        """`asset: check` of a dataset → its latest status in the UI; "" where there is none for what is there."""
+        found = {}
+        for node in self.query(_CHECKS)["assetNodes"]:
+            if node["groupName"] == dataset:
+                for check in node["assetChecksOrError"].get("checks", ()):
+                    latest = check["executionForLatestMaterialization"]
+                    found[f"{'/'.join(node['assetKey']['path'])}: {check['name']}"] = latest["status"] if latest else ""
+        return found
+
+    def stop_sensor(self, sensor: str) -> None:
+        """Switch a sensor off, as its page does."""
+        selector = {**_REPOSITORY, "sensorName": sensor}
+        found = self.query(_SENSOR, sensor=selector)["sensorOrError"]["sensorState"]["id"]
+        stopped = self.query(_STOP, id=found)["stopSensor"]
+        assert stopped["__typename"] == "StopSensorMutationResult", stopped
+
+    def command(self, *arguments: str) -> None:
+        """`dataprep` with these arguments, on the same instance and artifacts; it has to succeed."""
+        forked.run(["-m", "dataprep_assets.cli", *arguments], env=self.environment, check=True, cwd=self.project)
 
     def wait_for_run(self, run_id: str, seconds: float = 300) -> str:
         """The status of a run when it has ended."""
@@ -110,16 +196,12 @@ def scratch_project(target: Path, datasets: Sequence[str] = ()) -> Path:
 
 
 @contextmanager
-def site(
-    folder: Path, project: Path = PROJECT_ROOT, *, before: Sequence[Sequence[str]] = (), loaded: bool = True
-) -> Iterator[ServedProject]:
-    """`dagster dev` over a project, with the instance of `deploy/local`; ended afterwards.
+def site(folder: Path, project: Path) -> Iterator[ServedProject]:
+    """`dataprep ui` over a project, with the instance of `deploy/local`; ended afterwards.
 
     Args:
         folder: Gets `home`, `artifacts` and `server.log`.
-        project: Its workspace.yaml is served.
-        before: Commands (`dataprep` without its name) that run first, on the same instance and artifacts.
-        loaded: Wait until the UI has assets; False for a project without datasets, then until the webserver answers.
+        project: What is served.
     """
     home, root = folder / "home", folder / "artifacts"
     home.mkdir(parents=True)
@@ -133,12 +215,10 @@ def site(
         # the copy's modules go before those of the environment
         "PYTHONPATH": str(project),
     }
-    for command in before:
-        forked.run(["-m", "dataprep_assets.cli", *command], env=environment, check=True, cwd=project)
     port = free_port()
     with open(folder / "server.log", "wb") as log:
         server = subprocess.Popen(
-            [str(BIN / "dagster"), "dev", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)],
+            [sys.executable, "-m", "dataprep_assets.cli", "ui", "--port", str(port)],
             env=environment,
             cwd=project,
             stdout=log,
@@ -147,14 +227,14 @@ def site(
         pictures = Path(os.environ.get("DATAPREP_PICTURES", folder))
         made = ServedProject(f"http://127.0.0.1:{port}", root, pictures, project, environment)
         try:
-            wait_until(lambda: server.poll() is not None or (answers(made) if loaded else _serves(made)), 300)
+            wait_until(lambda: server.poll() is not None or _serves(made), 300)
             assert server.poll() is None, (folder / "server.log").read_text()[-3000:]
             yield made
         finally:
             end(server)
 
 
-def _serves(made: Site) -> bool:
+def _serves(made: ServedProject) -> bool:
     text = "{ workspaceOrError { ... on Workspace { locationEntries { loadStatus } } } }"
     try:
         entries = made.query(text)["workspaceOrError"]["locationEntries"]

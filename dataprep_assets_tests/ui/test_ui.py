@@ -1,39 +1,320 @@
-"""What a person sees: Dagster's own UI over the materialized sample corpus, in a real browser.
+"""What a person does and sees, by clicks in a real browser, on one instance that is empty at first.
 
-`DATAPREP_PICTURES=folder` keeps the screenshots; the README's pictures are made that way.
+A corpus is declared, made by one button, broken, mended and executed again; a file is appended and arrives; a backfill
+is canceled and goes on; a job that was killed is done again; every other kind is made by the same button; last the
+pages of what was made. One server for all, and no page is left open that nobody looks at: both cost a core.
+
+`DATAPREP_PICTURES=folder` keeps the screenshots; the pictures of the README and the pages are made that way.
 """
 
+import json
+import os
+import shutil
+import signal
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import dagster as dg
 import pytest
 
+from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.orchestration.keys import DATASET
+from dataprep_assets.orchestration.pools import POOLS
+from dataprep_assets.orchestration.source_sensor import CHANGE
+from dataprep_assets_tests.deploy.backfill import run_pid
+from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.fakes.listeners import webhook
+from dataprep_assets_tests.project import SAMPLE, sample_attributes
 from dataprep_assets_tests.servers import wait_until
-from dataprep_assets_tests.ui.browser import Browser, Site
+from dataprep_assets_tests.ui.browser import Browser
+from dataprep_assets_tests.ui.clicks import cancel_backfill, launch_job, materialize_all, re_execute, resume_backfill
+from dataprep_assets_tests.ui.hostile_page import ASSET, POOL, hostile_page
+from dataprep_assets_tests.ui.site import LOCATION, ServedProject, scratch_project
 from dataprep_assets_tests.ui.site import site as served
 
 pytestmark = pytest.mark.slow
+SHIPPED = PROJECT_ROOT / "dataprep_assets" / "defs"
+TRAIN = SAMPLE / "data" / "train"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with served(tmp_path_factory.mktemp("site"), before=[["run", "sample_corpus"]]) as made:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProject]:
+    folder = tmp_path_factory.mktemp("ui")
+    with served(folder / "site", scratch_project(folder / "project")) as made:
         yield made
 
 
-def test_the_graph_shows_every_artifact_materialized_and_checked(site: Site, browser: Browser) -> None:
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A headless Chromium with a profile of its own; the tests are skipped without one."""
+    made = Browser(tmp_path_factory.mktemp("profile"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def rested(browser: Browser) -> Iterator[None]:
+    yield
+    browser.rest()
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Source files that a test may break."""
+    return Path(shutil.copytree(TRAIN / "chunk1", tmp_path_factory.mktemp("source") / "train"))
+
+
+@pytest.fixture(scope="module")
+def declaration(source: Path) -> dict[str, Any]:
+    """Of a corpus of one split, over the source files."""
+    return sample_attributes(
+        dataset="mine",
+        source={"kind": "local", "path": str(source.parent)},
+        splits={"train": ["train/**"]},
+        views=["nanogpt"],
+    )
+
+
+@pytest.fixture(scope="module")
+def corpus(site: ServedProject, browser: Browser, declaration: dict[str, Any]) -> str:
+    """That corpus, declared while the UI was open and shown after a click on "Reload"."""
+    browser.open(f"{site.url}/locations", LOCATION, "Reload")
+    site.declare("mine", "TokenizedCorpus", declaration)
+    browser.click("Reload")
+    wait_until(lambda: "mine" in site.groups, 300)
+    return "mine"
+
+
+def green(site: ServedProject, dataset: str) -> bool:
+    """Whether all of a dataset is there, and every check of it passed on what is there."""
+    return site.all_materialized(dataset) and set(site.checks(dataset).values()) == {"SUCCEEDED"}
+
+
+def damage(path: Path) -> None:
+    """Overwrite some bytes in the middle."""
+    content = path.read_bytes()
+    middle = len(content) // 2
+    path.write_bytes(content[:middle] + bytes(40) + content[middle + 40 :])
+
+
+def ship(site: ServedProject, *names: str) -> None:
+    """Declare samples by copies of their folders, and reload."""
+    for name in names:
+        (sample,) = [path.parent for path in SHIPPED.rglob(f"{name}/defs.yaml")]
+        shutil.copytree(sample, site.defs / sample.relative_to(SHIPPED), dirs_exist_ok=True)
+    site.reload()
+
+
+def test_one_button_makes_and_checks_a_new_corpus(site: ServedProject, browser: Browser, corpus: str) -> None:
+    run = launch_job(site, browser, corpus)
+    assert site.wait_for_run(run, 500) == "SUCCESS"
+    browser.open(f"{site.url}/runs/{run}", "mine: made and checked")
+    browser.picture(site.pictures / "build_job.png")
+    assert green(site, corpus)
+    browser.open(f"{site.url}/locations/{LOCATION}/asset-groups/mine/lineage", "nanogpt_bins", "100% filled")
+    browser.picture(site.pictures / "first_action.png")
+
+
+def test_a_broken_file_is_told_in_a_sentence_and_one_re_execution_is_green(
+    site: ServedProject, browser: Browser, corpus: str, source: Path
+) -> None:
+    broken = sorted(source.iterdir())[1]
+    content = broken.read_bytes()
+    damage(broken)
+    failed = launch_job(site, browser, corpus)
+    assert site.wait_for_run(failed, 500) == "FAILURE"
+    browser.open(f"{site.url}/runs/{failed}", "zstd data is damaged", "Re-execute")
+    browser.picture(site.pictures / "broken_file.png")
+    broken.write_bytes(content)
+    again = re_execute(site, browser, corpus, failed)
+    assert site.wait_for_run(again) == "SUCCESS"
+    assert green(site, corpus)
+
+
+_BACKFILL = """mutation($keys: [AssetKeyInput!]!, $shards: [String!]!) {
+  launchPartitionBackfill(backfillParams: {assetSelection: $keys, partitionNames: $shards}) {
+    __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
+_AGAIN = """mutation($id: String!) {
+  launchRunReexecution(reexecutionParams: {parentRunId: $id, strategy: FROM_FAILURE}) {
+    __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+
+
+def test_a_backfill_makes_what_is_not_there_and_its_failed_run_repairs_itself(
+    site: ServedProject, corpus: str, source: Path
+) -> None:
+    """The snapshot of the failed run recorded the damaged file and is green: the re-execution makes it anew."""
+    shards = [f"train-{number:05d}" for number in range(3)]
+    files = {shard: site.root / corpus / "token_bins" / shard / "tokens.bin" for shard in shards}
+    before = {shard: (path.stat().st_ino, path.read_bytes()) for shard, path in files.items()}
+    files[shards[0]].unlink()
+    broken = sorted(source.iterdir())[1]
+    content = broken.read_bytes()
+    damage(broken)
+    keys = [{"path": [corpus, f"{name}_train"]} for name in ("snapshot", "token_bins")]
+    launched = site.query(_BACKFILL, keys=keys, shards=shards)["launchPartitionBackfill"]
+    wait_until(lambda: bool(site.runs_with("dagster/backfill", launched["backfillId"])), 120)
+    (failed,) = site.runs_with("dagster/backfill", launched["backfillId"])
+    assert site.wait_for_run(failed) == "FAILURE"
+    assert files[shards[0]].read_bytes() == before[shards[0]][1], "what can be made is made"
+    broken.write_bytes(content)
+    again = site.query(_AGAIN, id=failed)["launchRunReexecution"]
+    assert again["__typename"] == "LaunchRunSuccess", again
+    assert site.wait_for_run(again["run"]["runId"]) == "SUCCESS"
+    assert green(site, corpus)
+    assert {shard: path.read_bytes() for shard, path in files.items()} == {s: b for s, (_, b) in before.items()}
+    made_again = {shard for shard, path in files.items() if path.stat().st_ino != before[shard][0]}
+    assert made_again <= {shards[0], shards[1]}
+
+
+def test_an_appended_file_arrives_while_the_sensor_is_on(
+    site: ServedProject, browser: Browser, corpus: str, declaration: dict[str, Any], source: Path
+) -> None:
+    sensor = f"{corpus}_on_new_files"
+
+    def said() -> list[str]:
+        return [tick["skipReason"] or "" for tick in site.ticks(sensor)]
+
+    with webhook() as hook:
+        automation = {"on_new_files": "5s", "freshness": "36h", "on_failure": {"webhook": hook.url}}
+        site.declare(corpus, "TokenizedCorpus", {**declaration, "automation": automation})
+        site.reload()
+        browser.open(f"{site.url}/locations/{LOCATION}/sensors/{sensor}", "0 runs requested")
+        assert "the source is as it was planned" in said()
+        shutil.copy(TRAIN / "chunk2" / sorted(path.name for path in (TRAIN / "chunk2").iterdir())[0], source / "z.zst")
+        browser.wait_for("1 run requested")
+        browser.picture(site.pictures / "sensor.png")
+        (launched,) = [run for run in site.runs() if CHANGE in run["tags"]]
+        assert launched["tags"][CHANGE] == "1 file added, 1 shard new"
+        browser.rest()
+        assert site.wait_for_run(launched["runId"]) == "SUCCESS"
+        browser.open(f"{site.url}/assets/mine/token_bins_train?view=partitions", "train-00003")
+        browser.rest()
+        wait_until(lambda: said()[0] == "nothing changed since the last look", 120)
+        wait_until(lambda: green(site, corpus), 120)  # the check of freshness is a sensor's, too
+        assert hook.got == []
+    site.declare(corpus, "TokenizedCorpus", declaration)
+
+
+TINY = 60
+"""Shards: two runs."""
+
+
+def test_materialize_all_is_canceled_half_way_and_what_is_left_is_resumed(
+    site: ServedProject, browser: Browser, tmp_path: Path
+) -> None:
+    site.declare("tiny", "TokenizedCorpus", attributes(write_corpus(tmp_path / "tiny", TINY), TINY))
+    site.reload()
+    bins = dg.AssetKey(["tiny", "token_bins_train"])
+    with site.instance() as instance:
+        wait_until(lambda: len(instance.get_dynamic_partitions("tiny_train_shards")) == TINY, 240)  # by a sensor
+        site.stop_sensor("plan_new_datasets")  # each dataset that it plans from here on would cost a run
+        first = materialize_all(site, browser, "tiny", TINY)
+        wait_until(lambda: bool(instance.get_materialized_partitions(bins)), 300, every=0.2)
+        # as in a large backfill, the next run is still in the queue when somebody thinks better of it
+        instance.event_log_storage.set_concurrency_slots(POOLS["cpu"], 0)
+        cancel_backfill(site, browser, first)
+        made = instance.get_materialized_partitions(bins)
+        receipts = {path: path.stat().st_ino for path in (site.root / "tiny" / "token_bins").glob("*/receipt.json")}
+        assert 0 < len(made) < TINY
+        assert made <= {path.parent.name for path in receipts}
+        instance.event_log_storage.set_concurrency_slots(POOLS["cpu"], 1)
+        second = resume_backfill(site, browser, first)
+        wait_until(lambda: site.backfills()[second] == "COMPLETED_SUCCESS", 400)
+    assert {path: path.stat().st_ino for path in receipts} == receipts, "what was finished was kept"
+    browser.open(f"{site.url}/runs/b/{second}", "nanogpt_bins", "Completed")
+    browser.picture(site.pictures / "resumed.png")
+    assert green(site, "tiny")
+
+
+def test_a_job_that_is_killed_half_way_is_launched_again_and_ends_green(site: ServedProject, tmp_path: Path) -> None:
+    site.declare("killed", "TokenizedCorpus", attributes(write_corpus(tmp_path / "killed", 40), 40, dataset="killed"))
+    site.reload()
+    run = site.launch_job("build_killed")
+    wait_until(lambda: any((site.root / "killed" / "token_bins").glob("*/receipt.json")), 240, every=0.1)
+    with site.instance() as instance:
+        pid = run_pid(instance, run)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+    assert site.wait_for_run(run) == "FAILURE"
+    wait_until(lambda: bool(site.runs_with("dagster/parent_run_id", run)), 120)
+    (again,) = site.runs_with("dagster/parent_run_id", run)
+    assert site.wait_for_run(again) == "SUCCESS", "what the killed run held is free"
+    assert green(site, "killed")
+    states = {run["status"] for run in site.runs() if run["tags"].get(DATASET) == "killed"}
+    assert states == {"SUCCESS", "FAILURE"}, "nothing is said to be in progress"
+
+
+@pytest.mark.parametrize(
+    ("name", "beside"),
+    [
+        ("sample_notes", ["sample_replay"]),
+        ("sample_notes_replay_combined", []),
+        ("sample_release", []),
+        ("sample_tasks", []),
+        ("sample_blend_rl", []),
+    ],
+)
+def test_the_same_button_makes_and_checks_every_other_kind(
+    site: ServedProject, browser: Browser, name: str, beside: list[str]
+) -> None:
+    """Of `beside` the next one is made, too; that takes no button."""
+    ship(site, "sample_corpus", *beside, name)  # the first has the tokenizer and the text of the others
+    for other in beside:
+        site.command("run", other)
+    assert site.wait_for_run(launch_job(site, browser, name), 500) == "SUCCESS"
+    assert site.all_materialized(name)
+    assert "FAILED" not in site.checks(name).values()
+
+
+_DRAWN = "[...document.querySelectorAll('img')].filter(i => i.src.startsWith('data:image/svg+xml'))"
+
+
+@pytest.mark.parametrize(
+    ("asset", "entry"), [("blend_preview", "requested_and_realisable"), ("blend", "requested_and_realised")]
+)
+def test_the_shares_of_a_blend_are_drawn(site: ServedProject, browser: Browser, asset: str, entry: str) -> None:
+    """The UI keeps markdown of this length behind a click."""
+    browser.open(f"{site.url}/assets/sample_blend_rl/{asset}?view=overview", entry, "[Show Markdown]")
+    rows = f"[...document.querySelectorAll('tr')].filter(r => r.innerText.includes({json.dumps(entry)}))"
+    link = f"[...{rows}.pop().querySelectorAll('*')].filter(e => e.textContent.trim() === '[Show Markdown]').pop()"
+
+    def drawn() -> bool:
+        if not browser.evaluate(f"{_DRAWN}.length"):
+            browser.evaluate(f"{link}.click()")  # once more where the page replaced the row meanwhile
+        # a browser gives a size to a picture that it could draw, and 0 to one that it could not
+        return bool(browser.evaluate(f"{_DRAWN}.length === 1 && {_DRAWN}[0].naturalWidth > 400"))
+
+    wait_until(drawn, 180)
+    assert browser.evaluate(f"{_DRAWN}[0].naturalHeight") > 100
+    assert browser.evaluate(f"{_DRAWN}[0].getBoundingClientRect().width") > 200
+    browser.picture(site.pictures / f"{asset}_shares.png")
+
+
+@pytest.fixture(scope="module")
+def sample(site: ServedProject) -> str:
+    """The sample corpus, made by the command."""
+    ship(site, "sample_corpus")
+    site.command("run", "sample_corpus")
+    return "sample_corpus"
+
+
+def test_the_graph_shows_every_artifact_materialized_and_checked(
+    site: ServedProject, browser: Browser, sample: str
+) -> None:
     names = ("manifest", "engine_certificate", "snapshot", "token_bins", "combined_bins", "nanogpt_bins")
     url = f"{site.url}/locations/dataprep_assets/asset-groups/sample_corpus/lineage"
     browser.open(url, *names, "9 / 9 Passed", "11 / 11 Passed", "100% filled")
     browser.picture(site.pictures / "graph.png")
 
 
-def test_a_partition_shows_its_numbers(site: Site, browser: Browser) -> None:
+def test_a_partition_shows_its_numbers(site: ServedProject, browser: Browser, sample: str) -> None:
     url = f"{site.url}/assets/sample_corpus/token_bins_train?partition=train-00001&view=partitions"
     browser.open(url, "train-00002", "tokens", "documents", "tokens_per_cpu_second", "dropped", "source_bytes")
     browser.picture(site.pictures / "partitions.png")
 
 
-def test_the_numbers_of_an_asset_plot(site: Site, browser: Browser) -> None:
+def test_the_numbers_of_an_asset_plot(site: ServedProject, browser: Browser, sample: str) -> None:
     browser.open(f"{site.url}/assets/sample_corpus/token_bins_train?view=overview", "Plots", "tokens_per_cpu_second")
 
     def plotted() -> bool:
@@ -46,7 +327,7 @@ def test_the_numbers_of_an_asset_plot(site: Site, browser: Browser) -> None:
     browser.picture(site.pictures / "plots.png")
 
 
-def test_a_check_shows_its_table(site: Site, browser: Browser) -> None:
+def test_a_check_shows_its_table(site: ServedProject, browser: Browser, sample: str) -> None:
     url = f"{site.url}/assets/sample_corpus/combined_bins_train?view=checks&checkDetail=eye_test"
     browser.open(url, "eye_test", "bits_per_token", "Passed", "decode to plausible text")
     browser.picture(site.pictures / "eye_test.png")
@@ -59,7 +340,9 @@ TIMELINE = """query CompletedRunTimelineQuery($completedFilter: RunsFilter!, $li
 """As useRunsForTimeline.tsx of the webserver asks; it drops runs without an origin, and rows of no job it knows."""
 
 
-def test_the_runs_of_the_command_are_on_the_timeline_with_what_they_make(site: Site, browser: Browser) -> None:
+def test_the_runs_of_the_command_are_on_the_timeline_with_what_they_make(
+    site: ServedProject, browser: Browser, sample: str
+) -> None:
     asked = {"statuses": ["SUCCESS"], "tags": [{"key": "dataprep/dataset", "value": "sample_corpus"}]}
     runs = site.query(TIMELINE, completedFilter=asked, limit=500)["completed"]["results"]
     origin = {"repositoryName": "__repository__", "repositoryLocationName": "dataprep_assets"}
@@ -73,36 +356,7 @@ def test_the_runs_of_the_command_are_on_the_timeline_with_what_they_make(site: S
     browser.picture(site.pictures / "timeline.png")
 
 
-BACKFILL = """mutation($keys: [AssetKeyInput!]!, $shards: [String!]!) {
-  launchPartitionBackfill(backfillParams: {assetSelection: $keys, partitionNames: $shards}) {
-    __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
-
-
-def test_a_backfill_from_the_ui_rebuilds_the_deleted_shard_alone(site: Site) -> None:
-    shards = [f"train-{i:05d}" for i in range(3)]
-    files = {s: site.root / "sample_corpus" / "token_bins" / s / "tokens.bin" for s in shards}
-    before = {s: path.stat().st_ino for s, path in files.items()}
-    content = files[shards[1]].read_bytes()
-    files[shards[1]].unlink()
-    keys = [{"path": ["sample_corpus", f"{name}_train"]} for name in ("snapshot", "token_bins")]
-    launched = site.query(BACKFILL, keys=keys, shards=shards)["launchPartitionBackfill"]
-    assert launched["__typename"] == "LaunchBackfillSuccess", launched
-    status = """query($id: String!) { partitionBackfillOrError(backfillId: $id) {
-      ... on PartitionBackfill { status numPartitions runs(limit: 50) { status } } } }"""
-
-    def finished() -> bool:
-        found = site.query(status, id=launched["backfillId"])["partitionBackfillOrError"]
-        assert "FAIL" not in found["status"], found
-        return bool(found["status"] == "COMPLETED_SUCCESS")
-
-    wait_until(finished, 300)
-    runs = site.query(status, id=launched["backfillId"])["partitionBackfillOrError"]["runs"]
-    assert len(runs) == 1, "three shards fit one run"
-    assert files[shards[1]].read_bytes() == content
-    assert {s for s in shards if files[s].stat().st_ino != before[s]} <= {shards[1]}
-
-
-def test_the_page_of_all_datasets_leads_to_a_failed_check(site: Site, browser: Browser) -> None:
+def test_the_page_of_all_datasets_leads_to_a_failed_check(site: ServedProject, browser: Browser, sample: str) -> None:
     card = site.root / "sample_corpus" / "data_card" / "dataset_card.md"
     card.write_text(card.read_text() + "\nNobody's word.\n")
     browser.open(f"{site.url}/assets/sample_corpus/data_card?view=checks", "card_matches_receipts", "Execute all")
@@ -113,9 +367,29 @@ def test_the_page_of_all_datasets_leads_to_a_failed_check(site: Site, browser: B
     browser.click("datasets")
     browser.wait_for("checks failed", "Materialize")
     browser.click("Materialize")
-    browser.wait_for("data_card/card_matches_receipts", "dataset_card.md line", "all datasets", "86")
+    browser.wait_for("data_card/card_matches_receipts", "dataset_card.md line", "all datasets", "92")
     browser.picture(site.pictures / "datasets.png")
     browser.click("data_card/card_matches_receipts")
     browser.wait_for("Evaluation result", "card_matches_receipts", "dataset_card.md line")
     place = browser.evaluate("location.pathname + location.search")
     assert place == "/assets/sample_corpus/data_card?view=checks&checkDetail=card_matches_receipts"
+
+
+_STATE = """{ instance { concurrencyLimits { concurrencyKey } }
+  assetsOrError { ... on AssetConnection { nodes { key { path } } } } }"""
+
+
+def test_a_page_of_another_origin_can_send_no_mutation_and_no_report(site: ServedProject, browser: Browser) -> None:
+    with hostile_page(site.url) as page:
+        browser.open(page, "all was tried")
+        tried = json.loads(browser.evaluate("document.title"))
+    assert tried["json"] == tried["socket"] == "refused"
+    state = str(site.query(_STATE))
+    assert POOL not in state
+    assert ASSET not in state
+    # the same as the UI itself sends it, so that the page could have done something
+    browser.open(site.url, "Runs")
+    sent = json.dumps({"query": f'mutation {{ setConcurrencyLimit(concurrencyKey: "{POOL}", limit: 3) }}'})
+    options = f"{{method: 'POST', headers: {{'Content-Type': 'application/json'}}, body: {json.dumps(sent)}}}"
+    browser.evaluate(f"fetch('/graphql', {options}).then(() => document.title = 'sent')")
+    wait_until(lambda: POOL in str(site.query(_STATE)), 60)

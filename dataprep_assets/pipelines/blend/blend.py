@@ -24,7 +24,14 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.planner import stage_identity
 from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested
 from dataprep_assets.pipelines.blend.run_proofs import rows_read_once, run_intact, shards_complete, splits_disjoint
-from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts, build_blend_run, run_recipe, run_version
+from dataprep_assets.pipelines.blend.runs import (
+    RUNS,
+    RunFacts,
+    build_blend_run,
+    other_claims,
+    run_recipe,
+    run_version,
+)
 from dataprep_assets.pipelines.blend.share_plot import plotted
 from dataprep_assets.pipelines.blend.source_shares_proofs import blend_sources_unchanged
 from dataprep_assets.pipelines.blend.stage_shards import stage_shards
@@ -129,7 +136,11 @@ _PROOFS = (
     Proof(
         "rows_read_once", "Shards of a file that was cut by rows read, together, the rows that it has when counted now."
     ),
-    Proof("run_intact", "Every file of the run has the digest of its receipt, and no other file is there."),
+    Proof(
+        "run_intact",
+        "Every file of the run has the digest of its receipt, no other file is there, and all say what its shards do.",
+        version=2,
+    ),
     Proof("entry_lists_every_shard", "What the trainer reads first lists every used shard once, and nothing else."),
     Proof("splits_disjoint", "No shard, and no row of a source file, is in two splits."),
     Proof("realised_as_requested", "Each dataset's share is as its weight asks, within the tolerance."),
@@ -148,7 +159,10 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) ->
     yield "rows_read_once", rows_read_once(blend, store, plan, shards)
     artifact = blend_run(blend, store)
     receipt, directory = store.require(artifact), store.local(artifact)
-    yield "run_intact", run_intact(directory, receipt, plan)
+    yield (
+        "run_intact",
+        run_intact(directory, receipt, plan, other_claims(blend, store, plan, shards, directory, receipt)),
+    )
     yield "entry_lists_every_shard", entry_lists_every_shard(blend, directory, receipt)
     yield "splits_disjoint", splits_disjoint(receipt, plan)
     yield "realised_as_requested", realised_as_requested(blend, directory, receipt, plan)

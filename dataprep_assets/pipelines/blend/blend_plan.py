@@ -130,29 +130,47 @@ def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Rec
 
     def write(staged: Path) -> Written:
         (staged / PLAN).write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
-        config = {"run_hash": fresh.run_hash, **stage_identity(blend)}
-        (staged / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
-        return Written(
-            inputs={unit.name: source_digest(unit) for unit in fresh.units},
-            facts=BlendPlanFacts(
-                run_hash=fresh.run_hash,
-                stage=blend.stage,
-                datasets={
-                    unit.name: PlannedDatasetFacts(
-                        plan_hash=unit.plan_hash,
-                        commit=unit.commit,
-                        files=len(unit.entries),
-                        source_bytes=unit.size_bytes,
-                        shards=len(unit.shards),
-                        chosen=len(unit.chosen),
-                        weight=unit.dataset.weight,
-                    )
-                    for unit in fresh.units
-                },
-            ),
-        )
+        (staged / CONFIG).write_text(_config(blend, fresh), encoding="utf-8")
+        return Written(inputs={unit.name: source_digest(unit) for unit in fresh.units}, facts=_facts(blend, fresh))
 
     return ensure(_recipe(blend, fresh), store, write)
+
+
+def _config(blend: BlendDeclaration, plan: BlendPlan) -> str:
+    """The text of `config.json`."""
+    config = {"run_hash": plan.run_hash, **stage_identity(blend)}
+    return json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _facts(blend: BlendDeclaration, plan: BlendPlan) -> BlendPlanFacts:
+    return BlendPlanFacts(
+        run_hash=plan.run_hash,
+        stage=blend.stage,
+        datasets={
+            unit.name: PlannedDatasetFacts(
+                plan_hash=unit.plan_hash,
+                commit=unit.commit,
+                files=len(unit.entries),
+                source_bytes=unit.size_bytes,
+                shards=len(unit.shards),
+                chosen=len(unit.chosen),
+                weight=unit.dataset.weight,
+            )
+            for unit in plan.units
+        },
+    )
+
+
+def _other_claims(blend: BlendDeclaration, store: ArtifactStore) -> Iterator[str]:
+    """What `config.json` and the receipt say that is not so of the plan."""
+    plan, artifact = load_blend_plan(blend, store), blend.artifact(BLEND_PLAN)
+    receipt, config = store.require(artifact), store.local(artifact) / CONFIG
+    if config.read_bytes() != _config(blend, plan).encode():
+        yield f"{config}: is not what the run hash {plan.run_hash} stands for"
+    if receipt.key != plan_key(plan):
+        yield f"{artifact}: its receipt is that of another plan"
+    if BlendPlanFacts.of(receipt) != _facts(blend, plan):
+        yield f"{artifact}: its receipt counts other than the plan"
 
 
 def _metadata(blend: BlendDeclaration, store: ArtifactStore, _: Receipt) -> Mapping[str, Shown]:
@@ -213,10 +231,14 @@ def _plan_row(blend: BlendDeclaration, unit: PlannedUnit) -> dict[str, str | int
 
 _PROOFS = (
     Proof("plan_covers_sources", "Every file is in one shard, or in consecutive rows from the first to the last."),
-    Proof("plan_is_current", "Sources, tokenizer bytes, template text and options are those that the plan froze."),
+    Proof(
+        "plan_is_current",
+        "Sources, tokenizer bytes, template text and options are those that the plan froze, and its receipt says so.",
+        version=2,
+    ),
 )
 
 
 def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     yield "plan_covers_sources", plan_covers_sources(load_blend_plan(blend, store), blend.max_rows)
-    yield "plan_is_current", plan_is_current(blend, store)
+    yield "plan_is_current", plan_is_current(blend, store, _other_claims(blend, store))

@@ -3,7 +3,7 @@
 Entry points: `plan_covers_sources`, `plan_is_current`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dataprep_assets.graph.finding import Finding, judged, verdict
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -60,8 +60,11 @@ def _uncovered(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
 
 
 @judged
-def plan_is_current(blend: BlendDeclaration, store: ArtifactStore) -> Finding:
-    """A plan made now, of the sources, tokenizer bytes, template text and options as they are, is the frozen one."""
+def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, others: Iterable[str] = ()) -> Finding:
+    """A plan made now, of the sources, tokenizer bytes, template text and options as they are, is the frozen one.
+
+    `blend` is the declaration, `store` holds the plan, `others` are defects known otherwise.
+    """
     frozen = load_blend_plan(blend, store)
     fresh = plan_blend(blend, frozen)
     old, new = ({unit.name: unit.plan_hash for unit in plan.units} for plan in (frozen, fresh))
@@ -69,7 +72,9 @@ def plan_is_current(blend: BlendDeclaration, store: ArtifactStore) -> Finding:
         f"{n}: plan hash {old.get(n)}, now {new.get(n)}" for n in sorted({*old, *new}) if old.get(n) != new.get(n)
     ]
     if not defects and plan_key(fresh) != plan_key(frozen):
-        defects = [f"{blend.dataset}: run hash {frozen.run_hash}, now {fresh.run_hash}"]
+        defects.append(f"{blend.dataset}: run hash {frozen.run_hash}, now {fresh.run_hash}")
+    if not defects:
+        defects += others
     return verdict(
         defects,
         f"The plan {frozen.run_hash} of {len(frozen.units)} datasets is what it would be now.",

@@ -4,7 +4,7 @@ Its proof stops the run where a dataset would round to nothing. `preview.py` mak
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -100,25 +100,34 @@ def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: Ble
 
     def write(staged: Path) -> Written:
         found = preview_blend(blend, plan)
-        rows = [asdict(source) for source in found]
         faults = _faults(blend, plan, [source.name for source in found if source.rounds_to_zero])
-        (staged / PREVIEW).write_text(json.dumps(rows, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+        (staged / PREVIEW).write_text(_text(found), encoding="utf-8")
         return Written(
             inputs={unit.name: unit.plan_hash for unit in plan.units},
-            facts=BlendPreviewFacts(
-                run_hash=plan.run_hash,
-                sources=tuple(found),
-                rounds_to_zero=tuple(source.name for source in found if source.rounds_to_zero),
-                rows=sum(source.rows for source in found),
-                tokens=sum(source.tokens for source in found),
-                shards=sum(source.shards for source in found),
-                bytes_to_fetch=sum(source.bytes_to_fetch for source in found),
-                disk_bytes=sum(source.disk_bytes for source in found),
-                **({"faults": faults} if faults else {}),
-            ),
+            facts=_facts(plan, found, faults),
         )
 
     return ensure(_recipe(blend, store, plan), store, write)
+
+
+def _text(found: Sequence[SourcePreview]) -> str:
+    """The text of `preview.json`."""
+    rows = [asdict(source) for source in found]
+    return json.dumps(rows, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _facts(plan: BlendPlan, found: Sequence[SourcePreview], faults: Mapping[str, str]) -> BlendPreviewFacts:
+    return BlendPreviewFacts(
+        run_hash=plan.run_hash,
+        sources=tuple(found),
+        rounds_to_zero=tuple(source.name for source in found if source.rounds_to_zero),
+        rows=sum(source.rows for source in found),
+        tokens=sum(source.tokens for source in found),
+        shards=sum(source.shards for source in found),
+        bytes_to_fetch=sum(source.bytes_to_fetch for source in found),
+        disk_bytes=sum(source.disk_bytes for source in found),
+        **({"faults": dict(faults)} if faults else {}),
+    )
 
 
 def _faults(blend: BlendDeclaration, plan: BlendPlan, names: Collection[str]) -> dict[str, str]:
@@ -159,8 +168,13 @@ _PROOFS = (
 
 def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     receipt = store.require(blend.artifact(BLEND_PREVIEW))
-    yield "nothing_rounds_to_zero", nothing_rounds_to_zero(receipt)
-    facts = BlendPreviewFacts.of(receipt)
+    facts, file = BlendPreviewFacts.of(receipt), store.local(blend.artifact(BLEND_PREVIEW)) / PREVIEW
+    others = []
+    if facts != _facts(load_blend_plan(blend, store), facts.sources, facts.faults):
+        others.append(f"{blend.dataset}: the receipt of its preview contradicts itself, or is of another plan")
+    if file.read_bytes() != _text(facts.sources).encode():
+        others.append(f"{file}: is not what the receipt of the preview says")
+    yield "nothing_rounds_to_zero", nothing_rounds_to_zero(receipt, others)
     yield "disk_headroom", disk_headroom(store.root, facts.bytes_to_fetch + facts.disk_bytes)
 
 
@@ -168,19 +182,23 @@ _FAULT_ADVICE = "Name the field that its rows have, correct its path, or set its
 
 
 @judged
-def nothing_rounds_to_zero(preview: Receipt) -> Finding:
-    """Every dataset with a weight has data, and its share of the training is at least one sample."""
+def nothing_rounds_to_zero(preview: Receipt, others: Iterable[str] = ()) -> Finding:
+    """Every dataset with a weight has data, and its share of the training is at least one sample.
+
+    `preview` is the receipt, `others` are defects known otherwise.
+    """
     facts = BlendPreviewFacts.of(preview)
     sources, faults = facts.sources, facts.faults
     zero = [source for source in sources if source.rounds_to_zero]
     # those with a fault first: no weight helps them
     zero.sort(key=lambda source: source.name not in faults)
+    told = [
+        faults.get(source.name)
+        or f"{source.name}: a share of {source.requested:.6f} is {source.samples} samples of {source.tokens} tokens"
+        for source in zero
+    ]
     return verdict(
-        (
-            faults.get(source.name)
-            or f"{source.name}: a share of {source.requested:.6f} is {source.samples} samples of {source.tokens} tokens"
-            for source in zero
-        ),
+        [*told, *others],
         f"Each of {len(sources)} datasets is at least one sample.",
         _FAULT_ADVICE if faults else "Raise its weight, or `train_tokens`, or set its weight to 0",
         facts={"datasets": len(sources), "rounded_to_zero": len(zero)},

@@ -4,7 +4,6 @@ It holds no copy of them, only `files.jsonl`. Local files were read in full for 
 whatever encodes them compares the digest.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import open_place
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
+from dataprep_assets.pipelines.corpus.snapshot import read_files
 from dataprep_assets.pipelines.corpus.snapshot_proofs import digests_match
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.planning.manifest import ManifestEntry
@@ -157,9 +157,7 @@ def _expected(entry: ManifestEntry, known: Mapping[str, Any] | None) -> dict[str
 
 
 def _read(blend: BlendDeclaration, store: ArtifactStore, partition: str) -> list[dict[str, Any]]:
-    directory = store.local(blend.artifact(BLEND_SNAPSHOT, partition))
-    with open(directory / FILES, "rb") as file:
-        return [json.loads(line) for line in file]
+    return read_files(store.local(blend.artifact(BLEND_SNAPSHOT, partition)))
 
 
 def shard_parts(

@@ -5,7 +5,7 @@ proven in `trainer_entry_proofs.py`, the shares of the datasets in `realised_pro
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dataprep_assets.graph.finding import Finding, first_of, judged, ledger_of, name_of, verdict
@@ -100,12 +100,13 @@ def rows_read_once(
 
 
 @judged
-def run_intact(directory: Path, receipt: Receipt, plan: BlendPlan) -> Finding:
+def run_intact(directory: Path, receipt: Receipt, plan: BlendPlan, others: Iterable[str] = ()) -> Finding:
     """Every file of the run has the digest of its receipt, there is no other file, and it is the run of this plan.
 
-    `directory` is the run's, `receipt` its receipt, `plan` the committed plan.
+    `directory` is the run's, `receipt` its receipt, `plan` the committed plan, `others` are defects known otherwise.
     """
     found = [f"{name_of(receipt)}: {defect}" for defect in damage(directory, receipt, "full")]
+    found += others
     run_hash = RunFacts.of(receipt).run_hash
     if {receipt.partition, run_hash} != {plan.run_hash}:
         found.append(f"{name_of(receipt)}: it is the run of {run_hash}, the plan is {plan.run_hash}")

@@ -9,7 +9,8 @@ where the store can). A missing, stale or damaged shard is refused and named; a 
 the receipt and listed nowhere.
 """
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -109,25 +110,77 @@ def build_blend_run(
 
     def write(staged: Path) -> Written:
         run = RunLayout(blend=blend, store=store, target=staged, root=run_root(blend, store, plan))
-        used = used_shards(blend, finished)
-        table = realised(blend, finished, used)
-        run.write(CONFIG, {"run_hash": plan.run_hash, **stage_identity(blend)})
-        run.write(REALISED, [asdict(row) for row in table])
-        write_datasets(run, plan, finished)
-        write_entry(run, plan, used)
+        _lay_out(run, plan, finished)
         return Written(
             inputs={str(shard.artifact.partition): shard.receipt.content for shard in finished},
-            facts=RunFacts(
-                run_hash=plan.run_hash,
-                stage=blend.stage,
-                root=run.root,
-                shards=len(finished),
-                empty=tuple(str(s.artifact.partition) for s in finished if not s.rows),
-                used={split: tuple(str(s.artifact.partition) for s in members) for split, members in used.items()},
-                realised=tuple(table),
-            ),
+            facts=_facts(blend, plan, finished, run.root),
             ledger=Ledger.total(shard.ledger for shard in finished),
             joined=tuple(run.joined),
         )
 
     return ensure(run_recipe(blend, store, plan, finished), store, write, blend.verify)
+
+
+def _lay_out(run: RunLayout, plan: BlendPlan, finished: Sequence[FinishedShard]) -> None:
+    used = used_shards(run.blend, finished)
+    run.write(CONFIG, {"run_hash": plan.run_hash, **stage_identity(run.blend)})
+    run.write(REALISED, [asdict(row) for row in realised(run.blend, finished, used)])
+    write_datasets(run, plan, finished)
+    write_entry(run, plan, used)
+
+
+class _WithoutShards(RunLayout):
+    """A run with everything but its shards' own bytes."""
+
+    def link(self, shard: FinishedShard, suffix: str, name: str) -> None:
+        """Nothing: `run_intact` compares the digests."""
+
+    def join(self, shards: Sequence[FinishedShard], suffix: str, name: str) -> None:
+        """Nothing, as `link`."""
+
+
+def _facts(blend: BlendDeclaration, plan: BlendPlan, finished: Sequence[FinishedShard], root: str) -> RunFacts:
+    used = used_shards(blend, finished)
+    return RunFacts(
+        run_hash=plan.run_hash,
+        stage=blend.stage,
+        root=root,
+        shards=len(finished),
+        empty=tuple(str(s.artifact.partition) for s in finished if not s.rows),
+        used={split: tuple(str(s.artifact.partition) for s in members) for split, members in used.items()},
+        realised=tuple(realised(blend, finished, used)),
+    )
+
+
+def other_claims(
+    blend: BlendDeclaration,
+    store: ArtifactStore,
+    plan: BlendPlan,
+    shards: Sequence[ShardToBuild],
+    directory: Path,
+    receipt: Receipt,
+) -> Iterator[str]:
+    """What a run says of itself that is not so of its plan and its shards.
+
+    Args:
+        blend: The declaration.
+        store: Where the shards are.
+        plan: The committed plan.
+        shards: All its chosen shards.
+        directory: The run's.
+        receipt: The run's.
+    """
+    finished = finished_shards(blend, store, plan, shards)
+    facts, wanted = RunFacts.of(receipt), _facts(blend, plan, finished, run_root(blend, store, plan))
+    for name in RunFacts.model_fields:
+        if getattr(facts, name) != getattr(wanted, name):
+            yield f"{directory}: {name}: the receipt of the run says other than its shards"
+    if receipt.ledger != Ledger.total(shard.ledger for shard in finished):
+        yield f"{directory}: its ledger is not the sum of its shards' ledgers"
+    with tempfile.TemporaryDirectory(prefix="dataprep-run-") as folder:
+        run = _WithoutShards(blend=blend, store=store, target=Path(folder), root=wanted.root)
+        _lay_out(run, plan, finished)
+        for path in sorted(run.target.rglob("*.*")):
+            kept = directory / path.relative_to(run.target)
+            if path.is_file() and path.read_bytes() != kept.read_bytes():
+                yield f"{kept}: is not what plan and shards say"

@@ -18,6 +18,7 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS
+from dataprep_assets.pipelines.corpus.corpus_view import artifact_name
 from dataprep_assets.pipelines.corpus.declaration import (
     CorpusDeclaration,
     HubCacheSource,
@@ -27,7 +28,6 @@ from dataprep_assets.pipelines.corpus.declaration import (
 )
 from dataprep_assets.pipelines.corpus.manifest import MANIFEST, ManifestFacts
 from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS
-from dataprep_assets.pipelines.corpus.view import artifact_name
 
 __all__ = ["card_source", "corpus_card"]
 

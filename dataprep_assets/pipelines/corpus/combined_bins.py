@@ -9,6 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
@@ -44,7 +47,7 @@ from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.corpus.training_proofs import alignment, sampler_dry_run
 from dataprep_assets.planning.shard_plan import split_of
 
-VERSION = 1
+VERSION = 2
 COMBINED_BINS = "combined_bins"
 
 
@@ -115,9 +118,11 @@ def _recipe(
 ) -> Recipe:
     settings = dict(meta_values)
     tokenizer = settings.pop("tokenizer_sha256")
+    # a receipt names its shards: where one took the place of another with the same bytes, it has to be made again
+    made_of = [[str(r.partition), r.content] for _, r in shards]
     return Recipe(
         artifact=corpus.artifact(COMBINED_BINS, split),
-        key=digest_value(["combined_bins", VERSION, [r.content for _, r in shards], meta_values]),
+        key=digest_value(["combined_bins", VERSION, made_of, meta_values]),
         version=VERSION,
         settings=settings,
         sources={"tokenizer": tokenizer},
@@ -259,9 +264,9 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 
 COMBINED_BINS_PROOFS = (
     Proof("equals_shards", "The file is its shards, in manifest order: digests of every range and of the whole."),
-    Proof("totals_match", "Its ledger is the sum of its shards' ledgers."),
+    Proof("totals_match", "Its ledger is the sum of its shards' ledgers.", version=2),
     Proof("sources_complete", "Every file of the split exactly once, and none of another split."),
-    Proof("meta_matches", "meta.pkl says what the tokenizer and the bytes say, and equals meta.json."),
+    Proof("meta_matches", "meta.pkl says what the tokenizer and the bytes say, and equals meta.json.", version=2),
     Proof("alignment", "Inputs and labels read apart are shifted by one, and document ends fall on separators."),
     Proof(
         "sampler_dry_run", "Random batches load; a uniform model's loss is ln(vocab) and a unigram model's is below it."
@@ -272,6 +277,23 @@ COMBINED_BINS_PROOFS = (
     Proof("source_boundaries", "Each source file's documents end where the ledger says they do."),
     Proof("disk_headroom", "Twenty percent of the file's size is free on its disk.", blocking=False),
 )
+
+
+def combined_without(
+    corpus: CorpusDeclaration, store: ArtifactStore, split: str, listed: NDArray[np.uint64]
+) -> Finding:
+    """Whether the combined bins of a split hold none of the documents with these ids, nor its shards now.
+
+    Args:
+        corpus: The dataset.
+        store: Where its artifacts are.
+        split: One of its splits.
+        listed: The ids on the retraction list.
+    """
+    made_of = shard_receipts(corpus, store, load_manifest(corpus, store), split)
+    names = [IDS] if len(listed) else []
+    shards = [(store.local(artifact, names), receipt) for artifact, receipt in made_of]
+    return made_without(shards, listed, store.require(corpus.artifact(COMBINED_BINS, split)))
 
 
 def _examine(
@@ -309,13 +331,12 @@ def _examine(
     @judged
     def retracted() -> Finding:
         listed = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
-        names = [IDS] if len(listed) else []
-        return made_without([(store.local(a, names), r) for a, r in made_of], listed, receipt)
+        return combined_without(corpus, store, split, listed)
 
     yield "equals_shards", equals_shards(directory, receipt, shards, split=split)
     yield "totals_match", wrong_totals(receipt, shards)
     yield "sources_complete", sources_complete(receipts, manifest.entries, split)
-    yield "meta_matches", meta_matches(directory, bundle, separator, dtype)
+    yield "meta_matches", meta_matches(directory, bundle, separator, dtype, receipt.facts)
     yield "alignment", aligned()
     yield "sampler_dry_run", sampler_dry_run(tokens, dtype, bundle.vocab_size, seed=seed)
     yield "eye_test", eye_test(tokens, directory / ENDS, dtype, bundle, seed=seed, sensitive=corpus.sensitive)

@@ -7,7 +7,7 @@ joined, against the manifest and against the tokenizer. Memory does not grow wit
 import hashlib
 import io
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -127,13 +127,17 @@ def _differing_ends(path: Path, shards: Shards) -> Iterator[str]:
 def wrong_totals(receipt: Receipt, shards: Shards) -> Finding:
     """The combined ledger is the sum of the shards' ledgers, count by count."""
     held = ledger_of(receipt).to_json()
+    wrong = []
+    if receipt.facts.get("shards", len(shards)) != len(shards):
+        wrong.append(f"{name_of(receipt)}: its facts count {receipt.facts['shards']} shards")
     summed = Ledger.total(ledger_of(r) for _, r in shards).to_json()
+    wrong += [
+        f"{name_of(receipt)}: {k}: the ledger says {held[k]}, its {len(shards)} shards sum to {v}"
+        for k, v in summed.items()
+        if _counts(held[k]) != _counts(v)
+    ]
     return verdict(
-        (
-            f"{name_of(receipt)}: {k}: the ledger says {held[k]}, its {len(shards)} shards sum to {v}"
-            for k, v in summed.items()
-            if _counts(held[k]) != _counts(v)
-        ),
+        wrong,
         f"The ledger is the sum of {number_of(len(shards), 'shard')}: {number_of(summed['documents'], 'document')}, "
         f"{number_of(summed['tokens'], 'token')}.",
         _REBUILD,
@@ -223,15 +227,33 @@ def _read_pickle(path: Path) -> Any:
     size = path.stat().st_size
     if size > META_BYTES:
         raise FormatError(f"{path}: {size} bytes; a meta.pkl has a few hundred. Do not load it; {_REBUILD.lower()}")
+    file = io.BytesIO(path.read_bytes())
     try:
-        return _PlainUnpickler(io.BytesIO(path.read_bytes())).load()
+        value = _PlainUnpickler(file).load()
     except _NO_PICKLE as error:
         raise FormatError(f"{path}: not a plain pickle: {error}. Do not load it; {_REBUILD.lower()}") from error
+    if more := size - file.tell():
+        raise FormatError(f"{path}: {more} bytes lie behind the pickle. Do not load it; {_REBUILD.lower()}")
+    return value
 
 
 @judged
-def meta_matches(directory: Path, bundle: TokenizerBundle, separator_id: int, dtype: str) -> Finding:
-    """`meta.pkl` equals `meta.json`, and both say what the tokenizer and the bins say."""
+def meta_matches(
+    directory: Path,
+    bundle: TokenizerBundle,
+    separator_id: int,
+    dtype: str,
+    facts: Mapping[str, Any] | None = None,
+) -> Finding:
+    """`meta.pkl` equals `meta.json`, and both say what the tokenizer and the bins say.
+
+    Args:
+        directory: Of the combined bins.
+        bundle: The declared tokenizer.
+        separator_id: Of the declared separator.
+        dtype: Of the ids.
+        facts: Those of the receipt, which have to be the same.
+    """
     meta, pickled = read_meta(directory), _read_pickle(directory / "meta.pkl")
     defects = []
     if not isinstance(pickled, dict):
@@ -242,6 +264,11 @@ def meta_matches(directory: Path, bundle: TokenizerBundle, separator_id: int, dt
             f"{directory / 'meta.pkl'}: {differing[0]!r} is {pickled.get(differing[0])!r}, "
             f"meta.json says {meta.get(differing[0])!r}"
         )
+    defects += [
+        f"{directory / 'meta.json'}: {key} is {meta[key]!r}, the receipt says {value!r}"
+        for key, value in (facts or {}).items()
+        if key in meta and meta[key] != value
+    ]
     expected = {"vocab_size": bundle.vocab_size, "eos_token_id": separator_id, "dtype": dtype}
     for key, value in expected.items():
         if meta.get(key) != value:

@@ -21,6 +21,7 @@ from dataprep_assets.orchestration.scaffold import scaffolder
 from dataprep_assets.pipelines.corpus.card import corpus_card
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, combined_bins_spec
 from dataprep_assets.pipelines.corpus.corpus_sample import corpus_engine
+from dataprep_assets.pipelines.corpus.corpus_view import artifact_name
 from dataprep_assets.pipelines.corpus.cost import corpus_cost
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
@@ -32,7 +33,7 @@ from dataprep_assets.pipelines.corpus.source_watch import corpus_watch
 from dataprep_assets.pipelines.corpus.stream_tracer import corpus_tracer
 from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS, token_bins_spec
 from dataprep_assets.pipelines.corpus.token_shard import TOKENS
-from dataprep_assets.pipelines.corpus.view import artifact_name, trainer_lines, view_spec
+from dataprep_assets.pipelines.corpus.view import trainer_lines, view_spec
 from dataprep_assets.planning.cost import Machine
 
 

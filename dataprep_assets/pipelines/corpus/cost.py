@@ -6,11 +6,11 @@ The plan is the committed one where there is one, else what the source lists now
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.graph.estimate import Estimate, estimated
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
+from dataprep_assets.pipelines.corpus.corpus_view import view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifest, open_source, plan_manifest
 from dataprep_assets.pipelines.corpus.stream_plan import meta_of
 from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS
-from dataprep_assets.pipelines.corpus.view import view_named
 from dataprep_assets.planning.cost import Machine, Products, split_sizes
 
 __all__ = ["corpus_cost", "corpus_products"]

@@ -161,6 +161,23 @@ class CorpusDocumentPolicy(DocumentPolicy):
         return DocumentIds(id_field=self.id_field, key=key_from_environment("document.id_key", self.id_key.env))
 
 
+class SlurmDeclaration(Declared):
+    """How the arrays of a dataset are submitted; what is not set is DATAPREP_SLURM_…'s, else the cluster's."""
+
+    partition: str | None = Field(None, description="`--partition`; default: DATAPREP_SLURM_PARTITION.")
+    account: str | None = Field(None, description="`--account`; default: DATAPREP_SLURM_ACCOUNT.")
+    time: str | None = Field(
+        None, description="`--time` of a shard, in quotes: `'2:00:00'`; default: DATAPREP_SLURM_TIME."
+    )
+    memory: str | None = Field(None, description="`--mem` of a shard, such as `2G`; default: DATAPREP_SLURM_MEMORY.")
+    width: int | None = Field(
+        None, ge=1, description="Shards of an array that run at a time; default: DATAPREP_SLURM_WIDTH, else all."
+    )
+    options: str | None = Field(
+        None, description="Further words for `sbatch`, such as `--qos=low`; default: DATAPREP_SLURM_OPTIONS."
+    )
+
+
 class ShardPlanDeclaration(Declared):
     """How many shards a split is cut into."""
 
@@ -239,11 +256,12 @@ class CorpusDeclaration(DatasetDeclaration):
     olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
     mds_sequence_length: int = Field(2048, ge=1, description="Tokens of a sample in the mds view.")
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of documents re-encoded by the reference engine.")
-    run_on: Literal["processes", "ray"] | None = Field(
+    run_on: Literal["processes", "ray", "slurm"] | None = Field(
         None,
-        description="Who makes token bins: worker `processes` of the run's machine, or the tasks of a `ray` cluster "
-        "(RAY_ADDRESS, else one for the run); default: DATAPREP_ENGINE, else `processes`.",
+        description="Who makes token bins: worker `processes` of the run's machine, the tasks of a `ray` cluster "
+        "(RAY_ADDRESS, else one for the run), or of `slurm` arrays; default: DATAPREP_ENGINE, else `processes`.",
     )
+    slurm: SlurmDeclaration = Field(SlurmDeclaration(), description="With `run_on: slurm`: how arrays are submitted.")
 
     @field_validator("splits")
     @classmethod

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.errors import ConfigError, TokenizerError
+from dataprep_assets.errors import ConfigError, FormatError, TokenizerError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.declaration import DatasetDeclaration
@@ -70,6 +70,19 @@ class CertificateFacts(Facts):
     reason: str | None
     documents: int
     months: tuple[str, ...] = ()
+
+    @classmethod
+    def told_by(cls, certificate: Certificate, months: Sequence[str] | None = None) -> "CertificateFacts":
+        """Those of the receipt that is committed with a certificate; `months` of a sample of notes."""
+        facts = cls(
+            engine=certificate.engine,
+            engine_version=certificate.engine_version,
+            reference_version=certificate.reference_version,
+            refused=list(certificate.refused),
+            reason=certificate.reason,
+            documents=sum(certificate.compared.values()),
+        )
+        return facts if months is None else facts.model_copy(update={"months": tuple(months)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,25 +219,19 @@ def ensure_certificate(engine: CertifiedEngine, store: ArtifactStore) -> tuple[R
         with sample.guard():
             certificate = certified(bundle, engine.tokenizer, engine.special_tokens, sample.texts)
         (staged / CERTIFICATE).write_text(json.dumps(certificate.to_json(), indent=1, sort_keys=True) + "\n")
-        facts = CertificateFacts(
-            engine=certificate.engine,
-            engine_version=certificate.engine_version,
-            reference_version=certificate.reference_version,
-            refused=list(certificate.refused),
-            reason=certificate.reason,
-            documents=sum(certificate.compared.values()),
-        )
-        if sample.months is not None:
-            facts = facts.model_copy(update={"months": tuple(sample.months)})
+        facts = CertificateFacts.told_by(certificate, sample.months)
         return Written(inputs={"tokenizer": bundle.digest, **sample.inputs}, facts=facts)
 
     return ensure(_recipe(engine, sample), store, write)
 
 
 def load_certificate(dataset: DatasetDeclaration, store: ArtifactStore) -> Certificate:
-    """The committed certificate of a dataset; MissingArtifactError when it is not there."""
-    directory = store.local(dataset.artifact(ENGINE_CERTIFICATE), [CERTIFICATE])
-    return Certificate.from_json(json.loads((directory / CERTIFICATE).read_bytes()))
+    """The committed certificate of a dataset; MissingArtifactError without one, FormatError for another file."""
+    path = store.local(dataset.artifact(ENGINE_CERTIFICATE), [CERTIFICATE]) / CERTIFICATE
+    try:
+        return Certificate.from_json(json.loads(path.read_bytes()))
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise FormatError(f"{path}: not a certificate: {error}. Materialize engine_certificate again") from error
 
 
 def certified(
@@ -279,7 +286,7 @@ def _metadata(engine: CertifiedEngine, store: ArtifactStore, _: Receipt) -> Mapp
 
 
 _PROOFS = (
-    Proof("certificate_holds", "Tokenizer, mode and library versions are the certified ones."),
+    Proof("certificate_holds", "Tokenizer, mode and library versions are the certified ones.", version=2),
     Proof("fast_engine_accepted", "No class of documents has to go to the slow reference engine.", blocking=False),
     Proof("separator_ends_documents", "The separator is not a token that ends a chat turn.", blocking=False),
 )
@@ -287,7 +294,9 @@ _PROOFS = (
 
 def _examine(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     bundle, certificate = load_bundle(engine.tokenizer), load_certificate(engine.dataset, store)
-    yield "certificate_holds", certificate_holds(certificate, bundle, engine.special_tokens)
+    facts = CertificateFacts.of(store.require(engine.dataset.artifact(ENGINE_CERTIFICATE)))
+    others = [] if facts == CertificateFacts.told_by(certificate, facts.months or None) else ["what its receipt says"]
+    yield "certificate_holds", certificate_holds(certificate, bundle, engine.special_tokens, others)
     yield "fast_engine_accepted", fast_engine_accepted(certificate)
     if engine.separator is not None:
         separator = bundle.separator(engine.separator)

@@ -1,6 +1,7 @@
 """Proofs about an engine certificate and the separator: what decides every id downstream."""
 
 import unicodedata
+from collections.abc import Sequence
 from importlib import metadata
 
 from dataprep_assets.graph.finding import Finding
@@ -8,8 +9,10 @@ from dataprep_assets.tokenization.bundle import CHAT_TURN_TOKENS, SpecialToken, 
 from dataprep_assets.tokenization.certificate import Certificate
 
 
-def certificate_holds(certificate: Certificate, bundle: TokenizerBundle, special_tokens: str) -> Finding:
-    """Whether tokenizer, mode and installed versions are those that were certified."""
+def certificate_holds(
+    certificate: Certificate, bundle: TokenizerBundle, special_tokens: str, others: Sequence[str] = ()
+) -> Finding:
+    """Whether tokenizer, mode and installed versions are those that were certified; `others` changed as well."""
     pairs = {
         "tokenizer digest": (certificate.tokenizer_digest, bundle.digest),
         "special-token mode": (certificate.special_tokens, special_tokens),
@@ -18,7 +21,7 @@ def certificate_holds(certificate: Certificate, bundle: TokenizerBundle, special
         "Unicode version": (certificate.unicode_version, unicodedata.unidata_version),
     }
     rows = tuple({"what": k, "certified": old, "now": new, "same": str(old == new)} for k, (old, new) in pairs.items())
-    changed = [what for what, (old, new) in pairs.items() if old != new]
+    changed = [*(what for what, (old, new) in pairs.items() if old != new), *others]
     return Finding(
         passed=not changed,
         facts={"documents_compared": sum(certificate.compared.values())},

@@ -26,11 +26,18 @@ from dataprep_assets.pipelines.corpus.declaration import (
     LocalSource,
     ObjectStoreSource,
 )
-from dataprep_assets.pipelines.corpus.manifest_changes import ManifestChanges, changes_between, changes_shown
+from dataprep_assets.pipelines.corpus.manifest_changes import Amounts, ManifestChanges, changes_between, changes_shown
 from dataprep_assets.pipelines.corpus.manifest_proofs import count_matches, entries_resolve, plan_covers
 from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
 from dataprep_assets.planning import shard_plan
-from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, read_manifest, write_manifest
+from dataprep_assets.planning.manifest import (
+    ManifestEntry,
+    build_manifest,
+    read_manifest,
+    read_summary,
+    summarize,
+    write_manifest,
+)
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
@@ -338,7 +345,10 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> list[Outcome]:
         return [Outcome.of(receipt, reused)]
     now = load_manifest(corpus, request.store)
     changes = changes_between(before.entries, before.plan, now.entries, now.plan)
-    return [Outcome(partition="", receipt=receipt, metadata=changes_shown(corpus, changes))]
+    built = [*changes.new_shards, *changes.edited_shards]
+    source_bytes = sum(entry.size_bytes for key in built for entry in now.shard(key))
+    amounts = Amounts.of(source_bytes, corpus, request.store)
+    return [Outcome(partition="", receipt=receipt, metadata=changes_shown(corpus, changes, amounts))]
 
 
 def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
@@ -356,7 +366,7 @@ def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt)
 _PROOFS = (
     Proof("count_matches_source", "The manifest lists what the source lists now.", blocking=False),
     Proof("entries_resolve", "Sampled entries are there with their sizes.", blocking=False),
-    Proof("plan_covers_manifest", "Every file is in exactly one shard."),
+    Proof("plan_covers_manifest", "Every file is in exactly one shard; summary and receipt say the same.", version=2),
 )
 
 
@@ -368,4 +378,19 @@ def _examine(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str]) 
     present = [e for e in manifest.entries if not access.mirrored or access.path(e).exists()]
     seed = int(manifest.receipt.key[:8], 16)
     yield "entries_resolve", entries_resolve(present, access.path, seed=seed)
-    yield "plan_covers_manifest", plan_covers(manifest.entries, manifest.plan)
+    yield "plan_covers_manifest", plan_covers(manifest.entries, manifest.plan, _other_claims(corpus, store, manifest))
+
+
+def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> Iterator[str]:
+    """What a manifest's summary and receipt say that is not so of its lines."""
+    entries, counts = manifest.entries, shard_plan.counts(manifest.plan)
+    facts, where = ManifestFacts.of(manifest.receipt), store.location(corpus.artifact(MANIFEST))
+    if (facts.files, facts.source_bytes) != (len(entries), sum(entry.size_bytes for entry in entries)):
+        yield f"{where}: its receipt counts other files or bytes than it lists"
+    if facts.shards != counts:
+        yield f"{where}: its receipt counts other shards than its plan has"
+    if read_summary(store.local(corpus.artifact(MANIFEST))) != summarize(entries, counts):
+        yield f"{where}: its summary is not that of what it lists"
+    listed = digest_value([[e.split, e.path, e.size_bytes, e.sha256, e.etag] for e in entries])
+    if manifest.receipt.inputs.get("listing") not in (None, listed):
+        yield f"{where}: its lines are not those of the listing that its receipt names"

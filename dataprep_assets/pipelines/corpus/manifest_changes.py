@@ -3,15 +3,22 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dataprep_assets.errors import IntegrityError
 from dataprep_assets.graph.shown import Markdown, Shown, Table, number_of
 from dataprep_assets.graph.source_watch import in_words
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS
+from dataprep_assets.planning.cost import Rates, shown_bytes, shown_time
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.planning.shard_plan import split_of
 
-__all__ = ["ManifestChanges", "changes_between", "changes_shown", "listed_identity"]
+__all__ = ["Amounts", "ManifestChanges", "changes_between", "changes_shown", "listed_identity"]
 
 _FILES_SHOWN = 50
+_RATED = 16
+"""Shards whose rates are believed to be those of all."""
 
 Plan = Mapping[str, Sequence[int]]
 """Partition key → manifest ordinals."""
@@ -59,6 +66,36 @@ class ManifestChanges:
         return "; ".join(filter(None, [*moved, counted]))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Amounts:
+    """What is read and made of new and changed shards; tokens and CPU seconds are expected, by rates."""
+
+    source_bytes: int
+    tokens: int
+    cpu_seconds: float
+
+    @classmethod
+    def of(cls, source_bytes: int, corpus: CorpusDeclaration, store: ArtifactStore) -> "Amounts":
+        """Those of so many bytes of source, by the rates of some shards that are there, else of the bench."""
+        artifacts = [corpus.artifact(TOKEN_BINS, key) for key in store.partitions(corpus.dataset, TOKEN_BINS)[:_RATED]]
+        try:
+            receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
+        except IntegrityError:  # a damaged one is told where it is built again
+            receipts = []
+        total = Ledger.total(receipt.ledger for receipt in receipts if receipt.ledger is not None)
+        seconds = sum(float(receipt.measured.get("cpu_seconds", 0)) for receipt in receipts)
+        rates = Rates.of_receipts(total.source_bytes, total.tokens, seconds, bytes_per_token=Rates.bytes_per_token)
+        return cls(
+            source_bytes=source_bytes,
+            tokens=round(source_bytes * rates.tokens_per_source_byte),
+            cpu_seconds=source_bytes / rates.source_bytes_per_cpu_second,
+        )
+
+    def __str__(self) -> str:
+        seconds = shown_time(self.cpu_seconds).strip()
+        return f"{shown_bytes(self.source_bytes)} of source, about {self.tokens:,} tokens, about {seconds} of a core"
+
+
 def changes_between(
     old_entries: Sequence[ManifestEntry], old_plan: Plan, entries: Sequence[ManifestEntry], plan: Plan
 ) -> ManifestChanges:
@@ -87,10 +124,13 @@ def listed_identity(entry: ManifestEntry) -> tuple[str, int, str | None]:
     return entry.split, entry.size_bytes, entry.sha256 or entry.etag
 
 
-def changes_shown(corpus: CorpusDeclaration, changes: ManifestChanges) -> dict[str, Shown]:
+def changes_shown(corpus: CorpusDeclaration, changes: ManifestChanges, amounts: Amounts) -> dict[str, Shown]:
     """What the UI shows of a manifest that replaced another: what changed, in which files, and what is built of it.
 
-    Of a sensitive dataset no names of files.
+    Args:
+        corpus: The dataset; of a sensitive one no file is named.
+        changes: What changed.
+        amounts: Of the new and the changed shards.
     """
     if not (sentence := str(changes)):
         return {}
@@ -105,7 +145,7 @@ def changes_shown(corpus: CorpusDeclaration, changes: ManifestChanges) -> dict[s
         shown["changed_files"] = Table([*files[:_FILES_SHOWN], *more])
     if rows := [row for split in corpus.splits if (row := _of_split(split, changes))]:
         shown["changed_shards"] = Table(rows)
-        shown["what_follows"] = Markdown(_follows(corpus, [str(row["split"]) for row in rows], changes))
+        shown["what_follows"] = Markdown(_follows(corpus, [str(row["split"]) for row in rows], changes, amounts))
     return shown
 
 
@@ -120,9 +160,10 @@ def _of_split(split: str, changes: ManifestChanges) -> dict[str, int | str]:
     return {"split": split, **row} if any(row.values()) else {}
 
 
-def _follows(corpus: CorpusDeclaration, splits: Sequence[str], changes: ManifestChanges) -> str:
+def _follows(corpus: CorpusDeclaration, splits: Sequence[str], changes: ManifestChanges, amounts: Amounts) -> str:
     built = len(changes.new_shards) + len(changes.edited_shards)
-    lines = [f"- `snapshot` and `token_bins` of {number_of(built, 'shard')}, of all others nothing"] if built else []
+    of_shards = f"- `snapshot` and `token_bins` of {number_of(built, 'shard')}, of all others nothing: {amounts}"
+    lines = [of_shards] if built else []
     if corpus.combines:
         views = f", then {number_of(len(corpus.views), 'view')}" if corpus.views else ""
         lines.append(f"- `combined_bins` of {', '.join(splits)}{views}")

@@ -4,7 +4,7 @@ Entry points: `count_matches`, `entries_resolve`, `plan_covers`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -108,10 +108,13 @@ def entries_resolve(
 
 
 @judged
-def plan_covers(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> Finding:
-    """The shards hold every ordinal of the manifest exactly once, in order, and each shard only files of its split."""
+def plan_covers(entries: Sequence[ManifestEntry], plan: Mapping[str, range], others: Iterable[str] = ()) -> Finding:
+    """The shards hold every ordinal of the manifest exactly once, in order, and each shard only files of its split.
+
+    `others` are defects known otherwise.
+    """
     return verdict(
-        _uncovered(entries, plan),
+        [*_uncovered(entries, plan), *others],
         f"{number_of(len(entries), 'file')} of the manifest, in {number_of(len(plan), 'shard')}: each once, in order.",
         "Materialize `manifest` again: it freezes a new plan",
         facts={"shards": len(plan), "files": len(entries)},

@@ -38,11 +38,12 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldDocuments:
-    """What a shard holds of the documents that a list names."""
+    """What a shard holds of the documents that a list names. `files` are SHA-256 of the source files they came from."""
 
     partition: str
     documents: int
     tokens: int
+    files: frozenset[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +152,9 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Give
         if at:
             held |= {f"{int(shard.hashes[document]):016x}" for document in at}
             tokens = sum(stop - start for start, stop in map(shard.span, at))
-            counted.append(HeldDocuments(partition=shard.partition, documents=len(at), tokens=tokens))
+            counted.append(
+                HeldDocuments(partition=shard.partition, documents=len(at), tokens=tokens, files=shard.sources_of(at))
+            )
     dropped = {one for shard in shards for one in shard.facts.retracted}
     dropped |= read_retractions(corpus.retractions, ids).keys()
     pairs = list(zip(given, hashes, strict=True))
@@ -211,8 +214,9 @@ def retract(corpus: CorpusDeclaration, store: ArtifactStore, path: Path) -> Retr
         added=added,
         # of a sensitive dataset an id is no less secret for being in no document
         not_found=tuple(NotFound(line=u.line, text=None if corpus.sensitive else u.text) for u in found.unknown),
-        counted=("documents", "tokens"),
+        counted=("document", "token"),
         held=tuple(Held(partition=s.partition, counts=(s.documents, s.tokens)) for s in found.shards),
-        partitions="shards",
+        partitions="shard",
         kept="ids and hashes among them are dropped if they come later",
+        files=frozenset().union(*(shard.files for shard in found.shards)),
     )

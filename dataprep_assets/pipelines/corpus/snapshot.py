@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from dataprep_assets.errors import CorruptSourceError, SourceError, together
+from dataprep_assets.errors import CorruptSourceError, FormatError, SourceError, together
 from dataprep_assets.execution.jobs import Outcome, run_fetches
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
@@ -153,9 +154,22 @@ def _digest_or_error(access: SourceAccess, entry: ManifestEntry) -> str | Source
 
 def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, str]:
     """Path in the source → SHA-256, of a committed snapshot; MissingArtifactError when it is not there."""
-    directory = store.local(corpus.artifact(SNAPSHOT, partition))
-    with open(directory / FILES, "rb") as file:
-        return {line["relpath"]: line["sha256"] for line in map(json.loads, file)}
+    return {line["relpath"]: line["sha256"] for line in read_files(store.local(corpus.artifact(SNAPSHOT, partition)))}
+
+
+def read_files(directory: Path) -> list[dict[str, Any]]:
+    """The lines of a snapshot, of a corpus or a blend; FormatError, naming the line, for a file that is none."""
+    path = directory / FILES
+    lines: list[dict[str, Any]] = []
+    try:
+        with open(path, "rb") as file:
+            for text in file:
+                line = json.loads(text)
+                lines.append({**line, "relpath": str(line["relpath"]), "sha256": str(line["sha256"])})
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        where = f"{path}: line {len(lines) + 1}"
+        raise FormatError(f"{where}: not that of a snapshot: {error}. Materialize `snapshot` again") from error
+    return lines
 
 
 def readings(
@@ -231,9 +245,25 @@ def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outco
 
 
 _PROOFS = (
-    Proof("digests_match", "Files on disk have the snapshot's SHA-256."),
+    Proof("digests_match", "Files on disk have the snapshot's SHA-256.", version=2),
     Proof("disk_headroom", "Token bins will fit, with 20 % to spare.", blocking=False),
 )
+
+
+def _other_claims(
+    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, entries: Sequence[ManifestEntry]
+) -> Iterator[str]:
+    """What a snapshot and its receipt say that is not so of the manifest."""
+    artifact = corpus.artifact(SNAPSHOT, partition)
+    receipt = store.require(artifact)
+    held = [(line["relpath"], line.get("size_bytes")) for line in read_files(store.local(artifact))]
+    if held != [(entry.relpath, entry.size_bytes) for entry in entries]:
+        yield f"{artifact}: lists other files, sizes or another order than the manifest"
+    wanted = SnapshotFacts(files=len(entries), source_bytes=sum(entry.size_bytes for entry in entries))
+    if SnapshotFacts.of(receipt) != wanted:
+        yield f"{artifact}: its receipt counts other files or bytes than the manifest"
+    if receipt.inputs.get("manifest") != digest_value([entry.path for entry in entries]):
+        yield f"{artifact}: its receipt names other files than the manifest"
 
 
 def _examine(corpus: CorpusDeclaration, store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:
@@ -241,11 +271,14 @@ def _examine(corpus: CorpusDeclaration, store: ArtifactStore, examined: Sequence
     manifest, access = load_manifest(corpus, store), open_source(corpus.source)
     expected: dict[str, str] = {}
     paths: dict[str, Path] = {}
+    claims: list[str] = []
     size = 0
     for partition in examined:
         expected |= snapshot_digests(corpus, store, partition)
-        for entry in manifest.shard(partition):
+        entries = manifest.shard(partition)
+        claims += _other_claims(corpus, store, partition, entries)
+        for entry in entries:
             paths[entry.relpath] = access.path(entry)
             size += entry.size_bytes
-    yield "digests_match", digests_match(expected, paths)
+    yield "digests_match", digests_match(expected, paths, claims)
     yield "disk_headroom", disk_headroom(store.root, int(size * TOKEN_BYTES_PER_SOURCE_BYTE))

@@ -4,7 +4,7 @@ Entry points: `digests_match`, `disk_headroom`.
 """
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from dataprep_assets.graph.finding import Finding, judged, verdict
@@ -15,11 +15,11 @@ __all__ = ["digests_match", "disk_headroom"]
 
 
 @judged
-def digests_match(expected: Mapping[str, str], paths: Mapping[str, Path]) -> Finding:
-    """Every file, by label, has the expected SHA-256. Each is read once, in blocks."""
+def digests_match(expected: Mapping[str, str], paths: Mapping[str, Path], others: Iterable[str] = ()) -> Finding:
+    """Every file, by label, has the expected SHA-256. Each is read once. `others` are defects known before."""
     present = [path for label, path in paths.items() if label in expected and path.is_file()]
     return verdict(
-        _differing(expected, paths),
+        [*others, *_differing(expected, paths)],
         f"{number_of(len(expected), 'file')}: SHA-256 as listed.",
         "Fetch these files again: materialize `snapshot` of their shard",
         facts={"files": len(expected), "bytes": sum(path.stat().st_size for path in present)},

@@ -114,6 +114,13 @@ class IndexedShard:
         document = self.rows.document(self.files.index(file), row)
         return None if document is None else int(self.hashes[document])
 
+    def sources_of(self, documents: Sequence[int]) -> frozenset[str]:
+        """SHA-256 of the source files that some of its documents came from."""
+        lines = self.handle.receipt.sources
+        stops = np.cumsum([line["documents"] for line in lines])
+        found = np.unique(np.searchsorted(stops, np.asarray(documents), side="right"))
+        return frozenset(str(lines[at]["sha256"]) for at in found.tolist())
+
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Its token ids `[start, stop)`."""
         return np.asarray(self._tokens[start:stop])

@@ -15,12 +15,12 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Question, Trace, Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.corpus_view import ViewFacts, artifact_name
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.stream_index import IndexedShard, StreamIndex
 from dataprep_assets.pipelines.corpus.token_shard import QUARANTINE, TOKENS
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
-from dataprep_assets.pipelines.corpus.view import ViewFacts, artifact_name
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 

@@ -159,7 +159,8 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
         )
         return
     fetches = shard_fetches(corpus, manifest, request.partitions)
-    with open_pool(request.workers, ONE_THREAD, os.environ, corpus.run_on) as pool:
+    slurm = corpus.slurm.model_dump(exclude_none=True)
+    with open_pool(request.workers, ONE_THREAD, os.environ, corpus.run_on, slurm) as pool:
         yield from build_whole_shards(
             shards, pool, verification=corpus.verify, fetches=fetches, progress=request.progress
         )

@@ -6,170 +6,36 @@ nanoGPT reads uint16 or uint32 ids, Megatron the same bytes as uint16 or int32, 
 the stream in blocks, by as many threads as there are workers; files that a killed run finished are kept.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-from pydantic import ConfigDict
-
-from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.errors import IntegrityError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.formats import document_ends, flat_bins
+from dataprep_assets.formats import flat_bins
 from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import Finding, judged, name_of, verdict
 from dataprep_assets.graph.place import Locate, Place, Span
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import number_of
-from dataprep_assets.graph.spec import ArtifactSpec, Proof, Proofs, RunStep
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
+from dataprep_assets.graph.spec import ArtifactSpec, Proofs, RunStep
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, damage
-from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, CombinedBinsFacts, current_combined
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, current_combined
+from dataprep_assets.pipelines.corpus.corpus_view import (
+    CombinedSplit,
+    CorpusView,
+    UnderConstruction,
+    ViewFacts,
+    artifact_name,
+    combined_splits,
+    view_named,
+)
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.token_shard import ENDS
+from dataprep_assets.pipelines.corpus.view_proofs import PROOFS, examine_view
 
-__all__ = [
-    "CombinedSplit",
-    "CorpusView",
-    "UnderConstruction",
-    "ViewFacts",
-    "artifact_name",
-    "build_view",
-    "combined_splits",
-    "trainer_lines",
-    "view_named",
-    "view_spec",
-]
-
-
-class ViewFacts(Facts):
-    """Facts of a view's receipt: the stream's, tokens by split, and whatever the view itself has to tell."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    view: str
-    splits: dict[str, int]
-    dtype: str
-    tokenizer: str
-    vocab_size: int
-    eos_token_id: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class CombinedSplit:
-    """A split's combined bins as a view uses them."""
-
-    split: str
-    artifact: Artifact
-    receipt: Receipt
-    facts: CombinedBinsFacts
-
-    @property
-    def tokens(self) -> Part:
-        """The token file."""
-        return Part(self.artifact, self.receipt.file(f"{self.split}.bin"))
-
-    @property
-    def token_count(self) -> int:
-        """Tokens in the split."""
-        return self.receipt.ledger.tokens if self.receipt.ledger else 0
-
-    @property
-    def documents(self) -> int:
-        """Documents in the split."""
-        return self.receipt.ledger.documents if self.receipt.ledger else 0
-
-    def open_tokens(self, store: ArtifactStore) -> npt.NDArray[Any]:
-        """The ids, shape ``(tokens,)``, mapped; a bucket's are downloaded first."""
-        name = self.tokens.record.path
-        return flat_bins.open_tokens(store.local(self.artifact, [name]) / name, self.facts.dtype)
-
-    def open_ends(self, store: ArtifactStore) -> npt.NDArray[np.uint64]:
-        """The document ends, shape ``(documents,)``, mapped."""
-        return document_ends.open_ends(store.local(self.artifact, [ENDS]) / ENDS)
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnderConstruction:
-    """A view that is being written into `target`, a staging directory; what its writer leaves for the receipt."""
-
-    corpus: CorpusDeclaration
-    store: ArtifactStore
-    target: Path
-    threads: int
-    joined: list[Joined] = field(default_factory=list)
-    digests: dict[str, str] = field(default_factory=dict)
-    facts: dict[str, object] = field(default_factory=dict)
-
-    def link(self, split: CombinedSplit, name: str) -> None:
-        """The split's tokens under the trainer's name: the same bytes, which need no second reading."""
-        self.joined.append(self.store.join(self.target, name, [split.tokens], verify=False))
-
-    def local(self, split: CombinedSplit, name: str) -> Path:
-        """A small file of the combined bins, on this machine."""
-        return self.store.local(split.artifact, [name]) / name
-
-
-Copied = Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]]
-"""Blocks of a copy in order: ids, shape ``(tokens,)``, and the lengths of the documents in them, if it keeps any."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CorpusView:
-    """One trainer's format.
-
-    Attributes:
-        description: What it is, on the asset's page.
-        write: Writes all splits into a view under construction.
-        defects: What of the finished layout its trainer would not accept: one sentence a defect, from the view's
-            directory, its receipt and the splits.
-        linked: Where a linked split's tokens lie, relative to the view, given the split's name;
-            None for a copying view.
-        copied: Reads a copied split's ids back, given the view's directory and the split's name.
-        places: Opens a copying view to say where documents lie in it.
-        trainer: What to tell the trainer, in one line: given where the view is, and its facts.
-        calls: What the reader of a linked view calls a document's place, given the view's receipt.
-        keeps_documents: Whether a copy holds every token and every document; else the tail may be left out.
-        kinds: Dagster's kinds.
-        settings: The declaration's keys that decide the view's bytes beside the stream.
-        version: Raised when the writer changes a byte.
-        columns: Name → type of each column, of a view whose rows have columns.
-    """
-
-    name: str
-    description: str
-    write: Callable[[Sequence[CombinedSplit], UnderConstruction], None]
-    defects: Callable[[Path, Receipt, Sequence[CombinedSplit]], Iterator[str]]
-    trainer: Callable[[str, ViewFacts], str]
-    linked: Callable[[str], str] | None = None
-    copied: Callable[[Path, str], Copied] | None = None
-    places: Callable[[ArtifactHandle], Locate] | None = None
-    calls: Callable[[Span, Receipt], Mapping[str, int | list[int]]] = lambda _span, _receipt: {}
-    keeps_documents: bool = False
-    kinds: frozenset[str] = frozenset({"numpy"})
-    settings: tuple[str, ...] = ()
-    version: int = 1
-    columns: Mapping[str, str] = field(default_factory=dict)
-
-
-def view_named(name: str) -> CorpusView:
-    """The view of a module in `views/`."""
-    found: CorpusView = import_module(f"dataprep_assets.pipelines.corpus.views.{name}").VIEW
-    return found
-
-
-def artifact_name(view: str) -> str:
-    """The artifact, and asset, of a view: `nanogpt_bins`."""
-    return f"{view}_bins"
+__all__ = ["build_view", "trainer_lines", "view_spec"]
 
 
 def trainer_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
@@ -180,21 +46,6 @@ def trainer_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[s
             facts = ViewFacts.of(receipt)
             splits = {split: facts.splits[split] for split in corpus.splits}  # as declared: a receipt sorts its keys
             yield view_named(name).trainer(store.location(artifact), facts.model_copy(update={"splits": splits}))
-
-
-def combined_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> list[CombinedSplit]:
-    """All splits' combined bins; MissingArtifactError naming the first that is not there."""
-    artifacts = [corpus.artifact(COMBINED_BINS, split) for split in corpus.splits]
-    found = []
-    for split, artifact in zip(corpus.splits, artifacts, strict=True):
-        receipt = store.require(artifact)
-        facts = CombinedBinsFacts.of(receipt)
-        found.append(CombinedSplit(split=split, artifact=artifact, receipt=receipt, facts=facts))
-    if len({(s.facts.dtype, s.facts.tokenizer_sha256) for s in found}) > 1:
-        raise IntegrityError(
-            f"{corpus.dataset}: its splits differ in tokenizer or dtype. Materialize combined_bins again"
-        )
-    return found
 
 
 def view_spec(
@@ -221,7 +72,7 @@ def view_spec(
         recipes=lambda store, _: [_recipe(corpus, view, combined_splits(corpus, store))],
         build=lambda request: [Outcome.of(*build_view(corpus, request.store, name, threads=request.workers))],
         places=partial(_places, corpus, view),
-        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus, view)),
+        proofs=Proofs(proofs=PROOFS, examine=partial(examine_view, corpus, view)),
     )
 
 
@@ -275,16 +126,12 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
     def write(staged: Path) -> Written:
         made = UnderConstruction(corpus=corpus, store=store, target=staged, threads=threads)
         view.write(splits, made)
-        stream = splits[0].facts
         return Written(
             inputs={s.split: s.receipt.content for s in splits},
             facts=ViewFacts(
                 view=name,
                 splits={s.split: s.token_count for s in splits},
-                dtype=stream.dtype,
-                tokenizer=stream.tokenizer,
-                vocab_size=stream.vocab_size,
-                eos_token_id=stream.eos_token_id,
+                **splits[0].facts.model_dump(include={"dtype", "tokenizer", "vocab_size", "eos_token_id"}),
                 **made.facts,
             ),
             ledger=Ledger.total(s.receipt.ledger or Ledger() for s in splits),
@@ -293,98 +140,3 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
         )
 
     return ensure(_recipe(corpus, view, splits), store, write, corpus.verify, resumes=view.linked is None)
-
-
-_PROOFS = (
-    Proof("same_stream", "Its tokens are those of the combined bins, every one."),
-    Proof("layout_valid", "Its sidecars describe its tokens exactly."),
-)
-_REMEDY = "Materialize the view again"
-
-
-def _examine(
-    corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, _: Sequence[str]
-) -> Iterator[tuple[str, Finding]]:
-    artifact = corpus.artifact(artifact_name(view.name))
-    receipt, directory, splits = store.require(artifact), store.local(artifact), combined_splits(corpus, store)
-    yield "same_stream", same_stream(directory, receipt, view, splits, store)
-    yield "layout_valid", layout_valid(directory, receipt, view, splits)
-
-
-@judged
-def same_stream(
-    directory: Path, receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit], store: ArtifactStore
-) -> Finding:
-    """Every split's tokens in the view are those of the combined bins; all files match the receipt.
-
-    Linked tokens are compared by their digest; copied ones id by id, with the documents where the view has any.
-    """
-    defects = [f"{name_of(receipt)}: {d}" for d in damage(directory, receipt)]
-    tokens = sum(s.token_count for s in splits)
-    if view.linked is None:
-        if not defects:  # what has other bytes than it was committed with need not be readable
-            defects += [f"{name_of(receipt)}: {d}" for s in splits for d in _other_ids(directory, view, s, store)]
-        how = "id for id"
-    else:
-        how = "byte for byte"
-        for split in splits:
-            ours, theirs = receipt.file(view.linked(split.split)), split.tokens.record
-            if ours.sha256 != theirs.sha256:
-                defects.append(f"{name_of(receipt)}: {ours.path} is not the stream of combined_bins/{split.split}")
-    return verdict(
-        defects,
-        f"{number_of(len(splits), 'split')}, {tokens} tokens, {how} the combined bins.",
-        _REMEDY,
-        facts={"tokens": tokens},
-    )
-
-
-def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: ArtifactStore) -> Iterator[str]:
-    """The first difference between a copy and the combined bins, if there is one."""
-    assert view.copied is not None
-    wanted, ends = split.open_tokens(store), split.open_ends(store)
-    token = document = 0
-    try:
-        for ids, lengths in view.copied(directory, split.split):
-            same = wanted[token : token + len(ids)]
-            if len(same) < len(ids) or (wrong := np.flatnonzero(ids != same)).size:
-                at = len(same) if len(same) < len(ids) else int(wrong[0])
-                yield f"{split.split}: token {token + at} is not that of combined_bins"
-                return
-            held = token + np.cumsum(lengths)
-            if not np.array_equal(held, ends[document : document + len(held)].astype(np.int64)):
-                yield f"{split.split}: documents from number {document} on do not end where those of combined_bins do"
-                return
-            token, document = token + len(ids), document + len(held)
-    except DataprepError as error:
-        yield str(error)
-        return
-    if view.keeps_documents and (token, document) != (len(wanted), len(ends)):
-        yield f"{split.split}: {document} documents, {token} tokens; combined_bins has {len(ends)}, {len(wanted)}"
-
-
-@judged
-def layout_valid(directory: Path, receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit]) -> Finding:
-    """The sidecars describe the token files exactly: every invariant of the format, recomputed.
-
-    Args:
-        directory: Of the view.
-        receipt: Of the view.
-        view: Its format.
-        splits: What it was made of.
-    """
-    return verdict(
-        _defects(directory, receipt, view, splits),
-        f"The {view.name} layout is valid for {number_of(len(splits), 'split')}.",
-        _REMEDY,
-        facts={"files": len(receipt.files)},
-    )
-
-
-def _defects(directory: Path, receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit]) -> Iterator[str]:
-    """Linked splits one at a time, so that one that cannot be read hides no other; copies share a card or an index."""
-    for together in [[split] for split in splits] if view.linked is not None else [splits]:
-        try:
-            yield from view.defects(directory, receipt, together)
-        except (DataprepError, OSError, ValueError, LookupError, TypeError) as error:
-            yield str(error)

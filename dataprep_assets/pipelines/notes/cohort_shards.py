@@ -57,9 +57,13 @@ def cohort_shards_spec(
         recipes=partial(_recipes, notes, format),
         build=partial(_build, notes, format),
         metadata=_metadata,
-        columns=dict.fromkeys(notes.columns, f"list<int64>[{notes.capacity}]"),
+        columns=dict.fromkeys(notes.columns, _column_type(notes)),
         proofs=Proofs(proofs=SHARD_PROOFS, examine=partial(_examine, notes, format)),
     )
+
+
+def _column_type(notes: NotesDeclaration) -> str:
+    return "list<int64>" if notes.stored_length is None else f"list<int64>[{notes.stored_length}]"
 
 
 def sharded_cohorts(

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import DataprepError, FormatError
@@ -25,11 +26,17 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.packing.row_defects import find_row_defects
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, packed_paths
+from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, RowFacts, packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
 from dataprep_assets.pipelines.notes.packed_rows_proofs import token_defects
 from dataprep_assets.pipelines.notes.privacy import unquoting
-from dataprep_assets.pipelines.notes.sharded_cohort import CohortShardsFacts, ShardedCohort, SplitShards, shard_names
+from dataprep_assets.pipelines.notes.sharded_cohort import (
+    CohortShardsFacts,
+    ShardedCohort,
+    SplitShards,
+    row_ledger,
+    shard_names,
+)
 
 __all__ = [
     "SHARD_PROOFS",
@@ -53,7 +60,9 @@ SHARD_PROOFS = (
         "rows_valid",
         "Every stored row holds the invariants: segments, positions, labels, padding, ids in the vocabulary.",
     ),
-    Proof("equals_packed_rows", "Record for record, the shards are the rows of packed_cohorts as it is now."),
+    Proof(
+        "equals_packed_rows", "Record for record, the shards are the rows of packed_cohorts as it is now.", version=2
+    ),
 )
 
 _REBUILD = "Materialize this partition of the shards again"
@@ -104,13 +113,13 @@ class CohortShards:
 
     def _count(self, split: str) -> _Counted:
         found, rows = _Counted(), PackedRowsFile(self.packed / packed_paths(self.notes, self.month)[split].rows)
-        columns = [Column(name=name, length=rows.shape.row_length) for name in rows.shape.columns]
+        columns = [Column(name=name, length=self.notes.stored_length) for name in rows.shape.columns]
         for number, name in enumerate(self.names(split)):
             first = number * self.facts.rows_per_shard
             records = size = 0
             try:
                 for payloads in _batches(self._payloads(self.directory / name), rows.shape.batch_rows):
-                    batch = _decoded(payloads, columns, records)
+                    batch = _decoded(payloads, columns, records, rows.shape.row_length)
                     at = first + records
                     records += len(payloads)
                     size += sum(map(len, payloads))
@@ -140,7 +149,7 @@ class CohortShards:
             row_length=shape.row_length,
             pad_id=shape.pad_id,
             vocab_size=self.vocab_size,
-            pad_is_reserved=not self.notes.pad.may_occur,
+            pad_is_reserved=not self.notes.pad_may_occur,
         ):
             yield str(defect)
 
@@ -156,11 +165,18 @@ def _batches(payloads: Iterator[bytes], rows: int) -> Iterator[list[bytes]]:
         yield batch
 
 
-def _decoded(payloads: list[bytes], columns: list[Column], before: int) -> dict[str, NDArray[Any]]:
+def _decoded(payloads: list[bytes], columns: list[Column], before: int, most: int) -> dict[str, NDArray[Any]]:
+    """The columns of some records, as wide as the longest row may be: ``most`` values."""
     try:
-        return example.decode_rows(payloads, columns)
+        found = example.decode_rows(payloads, columns)
     except FormatError as error:
         raise FormatError(f"of the records from {before} on, {error}") from None
+    return {name: _widened(values, most) for name, values in found.items()}
+
+
+def _widened(values: NDArray[Any], width: int) -> NDArray[Any]:
+    missing = max(0, width - values.shape[1])
+    return np.pad(values, ((0, 0), (0, missing)), constant_values=example.ABSENT) if missing else values
 
 
 def _differences(found: Mapping[str, NDArray[Any]], stored: Mapping[str, NDArray[Any]]) -> Iterator[str]:
@@ -286,4 +302,8 @@ def equals_packed_rows(shards: CohortShards) -> Finding:
     if shards.receipt.inputs.get(PACKED_COHORTS) != shards.packed_receipt.content:
         defects.append(f"{name_of(shards.receipt)}: made of other rows than {PACKED_COHORTS} has now")
     rows = sum(sum(of.records) for of in shards.counted.values())
+    if shards.receipt.ledger != row_ledger(rows, [shards.packed_receipt.ledger]):
+        defects.append(f"{name_of(shards.receipt)}: its ledger is not that of these rows")
+    if not RowFacts.of(shards.receipt).alike(RowFacts.of(shards.packed_receipt)):
+        defects.append(f"{name_of(shards.receipt)}: its receipt tells of other rows than that of {PACKED_COHORTS}")
     return verdict(defects, f"{rows} rows, all equal.", _REBUILD, facts={"rows": rows})

@@ -10,6 +10,7 @@ from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, v
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.notes.note_search import NoteSearch
 from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort
+from dataprep_assets.pipelines.notes.origin_proofs import misplaced
 from dataprep_assets.pipelines.notes.packed_files import packed_paths, read_patients
 
 __all__ = ["notes_recounted", "round_trip"]
@@ -23,7 +24,7 @@ def notes_recounted(packed: OpenedCohort) -> Finding:
     late, retracted = ledger.dropped.get("header_too_long", 0), ledger.dropped.get(RETRACTED, 0)
     kept = source.notes - source.retracted
     expected = {
-        "sha256": (source.sha256, receipt.inputs["cohort"]),
+        "digest": (source.digest, receipt.inputs["cohort"]),
         "notes that are kept": (kept, ledger.documents + late - (source.retracted - retracted)),
         "notes": (source.notes + sum(source.dropped.values()), ledger.rows_in),
         "patients": (source.patients, packed.facts.patients + len(packed.left_out)),
@@ -64,7 +65,8 @@ def _digests(packed: OpenedCohort) -> set[bytes]:
 
 @judged
 def round_trip(packed: OpenedCohort) -> Finding:
-    """Sampled notes, read again from the source, rendered and encoded by the reference, are in their split's rows.
+    """Sampled notes, read again from the source, rendered and encoded by the reference, are in their split's rows,
+    and where `origins.bin` says.
 
     The sample is seeded by the receipt's key, so a failure repeats. Messages name record, note and chunk.
     """
@@ -82,6 +84,7 @@ def round_trip(packed: OpenedCohort) -> Finding:
                     f"record {lost.record}, note {lost.number}: its chunk {chunk.chunk + 1} is not in the rows of "
                     f"{name}"
                 )
+        defects += misplaced(packed, name, notes, chunks)
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in defects),
         f"{compared} notes, rendered and encoded again by the reference, are in the rows.",

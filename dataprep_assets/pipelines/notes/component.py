@@ -13,6 +13,7 @@ from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
+from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import DatasetComponent
@@ -20,14 +21,16 @@ from dataprep_assets.orchestration.scaffold import scaffolder
 from dataprep_assets.pipelines.corpus.engine_certificate import engine_certificate_spec
 from dataprep_assets.pipelines.notes.card import notes_card, replay_card
 from dataprep_assets.pipelines.notes.cohort_shards import cohort_shards_spec
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
-from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES
-from dataprep_assets.pipelines.notes.maxtext import maxtext_line
+from dataprep_assets.pipelines.notes.cohort_tracer import notes_tracer, replay_tracer
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, DirectoryFacts
+from dataprep_assets.pipelines.notes.maxtext import combined_line, maxtext_line
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts_spec
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
 from dataprep_assets.pipelines.notes.remarks import notes_remarks
 from dataprep_assets.pipelines.notes.replay import combined_directory_spec
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.pipelines.notes.tfds_directory import tfds_directory_spec
 
@@ -59,6 +62,9 @@ class PackedCohorts(DatasetComponent):
     def remarks(self) -> Iterable[Remark]:
         return notes_remarks(self.declaration)
 
+    def tracer(self, store: ArtifactStore) -> Tracer:
+        return notes_tracer(self.declaration, store)
+
     def retract(self, store: ArtifactStore, ids: Path) -> Retracted:
         return retract_patients(self.declaration, store, ids)
 
@@ -74,9 +80,16 @@ class PackedCohorts(DatasetComponent):
         return [
             f"{len(packed):,} of {len(months):,} cohorts, {patients:,} patients",
             f"{documents:,} notes, {tokens:,} tokens",
-            f"{rows:,} rows of {notes.capacity:,}, filled to {tokens / (rows * notes.capacity) if rows else 0:.4f}",
+            _filled(notes, rows, tokens),
             maxtext_line(notes, store, notes.formats[0]),
         ]
+
+
+def _filled(notes: NotesDeclaration, rows: int, tokens: int) -> str:
+    if notes.layout == "unpacked":
+        what = "a note or a part of one each" if notes.rows == "notes" else "one stream"
+        return f"{rows:,} rows of at most {notes.capacity:,} tokens, {what}"
+    return f"{rows:,} rows of {notes.capacity:,}, filled to {tokens / (rows * notes.capacity) if rows else 0:.4f}"
 
 
 def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:
@@ -110,6 +123,12 @@ class CombinedCohorts(DatasetComponent):
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(DIRECTORIES[self.declaration.format])
 
+    def tracer(self, store: ArtifactStore) -> Tracer:
+        return replay_tracer(self.declaration, store)
+
     def summary(self, store: ArtifactStore) -> list[str]:
         sources = " + ".join(source.dataset for source in self.declaration.sources)
-        return [f"{sources}, by {self.declaration.mode}"]
+        lines = [f"{sources}, by {self.declaration.mode}"]
+        if (receipt := store.receipt(self.product(store))) is not None:
+            lines.append(combined_line(self.declaration, store, DirectoryFacts.of(receipt)))
+        return lines

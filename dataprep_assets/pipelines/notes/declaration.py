@@ -1,10 +1,9 @@
-"""The declarations of cohorts of notes and of combinations of such datasets, validated once.
+"""The declaration of cohorts of notes, validated once.
 
-These are the schemas of the YAML: their field descriptions are its reference. Paths are resolved against the folder of
+It is the schema of the YAML: its field descriptions are its reference. Paths are resolved against the folder of
 the YAML; none of them enters a key. Datasets of notes are sensitive unless declared otherwise.
 """
 
-import hmac
 import math
 import re
 from pathlib import Path
@@ -14,12 +13,12 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.tfrecord import ROWS_PER_SHARD
-from dataprep_assets.graph.declaration import Attributed, DatasetDeclaration, Declared, resolved
-from dataprep_assets.graph.secret_key import checked_key, key_from_environment
+from dataprep_assets.graph.declaration import DatasetDeclaration, Declared, resolved
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.packing.bins import LARGEST_CAPACITY
 from dataprep_assets.packing.rows import COLUMNS, TARGETS
 from dataprep_assets.packing.splitting import Rule
+from dataprep_assets.packing.stock_maxtext import Pipeline
 from dataprep_assets.pipelines.corpus.declaration import (
     RETRACTIONS,
     BadRecordPolicy,
@@ -28,11 +27,14 @@ from dataprep_assets.pipelines.corpus.declaration import (
     ObjectStoreSource,
     TokenizerDeclaration,
 )
+from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.pipelines.notes.rendering import HeaderTemplate
 from dataprep_assets.sources.cohorts import CohortFormat, expected_months
 
 __all__ = [
     "OBJECT_KEY",
+    "TOKENS",
+    "VERSION_HELP",
     "CohortFiles",
     "FileFormat",
     "Layout",
@@ -43,14 +45,14 @@ __all__ = [
     "NotesDeclaration",
     "PackingDeclaration",
     "PadDeclaration",
-    "PatientKey",
-    "ReplayDeclaration",
-    "ReplaySource",
+    "Rows",
     "TfdsVersion",
+    "tfds_name",
 ]
 
 FileFormat = Literal["tfrecord", "array_record"]
 Layout = Literal["prepacked", "unpacked"]
+Rows = Literal["notes", "stream"]
 OBJECT_KEY = "$key"
 """Where a patient's id is the key of the JSON object, this stands for its path."""
 TOKENS = "tokens"
@@ -60,7 +62,7 @@ _MONTH = r"^[0-9]{4}-(0[1-9]|1[0-2])$"
 _SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*")
 Month = Annotated[str, Field(pattern=_MONTH)]
 TfdsVersion = Annotated[str, Field(pattern=r"^((0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)|1\.0)$")]
-_VERSION_HELP = (
+VERSION_HELP = (
     "Name of the version directory, `x.y.z`. The seed's `1.0` is possible too, but stock MaxText does not find it: it "
     "calls tfds.builder, which ignores directories that are not x.y.z; only tfds.builder_from_directory reads it."
 )
@@ -182,7 +184,7 @@ class PackingDeclaration(Declared):
 
 
 class PadDeclaration(Declared):
-    """The id that fills rows. Segmentation says what is padding, never the id."""
+    """The id that fills prepacked rows. Segmentation says what is padding, never the id."""
 
     token: str | None = Field(None, description="A token by its content, for example <|finetune_right_pad_id|>.")
     id: int | None = Field(None, ge=0, description="A token by its id, instead of `token`.")
@@ -195,32 +197,6 @@ class PadDeclaration(Declared):
         if (self.token is None) == (self.id is None):
             raise ValueError("give exactly one of `token` and `id`")
         return self
-
-
-class PatientKey(Declared):
-    """The secret that turns patient ids into digests, by HMAC-SHA256."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    env: str | None = Field(None, description="Environment variable that holds the key, at least 32 characters.")
-    public: str | None = Field(None, repr=False, description="A key in the YAML, for fictional data alone.")
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if (self.env is None) == (self.public is None):
-            raise ValueError("give exactly one of `env` and `public`")
-        return self
-
-    def load(self) -> bytes:
-        """The key; ConfigError, without it, when it is not there or too short."""
-        if self.env is not None:
-            return key_from_environment("patient_key", self.env)
-        return checked_key("patient_key", "public", self.public)
-
-
-def key_digest(key: bytes) -> str:
-    """What of a patient key enters artifact keys: 16 hex digits that do not give it away."""
-    return hmac.digest(key, b"dataprep_assets/patient_key", "sha256").hex()[:16]
 
 
 class NotesDeclaration(DatasetDeclaration):
@@ -244,7 +220,9 @@ class NotesDeclaration(DatasetDeclaration):
     long_notes: LongNotes = Field(LongNotes(), description="What happens to a note longer than a row.")
     order: Literal["date", "source"] = Field("date", description="Order of the notes of a patient.")
     packing: PackingDeclaration = Field(PackingDeclaration(), description="How notes are packed into rows.")
-    pad: PadDeclaration = Field(description="The token that fills rows up.")
+    pad: PadDeclaration | None = Field(
+        None, description="The token that fills prepacked rows up, which need it; unpacked rows are never filled."
+    )
     patient_key: PatientKey = Field(description="The secret under which patients' ids are hashed.")
     splits: dict[str, float] = Field(
         {"train": 1.0}, description="Split → share of the patients, decided by the keyed digest of their ids."
@@ -253,13 +231,18 @@ class NotesDeclaration(DatasetDeclaration):
         "prepacked",
         description="`prepacked`: the five columns of packed rows. `unpacked`: one column `tokens` for stock MaxText.",
     )
-    pipeline: Literal["tfds", "grain", "hf"] = Field(
+    pipeline: Pipeline = Field(
         "tfds", description="Which stock pipeline reads unpacked rows; tfds needs them one token longer."
+    )
+    rows: Rows = Field(
+        "notes",
+        description="Of unpacked rows. `notes`: a row is one note, or one chunk of a long one, so no label leads out "
+        "of a note. `stream`: notes one after another, cut at full rows: labels and attention cross notes.",
     )
     targets: bool = Field(False, description="Store the sixth column, `targets`, of prepacked rows.")
     formats: tuple[FileFormat, ...] = Field(("tfrecord",), min_length=1, description="`tfrecord`, `array_record`.")
     rows_per_shard: int = Field(ROWS_PER_SHARD, ge=1, description="Rows that a shard has at most.")
-    tfds_version: TfdsVersion = Field("1.0.0", description=_VERSION_HELP)
+    tfds_version: TfdsVersion = Field("1.0.0", description=VERSION_HELP)
     bad_records: BadRecordPolicy = Field(BadRecordPolicy(), description="What happens to a record without a note.")
     retractions: Path | None = Field(
         None,
@@ -267,20 +250,20 @@ class NotesDeclaration(DatasetDeclaration):
         "retract` writes; default: `retracted.jsonl` beside this YAML.",
     )
     duplicate_patients: Literal["fail", "allow"] = Field(
-        "fail", description="A patient in several cohorts: refuse to make the directory, or count and go on."
+        "fail", description="A patient in several cohorts: refuse to pack, or count and go on."
     )
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of notes re-encoded by the reference engine.")
 
     @field_validator("dataset")
     @classmethod
     def _snake_case(cls, name: str) -> str:
-        return _tfds_name("dataset", name)
+        return tfds_name("dataset", name)
 
     @field_validator("splits")
     @classmethod
     def _shares(cls, splits: dict[str, float]) -> dict[str, float]:
         for name, share in splits.items():
-            _tfds_name("split", name)
+            tfds_name("split", name)
             if not 0 < share <= 1:
                 raise ValueError(f"split {name!r}: its share must be above 0 and at most 1")
         if not math.isclose(sum(splits.values()), 1, abs_tol=1e-9):
@@ -306,6 +289,14 @@ class NotesDeclaration(DatasetDeclaration):
             raise ValueError("long_notes: a truncated note has one chunk, which overlaps nothing")
         if self.targets and self.layout == "unpacked":
             raise ValueError("`targets` is a column of prepacked rows; unpacked ones have `tokens` alone")
+        if self.layout == "unpacked" and self.pad is not None:
+            raise ValueError("unpacked rows are never padded: leave `pad` out; the trainer pads with its own")
+        if self.layout == "prepacked" and self.pad is None:
+            raise ValueError("prepacked rows need `pad`, the token that fills them")
+        if self.layout == "prepacked" and self.rows == "stream":
+            raise ValueError("`rows: stream` is of unpacked rows; prepacked: `packing: {algorithm: concat_then_split}`")
+        if self.layout == "unpacked" and self.pipeline == "tfds" and "tfrecord" not in self.formats:
+            raise ValueError("`pipeline: tfds` reads tfrecord: add it to `formats`, or name the pipeline grain")
         self.header_template()
         return self
 
@@ -321,12 +312,29 @@ class NotesDeclaration(DatasetDeclaration):
 
     @property
     def capacity(self) -> int:
-        """Tokens of a stored row: one more than `row_length` where the tfds pipeline shifts unpacked rows."""
+        """Tokens of a stored row at most: one more than `row_length` where the tfds pipeline shifts unpacked rows."""
         return self.row_length + (self.layout == "unpacked" and self.pipeline == "tfds")
 
     @property
+    def concatenated(self) -> bool:
+        """Whether the rows are one stream of notes cut at row ends."""
+        if self.layout == "unpacked":
+            return self.rows == "stream"
+        return self.packing.algorithm == "concat_then_split"
+
+    @property
+    def pad_may_occur(self) -> bool:
+        """Whether a note may hold the id that fills rows; always where nothing fills them."""
+        return self.pad is None or self.pad.may_occur
+
+    @property
+    def stored_length(self) -> int | None:
+        """Values of a stored column in every row; None for unpacked rows, which end where their tokens end."""
+        return None if self.layout == "unpacked" else self.capacity
+
+    @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the stored columns, each of `capacity` values."""
+        """Names of the stored columns, each of `capacity` values; of unpacked rows at most so many."""
         if self.layout == "unpacked":
             return (TOKENS,)
         return (*COLUMNS, TARGETS) if self.targets else COLUMNS
@@ -345,55 +353,8 @@ class NotesDeclaration(DatasetDeclaration):
         return super().located(folder).model_copy(update=update)
 
 
-class ReplaySource(Attributed):
-    """One dataset of the same storage that goes into a combination."""
-
-    dataset: str = Field(description="Name of a dataset of packed notes, or of a combination.")
-    weight: float | None = Field(None, gt=0, description="Share of the rows, relative to the other sources' weights.")
-
-
-class ReplayDeclaration(DatasetDeclaration):
-    """Several datasets of packed rows as one, shard by shard, without another byte written."""
-
-    sensitive: bool = Field(True, description="No text and no identifier in any log, event, metadata or plot.")
-    sources: tuple[ReplaySource, ...] = Field(min_length=1, description="The datasets, in order.")
-    splits: tuple[str, ...] = Field(("train",), min_length=1, description="Splits to combine; every source has them.")
-    mode: Literal["concat", "interleave", "weighted", "virtual"] = Field(
-        "interleave",
-        description="`concat`: one source after another. `interleave`: mixed in proportion, so that the first shards "
-        "have the mix of the whole. `weighted`: shards repeated or left out for the declared weights, then mixed. "
-        "`virtual`: no shards, only the files that tell a loader how to mix.",
-    )
-    seed: int = Field(0, ge=0, description="Decides the order of each source's shards in `interleave` and `weighted`.")
-    tolerance: float = Field(
-        0.01, gt=0, le=1, description="`weighted`: largest difference of a source's share from its declared one."
-    )
-    format: FileFormat = Field("tfrecord", description="Which of the sources' formats.")
-    tfds_version: TfdsVersion = Field("1.0.0", description=_VERSION_HELP)
-
-    @field_validator("dataset")
-    @classmethod
-    def _snake_case(cls, name: str) -> str:
-        return _tfds_name("dataset", name)
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        names = [source.dataset for source in self.sources]
-        if len(set(names)) != len(names):
-            raise ValueError("a source is there twice; give it more weight in mode `weighted` instead")
-        if self.dataset in names:
-            raise ValueError("a combination cannot be its own source")
-        if len(set(self.splits)) != len(self.splits):
-            raise ValueError("a split is there twice")
-        weighted = [source.weight is not None for source in self.sources]
-        if any(weighted) and (self.mode not in ("weighted", "virtual") or not all(weighted)):
-            raise ValueError("weights: all sources have one, in mode `weighted` or `virtual`; or none has")
-        if self.mode == "weighted" and not all(weighted):
-            raise ValueError("mode `weighted` needs the weight of every source")
-        return self
-
-
-def _tfds_name(kind: str, name: str) -> str:
+def tfds_name(kind: str, name: str) -> str:
+    """The name of a dataset or split, which `kind` says; ValueError for one that TFDS does not find."""
     if not _SNAKE_CASE.fullmatch(name):
         raise ValueError(f"{kind} {name!r}: TFDS finds names of lower-case letters, digits and _ alone")
     return name

@@ -32,6 +32,7 @@ __all__ = [
     "SourceShare",
     "link_shards",
     "split_counts",
+    "stored_length",
     "version_in_metadata",
 ]
 
@@ -58,6 +59,11 @@ class DirectoryFacts(RowFacts):
     directory: str | None = None
     version: str | None = None
     mode: str | None = None
+
+
+def stored_length(facts: RowFacts) -> int | None:
+    """Values of each column in every row that has these facts; None where rows end with their tokens."""
+    return None if facts.layout == "unpacked" else facts.row_length
 
 
 class SourceShare(Facts):

@@ -1,45 +1,139 @@
-"""The options of MaxText that train on a directory of packed rows."""
+"""The options of MaxText that train on a directory of packed rows, and the words that a person needs beside them."""
 
+from typing import Literal
+
+from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
-from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, version_in_metadata
+from dataprep_assets.packing.stock_maxtext import Pipeline, StockRule
+from dataprep_assets.pipelines.notes.declaration import TOKENS, FileFormat, NotesDeclaration
+from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, DirectoryFacts, version_in_metadata
+from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, in_split
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE
+from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-__all__ = ["maxtext_line", "maxtext_settings"]
+__all__ = ["combined_line", "maxtext_line", "maxtext_settings", "stock_rule"]
+
+_LOADER = (
+    "MaxText, after dataprep_assets.serving.maxtext.install(), without which it takes a row for one document and "
+    "trains from note to note:"
+)
+# `packing` also tells some attention kernels to look at segments (`layers/attention_op.py`).
+_PREPACKED = {"packing": "True"}
+_GRAIN_TYPES: dict[FileFormat, str] = {"tfrecord": "tfrecord", "array_record": "arrayrecord"}
+
+
+def stock_rule(notes: NotesDeclaration, bundle: TokenizerBundle) -> StockRule:
+    """How the declared stock pipeline of MaxText pads and masks rows of ``notes`` with ``bundle``, the tokenizer."""
+
+    def id_of(name: str) -> int | None:
+        content = bundle.configured(name)
+        return None if content is None else bundle.token(content, key=name).id
+
+    return StockRule(
+        pipeline=notes.pipeline,
+        row_length=notes.row_length,
+        pad_id=id_of("pad_token"),
+        unk_id=id_of("unk_token"),
+        bos_id=id_of("bos_token"),
+    )
 
 
 def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> dict[str, str]:
-    """The options of MaxText that train on the directory of ``notes`` in ``format`` in ``store``: name → value.
+    """The options of MaxText that train on ``notes`` in ``store``: name → value.
 
-    Prepacked rows need a loader that passes the stored columns through: stock pipelines take one column and compute the
-    rest again, as one segment a row. For these, only the settings that such a loader shares are given.
+    Of prepacked rows those that the loader of `serving.maxtext` takes, for the directory in ``format``. Of unpacked
+    rows those of the declared stock pipeline; `hf` reads the JSON lines of the packed cohorts.
     """
-    location = store.location(notes.artifact(DIRECTORIES[format]))
-    shards = f"{location}/{notes.dataset}/{notes.tfds_version}"
-    common = {"max_target_length": str(notes.row_length), "tokenize_train_data": "False", "packing": "False"}
-    if format == "array_record":
+    split = next(iter(notes.splits))
+    length = {"max_target_length": str(notes.row_length)}
+    if notes.layout == "unpacked" and notes.pipeline == "hf":
+        where = store.location(Artifact(dataset=notes.dataset, name=PACKED_COHORTS))
+        # a month's other file of this ending has no hyphen in its name
+        lines = in_split(tuple(notes.splits), split, "*-*.jsonl")
+        # `datasets` calls the one split of files that it is given train, whatever they hold
         found = {
-            "dataset_type": "grain",
-            "grain_file_type": "arrayrecord",
-            "grain_train_files": f"{shards}/{notes.dataset}-train.array_record-*",
-        }
-    else:
-        version = version_in_metadata(notes.tfds_version)
-        found = {
-            "dataset_type": "tfds",
-            "dataset_path": location,
-            "dataset_name": f"{notes.dataset}:{version}",
+            "dataset_type": "hf",
+            "hf_path": "json",
+            "hf_train_files": f"{where}/*/{lines}",
             "train_split": "train",
         }
-    column = "tokens" if notes.layout == "unpacked" else "inputs"
-    return found | common | {"train_data_columns": f"['{column}']"}
+    else:
+        where = store.location(notes.artifact(DIRECTORIES[format]))
+        stock = notes.pipeline if notes.layout == "unpacked" else None
+        found = _files(where, notes.dataset, notes.tfds_version, split, format, stock)
+    if notes.layout == "prepacked":
+        return found | length | _PREPACKED
+    pipeline: Pipeline = "grain" if found["dataset_type"] == "grain" else notes.pipeline
+    return found | length | _unpacked(str(notes.tokenizer.path or notes.tokenizer.repo), pipeline, notes.rows)
+
+
+def _unpacked(tokenizer: str, pipeline: Pipeline, rows: Literal["notes", "stream"] | None) -> dict[str, str]:
+    """The options of unpacked rows. MaxText loads the tokenizer to pad with its pad token, though it encodes nothing.
+
+    Packed by the tfds pipeline, the notes of a row stay apart. Packed by grain and hf, the last token of each predicts
+    the first of the next, so there a row is one note.
+    """
+    packs = pipeline == "tfds" and rows == "notes"
+    return {
+        "train_data_columns": f"['{TOKENS}']",
+        "tokenize_train_data": "False",
+        "packing": str(packs),
+        "tokenizer_type": "huggingface",
+        "tokenizer_path": tokenizer,
+    }
+
+
+def _files(
+    where: str, dataset: str, version: str, split: str, format: FileFormat, stock: Pipeline | None
+) -> dict[str, str]:
+    """The options that name a directory's files: to tfds by the dataset's name, to grain by a pattern."""
+    if format == "tfrecord" and stock != "grain":
+        return {
+            "dataset_type": "tfds",
+            "dataset_path": where,
+            "dataset_name": f"{dataset}:{version_in_metadata(version)}",
+            "train_split": split,
+        }
+    return {
+        "dataset_type": "grain",
+        "grain_file_type": _GRAIN_TYPES[format],
+        "grain_train_files": f"{where}/{dataset}/{version}/{dataset}-{split}.{format}-*",
+    }
 
 
 def maxtext_line(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> str:
-    """The same options in a line for people, which says what prepacked rows need beside them."""
-    options = " ".join(f"{name}={value}" for name, value in maxtext_settings(notes, store, format).items())
-    if notes.layout == "unpacked":
-        return f"MaxText: {options}"
-    return (
-        "MaxText, only with a loader that passes the stored segments through: a stock pipeline takes a row for one "
-        f"document and trains from note to note: {options}"
-    )
+    """The options of `maxtext_settings` in a line for people, with what prepacked rows need beside them."""
+    options = _joined(maxtext_settings(notes, store, format))
+    if notes.layout == "prepacked":
+        return f"{_LOADER} {options}"
+    return f"MaxText: {options}"
+
+
+def combined_line(replay: ReplayDeclaration, store: ArtifactStore, facts: DirectoryFacts) -> str:
+    """The options that train on a combination in ``store`` whose receipt has these ``facts``, in a line for people."""
+    where, split = store.location(replay.artifact(DIRECTORIES[replay.format])), replay.splits[0]
+    if replay.mode == "virtual" and replay.format == "tfrecord":
+        return (
+            f"no pipeline of MaxText reads several directories; in Python: tfds.builder_from_directories(json.load("
+            f"open('{where}/{BUILDER_DIRECTORIES}'))).as_dataset('{split}')"
+        )
+    if replay.mode == "virtual":
+        found = {
+            "dataset_type": "grain",
+            "grain_file_type": _GRAIN_TYPES[replay.format],
+            "grain_train_mixture_config_path": f"{where}/{GRAIN_MIXTURE}",
+        }
+    else:
+        found = _files(where, replay.dataset, replay.tfds_version, split, replay.format, facts.pipeline)
+    if facts.layout == "prepacked":
+        return f"{_LOADER} {_joined(found | {'max_target_length': str(facts.row_length)} | _PREPACKED)}"
+    # rows for tfds are stored one token longer, which it shifts away
+    length = {"max_target_length": str(facts.row_length - (facts.pipeline == "tfds"))}
+    tokenizer = f"<folder of {facts.tokenizer}, the tokenizer of {replay.sources[0].dataset}>"
+    pipeline: Pipeline = "grain" if found["dataset_type"] == "grain" else "tfds"
+    return f"MaxText: {_joined(found | length | _unpacked(tokenizer, pipeline, facts.rows))}"
+
+
+def _joined(settings: dict[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in settings.items())

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.formats.example import ABSENT
 from dataprep_assets.pipelines.corpus.token_stream import StreamPlan
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, key_digest
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_rows import RowShape
+from dataprep_assets.pipelines.notes.patient_key import key_digest
 from dataprep_assets.pipelines.notes.retractions import retracted_patients
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
@@ -48,8 +50,9 @@ class NotesPlan:
             "fields": notes.cohorts.fields.model_dump(mode="json"),
             "stream": self.stream.key_parts(),
             "shape": [list(self.shape.columns), self.shape.row_length, self.shape.pad_id],
-            "pad_may_occur": notes.pad.may_occur,
+            "pad_may_occur": notes.pad_may_occur,
             "patient_key": key_digest(self.key),
+            **({"rows": notes.rows} if notes.layout == "unpacked" else {}),
         }
 
 
@@ -86,12 +89,14 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
 def checked_pad(
     notes: NotesDeclaration, bundle: TokenizerBundle, *, separator_id: int | None, bos_id: int | None
 ) -> int:
-    """The pad id that ``notes`` declare, looked up in ``bundle``, the tokenizer.
+    """The pad id that ``notes`` declare, looked up in ``bundle``, the tokenizer; `ABSENT` for rows without padding.
 
     Raises ConfigError when it is not in the vocabulary; and, unless `may_occur` is declared, when documents can hold
     it, which end with ``separator_id`` and begin with ``bos_id``.
     """
     pad = notes.pad
+    if pad is None:
+        return ABSENT
     found = bundle.token(pad.token, key="pad.token").id if pad.token is not None else pad.id
     assert found is not None
     if found >= bundle.vocab_size:

@@ -20,6 +20,7 @@ from dataprep_assets.pipelines.corpus.engine_certificate import (
 )
 from dataprep_assets.pipelines.notes.cohort_source import CohortFile, list_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.patient_key import cohort_digest
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import Note, read_notes
 
@@ -42,16 +43,16 @@ def notes_engine(notes: NotesDeclaration) -> CertifiedEngine:
 
 def _sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
     cohorts = _sampled_cohorts(notes)
-    digests = {}
+    digests, key = {}, notes.patient_key.load()
     for month, (_, path) in cohorts.items():
         with unquoting(month):
-            digests[month] = sha256_file(path)
+            digests[month] = cohort_digest(key, sha256_file(path), sensitive=notes.sensitive)
     cohorts_read, template = notes.cohorts.model_dump(mode="json"), notes.template.model_dump(mode="json")
     return Sample(
         kind="notes_engine_certificate",
         parts=[[cohorts_read, template], digests],
-        # Digests alone, because the pattern may spell out names of source files; one of all cohorts, because that of a
-        # file would tell whoever has a copy of it that it is among them.
+        # Digests alone, because the pattern may spell out names of source files; one of all cohorts, which need not be
+        # told apart.
         sources={
             "sampled cohorts": digest_value(digests),
             "cohorts.pattern": digest_value(cohorts_read["pattern"]),

@@ -30,6 +30,7 @@ from dataprep_assets.pipelines.notes.packed_files import (
     read_patients,
 )
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
+from dataprep_assets.pipelines.notes.patient_key import cohort_digest
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import Dropped, Note, Opened, read_notes
 from dataprep_assets.pipelines.notes.spool import split_of
@@ -89,12 +90,12 @@ class SampledNote:
 class SourceScan:
     """What the source of a cohort holds now.
 
-    `notes` counts those of retracted patients too; `retracted` counts these alone. `digests` are the other patients
-    with notes, `retracted_digests` the retracted ones. `sampled` are notes that must be in the rows,
-    `sampled_retracted` notes that must not.
+    `digest` stands for its file, as in the receipt. `notes` counts those of retracted patients too; `retracted` counts
+    these alone. `digests` are the other patients with notes, `retracted_digests` the retracted ones. `sampled` are
+    notes that must be in the rows, `sampled_retracted` notes that must not.
     """
 
-    sha256: str
+    digest: str
     notes: int
     headers: int
     dropped: Mapping[str, int]
@@ -196,7 +197,7 @@ class OpenedCohort:
     @property
     def concatenated(self) -> bool:
         """Whether the rows are one stream of notes cut at row ends."""
-        return self.notes.layout == "unpacked" or self.notes.packing.algorithm == "concat_then_split"
+        return self.notes.concatenated
 
     @cached_property
     def source(self) -> SourceScan:
@@ -254,7 +255,7 @@ class OpenedCohort:
             else:
                 dropped[found.reason] += found.notes
         return SourceScan(
-            sha256=reader.sha256,
+            digest=cohort_digest(self.key, reader.sha256, sensitive=self.notes.sensitive),
             notes=counts["kept"] + counts["retracted"],
             headers=counts["headers"],
             dropped=dict(sorted(dropped.items())),

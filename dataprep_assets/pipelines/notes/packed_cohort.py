@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatError, IntegrityError
 from dataprep_assets.execution.tasks import report
+from dataprep_assets.formats.example import ABSENT
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import number_of
@@ -36,13 +37,15 @@ from dataprep_assets.pipelines.notes.packed_files import (
     packed_paths,
 )
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsWriter, RowBlock
+from dataprep_assets.pipelines.notes.patient_key import cohort_digest
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.row_layout import RowLayout, lay_out
+from dataprep_assets.pipelines.notes.row_origins import origins_of
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool, fill_spool
 
 __all__ = ["PackedCohort", "ensure_packed_cohort"]
 
-VERSION = 1
+VERSION = 2
 _SPOOL = "spool.tokens"
 
 
@@ -68,10 +71,11 @@ class PackedCohort:
 
     def recipe(self, sha256: str) -> Recipe:
         """What decides the cohort's bytes, packed from a file with this SHA-256."""
+        digest = self.cohort_digest(sha256) if sha256 else ""
         settings = self.plan.key_parts()
         stream = settings.pop("stream")
         columns, row_length, pad_id = settings.pop("shape")
-        parts = ["packed_cohorts", VERSION, self.month, self.plan.key_parts(), sha256]
+        parts = ["packed_cohorts", VERSION, self.month, self.plan.key_parts(), digest]
         added: dict[str, Any] = {"retracted": list(self.retracted)} if self.retracted else {}
         if added:
             parts.append(added)
@@ -81,7 +85,7 @@ class PackedCohort:
             key=digest_value(parts),
             version=VERSION,
             sources={
-                "cohort": sha256,
+                "cohort": digest,
                 "tokenizer": stream["tokenizer"],
                 "patient_key": settings.pop("patient_key"),
             },
@@ -94,6 +98,10 @@ class PackedCohort:
                 **added,
             },
         )
+
+    def cohort_digest(self, sha256: str) -> str:
+        """What stands for a file with this SHA-256 in keys and receipts: of sensitive notes a keyed digest."""
+        return cohort_digest(self.plan.key, sha256, sensitive=self.plan.notes.sensitive)
 
     @property
     def recipe_now(self) -> Recipe:
@@ -157,7 +165,7 @@ class _Writer:
         ledger.balance(self._month)
         self._require_notes(spool, ledger)
         return Written(
-            inputs={"cohort": sha256, "tokenizer": self._plan.stream.tokenizer_digest},
+            inputs={"cohort": self._cohort.cohort_digest(sha256), "tokenizer": self._plan.stream.tokenizer_digest},
             facts=self._facts(spool, splits, len(retracted)),
             ledger=ledger,
             recipe=replace(self._cohort, retracted=tuple(one.hex() for one in retracted)).recipe(sha256),
@@ -175,15 +183,16 @@ class _Writer:
             for block in layout.blocks(spool, shape.batch_rows):
                 self._require_valid(block)
                 file.write(block)
-                columns = block.columns(shape)
-                for row in range(len(block)):
-                    values = {column: columns[column][row] for column in shape.columns}
+                columns, lengths = block.columns(shape), self._stored_lengths(block)
+                for row, length in enumerate(lengths.tolist()):
+                    values = {column: columns[column][row, :length] for column in shape.columns}
                     jsonl.write(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE))
                 rows += len(block)
                 tokens += block.tokens.size
         patients = _patients(spool, [layout.documents])
         (self._staged / paths.patients).write_bytes(b"".join(patients))
-        positions = rows * shape.row_length
+        (self._staged / paths.origins).write_bytes(origins_of(layout, spool).tobytes())
+        positions = rows * shape.row_length if self._notes.layout == "prepacked" else tokens
         return PackedSplit(
             rows=rows,
             segments=layout.first_lengths.size,
@@ -195,9 +204,15 @@ class _Writer:
             truncated_documents=layout.truncated_documents,
         )
 
+    def _stored_lengths(self, block: RowBlock) -> NDArray[np.int64]:
+        """Values that each row stores of a column: its tokens alone where rows are not padded."""
+        if self._notes.layout == "unpacked":
+            return np.diff(block.ends)
+        return np.full(len(block), self._plan.shape.row_length, np.int64)
+
     def _require_valid(self, block: RowBlock) -> None:
         """FormatError for a reserved pad id among the tokens; else widens the range of ids by theirs."""
-        if not self._notes.pad.may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):
+        if not self._notes.pad_may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):
             raise FormatError(
                 f"{self._month}: a note holds the pad id {self._plan.shape.pad_id}; choose another, or declare "
                 "`pad: {may_occur: true}`"
@@ -274,7 +289,7 @@ class _Writer:
             columns=list(plan.shape.columns),
             row_length=plan.shape.row_length,
             pad_id=plan.shape.pad_id,
-            pad_may_occur=self._notes.pad.may_occur,
+            pad_may_occur=self._notes.pad_may_occur,
             separator_id=plan.stream.separator_id,
             bos_id=plan.stream.bos_id,
             tokenizer=plan.tokenizer,
@@ -285,6 +300,7 @@ class _Writer:
             patients=spool.patients_seen - retracted,
             patients_without_notes=spool.patients_without_notes,
             splits=dict(splits),
+            **({"pipeline": self._notes.pipeline, "rows": self._notes.rows} if plan.shape.pad_id == ABSENT else {}),
         )
 
 

@@ -25,6 +25,7 @@ from dataprep_assets.pipelines.notes.notes_plan import notes_plan
 from dataprep_assets.pipelines.notes.packed_cohort import VERSION, PackedCohort, ensure_packed_cohort
 from dataprep_assets.pipelines.notes.packed_cohorts_proofs import COHORT_PROOFS, prove_cohort
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
+from dataprep_assets.pipelines.notes.patients_once import require_patients_once
 from dataprep_assets.pipelines.notes.retractions import retracted_here
 from dataprep_assets.pipelines.notes.source_watch import notes_watch
 from dataprep_assets.pipelines.notes.standing import is_unchanged
@@ -107,6 +108,7 @@ def build_packed_cohorts(
 
 def _build(notes: NotesDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     cohorts = packed_cohorts(notes, request.store, request.partitions)
+    require_patients_once(notes, request.store, cohorts)
     return build_packed_cohorts(cohorts, workers=request.workers, progress=request.progress)
 
 
@@ -152,6 +154,6 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
         "layout": facts.layout,
         "rows": rows,
     }
-    if rows and receipt.ledger is not None:
+    if rows and receipt.ledger is not None and facts.layout == "prepacked":
         shown["fill"] = round(receipt.ledger.tokens / (rows * facts.row_length), 5)
     return shown

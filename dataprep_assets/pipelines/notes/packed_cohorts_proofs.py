@@ -25,6 +25,7 @@ from dataprep_assets.pipelines.notes.packed_files import QUARANTINE, packed_path
 from dataprep_assets.pipelines.notes.packed_rows_proofs import (
     ids_in_vocabulary,
     jsonl_equals_rows,
+    labels_within_notes,
     rows_filled,
     rows_valid,
     separators_match_notes,
@@ -46,6 +47,12 @@ COHORT_PROOFS = (
     Proof(
         "rows_valid",
         "No row is empty or too long; sampled JSON lines have every column, segments, positions and labels.",
+        version=2,
+    ),
+    Proof(
+        "labels_within_notes",
+        "In the batch that MaxText's loader makes of sampled rows no label is padding, and none leads into another "
+        "note.",
     ),
     Proof("ids_in_vocabulary", "Every id is below len(tokenizer), and none is the pad id, recomputed from the file."),
     Proof(
@@ -57,7 +64,12 @@ COHORT_PROOFS = (
     Proof(
         "notes_recounted", "Read again, the source has the notes, drops by reason, headers and patients of the receipt."
     ),
-    Proof("round_trip", "Sampled notes, rendered and encoded again by the reference, are in the rows of their split."),
+    Proof(
+        "round_trip",
+        "Sampled notes, rendered and encoded again by the reference, are in the rows of their split, where "
+        "`origins.bin` says.",
+        version=2,
+    ),
     Proof("patients_in_their_split", "Each patient is in the one split that the keyed digest of the id decides."),
     Proof(
         "no_retracted_document",
@@ -96,6 +108,7 @@ def prove_cohort(cohort: PackedCohort) -> dict[str, Finding]:
             "files_intact": files_intact(packed.directory, packed.receipt, REBUILD),
             "ledger_balances": ledger_balances(packed),
             "rows_valid": rows_valid(packed),
+            "labels_within_notes": labels_within_notes(packed),
             "ids_in_vocabulary": ids_in_vocabulary(packed),
             "tokens_conserved": tokens_conserved(packed),
             "separators_match_notes": separators_match_notes(packed),

@@ -7,6 +7,7 @@ With the one split `train` the files are at the top, as the seed has them; with 
                             (docs/formats/packed-rows.md#files)
 ``<YYYY>-<MM>.arrow``       the same rows (`packed_rows`), from which shards are made
 ``patients.bin``            sorted 16-byte keyed digests of the patients in these rows; see below
+``origins.bin``             which record, note and patient each segment of the rows is of (`row_origins`)
 ==========================  =====================================================================================
 
 ``quarantine.jsonl`` holds the positions of what was dropped for a defect; ``retracted.bin``, where there are any, the
@@ -26,10 +27,12 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.pipelines.notes.declaration import Layout, NotesDeclaration
+from dataprep_assets.packing.stock_maxtext import Pipeline
+from dataprep_assets.pipelines.notes.declaration import Layout, NotesDeclaration, Rows
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
 
 __all__ = [
+    "ORIGINS",
     "PACKED_COHORTS",
     "PATIENTS",
     "QUARANTINE",
@@ -48,11 +51,15 @@ PACKED_COHORTS = "packed_cohorts"
 """Name of the artifact."""
 QUARANTINE = "quarantine.jsonl"
 PATIENTS = "patients.bin"
+ORIGINS = "origins.bin"
 RETRACTED_PATIENTS = "retracted.bin"
 
 
 class RowFacts(Facts):
-    """What holds for packed rows and for everything made of them."""
+    """What holds for packed rows and for everything made of them.
+
+    `pipeline` and `rows` are declared of unpacked rows, and absent of others. `pad_id` is -1 where rows are not padded.
+    """
 
     layout: Layout
     columns: list[str]
@@ -63,6 +70,12 @@ class RowFacts(Facts):
     bos_id: int | None
     tokenizer: str
     vocab_size: int
+    pipeline: Pipeline | None = None
+    rows: Rows | None = None
+
+    def alike(self, other: "RowFacts") -> bool:
+        """Whether both are of the same rows; the tokenizer's name is but a name."""
+        return self.model_dump(exclude={"tokenizer"}) == other.model_dump(exclude={"tokenizer"})
 
 
 class SplitTokens(Facts):
@@ -111,6 +124,7 @@ class PackedPaths:
     jsonl: str
     rows: str
     patients: str
+    origins: str
 
 
 def in_split(splits: Sequence[str], split: str, name: str) -> str:
@@ -126,6 +140,7 @@ def packed_paths(notes: NotesDeclaration, month: str) -> dict[str, PackedPaths]:
             jsonl=in_split(splits, name, f"{month}.jsonl"),
             rows=in_split(splits, name, f"{month}.arrow"),
             patients=in_split(splits, name, PATIENTS),
+            origins=in_split(splits, name, ORIGINS),
         )
         for name in splits
     }

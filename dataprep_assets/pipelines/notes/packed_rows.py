@@ -1,9 +1,11 @@
 """Packed rows as a compact columnar file: the ids of each row without padding, and the lengths of its segments.
 
 Everything else that a row stores follows from these two and the row length, so a row of 8,192 tokens takes about 32 kB
-instead of five columns, and the next step parses no JSON. An Arrow IPC file, uncompressed, with two columns of lists
-of int32, ``tokens`` and ``segments``, and what is the same for all rows in the metadata of its schema. One record batch
-has as many rows as fit in about two million positions.
+instead of five columns, and the next step parses no JSON. Rows of one column are stored without padding:
+`RowShape.row_length` is then their longest, and `ABSENT` stands in the arrays where a row has no token any more.
+
+An Arrow IPC file, uncompressed, with two columns of lists of int32, ``tokens`` and ``segments``, and what is the same
+for all rows in the metadata of its schema. One record batch has as many rows as fit in about two million positions.
 
 Entry points: `RowShape`, `RowBlock`; `PackedRowsWriter`, `PackedRowsFile`.
 """
@@ -64,7 +66,10 @@ class RowBlock:
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.segments)])[self.offsets]
 
     def columns(self, shape: RowShape) -> dict[str, NDArray[np.int32]]:
-        """The stored columns: name → int32 array of shape ``(rows, row_length)``, in the order of ``shape.columns``."""
+        """The stored columns: name → int32 array of shape ``(rows, row_length)``, in the order of ``shape.columns``.
+
+        In the one column of unpacked rows `ABSENT` stands behind the tokens of a row; it is not stored.
+        """
         bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.segments)])
         rows = pack_rows(
             self.tokens,

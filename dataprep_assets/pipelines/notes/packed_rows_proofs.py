@@ -2,8 +2,8 @@
 
 Messages name files, rows, lines, columns and positions, never a token.
 
-Entry points: `rows_valid`, `ids_in_vocabulary`, `tokens_conserved`, `separators_match_notes`, `jsonl_equals_rows`,
-`rows_filled`; `token_defects` for rows of one column.
+Entry points: `rows_valid`, `labels_within_notes`, `ids_in_vocabulary`, `tokens_conserved`, `separators_match_notes`,
+`jsonl_equals_rows`, `rows_filled`; `token_defects` for rows of one column.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,15 +15,20 @@ import orjson
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
+from dataprep_assets.formats.example import ABSENT
 from dataprep_assets.graph.finding import Finding, Row, judged, ledger_of, name_of, verdict
 from dataprep_assets.packing.row_defects import find_row_defects
+from dataprep_assets.pipelines.notes.declaration import TOKENS
+from dataprep_assets.pipelines.notes.maxtext import stock_rule
 from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort, RowScan
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
+from dataprep_assets.serving.maxtext import six_columns
 
 __all__ = [
     "ids_in_vocabulary",
     "jsonl_equals_rows",
+    "labels_within_notes",
     "rows_filled",
     "rows_valid",
     "separators_match_notes",
@@ -38,20 +43,21 @@ SAMPLED_ROWS = 64
 def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_size: int) -> Iterator[str]:
     """What is wrong with some unpacked rows, a sentence a defect; rows count from 0.
 
-    ``columns`` is name → array of integers, shape ``(rows, row_length)``; ``shape`` what all rows must share; every id
-    must be below ``vocab_size``.
+    ``columns`` is name → array of integers, shape ``(rows, width)``, with `ABSENT` behind the tokens of a row;
+    ``shape`` what all rows must share; every id must be below ``vocab_size``.
     """
-    if set(columns) != {"tokens"} or columns["tokens"].shape[1:] != (shape.row_length,):
-        yield f"its columns are {sorted(columns)}, unpacked rows have `tokens` of {shape.row_length} values alone"
+    if set(columns) != {TOKENS} or columns[TOKENS].shape[1] > shape.row_length:
+        yield f"its columns are {sorted(columns)}, unpacked rows have `tokens` of at most {shape.row_length} values"
         return
-    tokens = columns["tokens"]
-    wrong = (tokens < 0) | (tokens >= vocab_size)
+    tokens = columns[TOKENS]
+    lengths = (tokens != ABSENT).sum(axis=1)
+    stored = np.arange(tokens.shape[1]) < lengths[:, None]
+    wrong = ((tokens < 0) | (tokens >= vocab_size)) & stored | ~stored & (tokens != ABSENT)
     if wrong.any():
         row, at = np.argwhere(wrong)[0].tolist()
         yield f"row {row}, position {at}: the id is not below the vocabulary of {vocab_size}"
-    padding = (tokens == shape.pad_id).all(axis=1)
-    if padding.any():
-        yield f"row {int(padding.argmax())} is all padding"
+    if not lengths.all():
+        yield f"row {int(lengths.argmin())} has no token"
 
 
 @judged
@@ -60,13 +66,22 @@ def rows_valid(packed: OpenedCohort) -> Finding:
 
     See docs/formats/packed-rows.md#invariants.
     """
-    defects, looked = [], 0
+    defects, looked, pad = [], 0, packed.notes.pad
+    pad_id: int | None = ABSENT
+    if pad is not None:
+        pad_id = pad.id if pad.token is None else packed.bundle.token(pad.token, key="pad.token").id
     for name, scan in packed.scans.items():
         path = packed_paths(packed.notes, packed.month)[name].jsonl
         if scan.shape.row_length != packed.notes.capacity or scan.shape.columns != packed.notes.columns:
             defects.append(f"{path}: rows of {scan.shape.row_length}, {packed.notes.capacity} are declared")
+        if not scan.shape.pad_id == packed.facts.pad_id == pad_id:
+            said = f"{scan.shape.pad_id} fills the rows, the receipt says {packed.facts.pad_id}"
+            defects.append(f"{path}: {said}, the pad that is declared is {pad_id}")
         for line, columns in _lines(packed.directory / path, len(scan.used))[1].items():
             looked += 1
+            if packed.notes.layout == "unpacked" and columns.keys() == {TOKENS}:
+                stored, there = int(scan.used[line]), columns[TOKENS].size
+                defects += [f"{path}: line {line + 1}: {there} tokens, its row has {stored}"] * (there != stored)
             defects += [f"{path}: line {line + 1}: {d}" for d in _invalid(packed, scan, columns)]
     return verdict(
         defects,
@@ -87,7 +102,7 @@ def _invalid(packed: OpenedCohort, scan: RowScan, columns: Mapping[str, NDArray[
         row_length=scan.shape.row_length,
         pad_id=scan.shape.pad_id,
         vocab_size=packed.bundle.vocab_size,
-        pad_is_reserved=not packed.notes.pad.may_occur,
+        pad_is_reserved=not packed.notes.pad_may_occur,
     ):
         yield str(defect)
 
@@ -127,7 +142,10 @@ def jsonl_equals_rows(packed: OpenedCohort) -> Finding:
             )
         for line, columns in sampled.items():
             compared += 1
-            stored = file.block(line, line + 1).columns(file.shape)
+            block = file.block(line, line + 1)
+            stored = block.columns(file.shape)
+            if packed.notes.layout == "unpacked":
+                stored = {name: column[:, : block.tokens.size] for name, column in stored.items()}
             if stored.keys() != columns.keys():
                 defects.append(f"{path.jsonl}: line {line + 1} has other columns than {path.rows}")
                 continue
@@ -143,6 +161,58 @@ def jsonl_equals_rows(packed: OpenedCohort) -> Finding:
 
 
 @judged
+def labels_within_notes(packed: OpenedCohort) -> Finding:
+    """The loader's batch of sampled JSON lines: how many labels it trains on padding, and how many across notes.
+
+    The loader is stock MaxText's for unpacked rows, and for prepacked ones that of `serving.maxtext`. Where the notes
+    are in a row is taken from the columnar file.
+    """
+    labels = padding = across = masked = 0
+    for path in packed_paths(packed.notes, packed.month).values():
+        file = PackedRowsFile(packed.directory / path.rows)
+        for line, columns in _lines(packed.directory / path.jsonl, len(file))[1].items():
+            trained, hidden = _trained(packed, columns)
+            notes = np.zeros(trained.size + 1, np.int64)
+            segments = file.block(line, line + 1).segments
+            numbers = np.repeat(np.arange(1, segments.size + 1), segments)[: notes.size]
+            notes[: numbers.size] = numbers
+            labels += int(np.count_nonzero(trained))
+            padding += int(np.count_nonzero(trained & (notes[1:] == 0)))
+            across += int(np.count_nonzero(trained & (notes[1:] != 0) & (notes[1:] != notes[:-1])))
+            masked += hidden
+    facts = {"labels": labels, "on_padding": padding, "across_notes": across, "masked_labels": masked}
+    where = name_of(packed.receipt)
+    if across and not padding and packed.notes.concatenated:
+        said = f"{where}: {across} of {labels} labels lead from one note into the next: its rows are one stream"
+        return Finding(
+            passed=False,
+            warning=True,
+            facts=facts,
+            summary=f"{said}. That is what the declaration asks for; with `rows: notes`, or another "
+            "packing.algorithm, none would.",
+        )
+    defects = [f"{where}: {padding} of {labels} labels are padding"] if padding else []
+    defects += [f"{where}: {across} of {labels} labels lead from one note into the next"] if across else []
+    return verdict(
+        defects,
+        f"{labels} labels of sampled rows, none on padding, none across notes; {masked} that the loader leaves out.",
+        REBUILD,
+        facts=facts,
+    )
+
+
+def _trained(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.bool_], int]:
+    """Of one row: the positions whose labels the loader trains on, and how many it leaves out for their id."""
+    if packed.notes.layout == "prepacked":
+        batch = six_columns(columns)
+        return batch["targets_segmentation"][0] != 0, 0
+    if columns.keys() != {TOKENS}:
+        raise FormatError(f"{packed.month}: a line has the columns {sorted(columns)}, not {TOKENS}. {REBUILD}")
+    batch_of_one = stock_rule(packed.notes, packed.bundle).labels([columns[TOKENS][0]])
+    return batch_of_one.trained[0], int(np.count_nonzero(batch_of_one.masked))
+
+
+@judged
 def ids_in_vocabulary(packed: OpenedCohort) -> Finding:
     """Every id is below len(tokenizer); no note holds the pad id unless declared; the ledger has the true range."""
     size, ledger = packed.bundle.vocab_size, ledger_of(packed.receipt)
@@ -155,7 +225,7 @@ def ids_in_vocabulary(packed: OpenedCohort) -> Finding:
         defects.append(f"{name_of(packed.receipt)}: ids are {low} to {high}, {packed.bundle.name} has {size}")
     if (low, high) != (ledger.min_id, ledger.max_id):
         defects.append(f"{name_of(packed.receipt)}: ids are {low} to {high}, its ledger says otherwise")
-    if pads and not packed.notes.pad.may_occur:
+    if pads and not packed.notes.pad_may_occur:
         defects.append(f"{name_of(packed.receipt)}: {pads} tokens of notes are the reserved pad id")
     return verdict(
         defects,
@@ -182,7 +252,7 @@ def tokens_conserved(packed: OpenedCohort) -> Finding:
             "tokens": (scan.tokens, tokens.in_rows),
             "rows": (len(scan.used), of.rows),
             "segments": (scan.segments, of.segments),
-            "padding": (len(scan.used) * scan.shape.row_length - scan.tokens, of.padding),
+            "padding": (_positions(packed, scan) - scan.tokens, of.padding),
         }
         defects += [
             f"{where}: {a} {what} in the file, {b} in the receipt" for what, (a, b) in counted.items() if a != b
@@ -192,6 +262,11 @@ def tokens_conserved(packed: OpenedCohort) -> Finding:
     if in_rows != ledger.tokens:
         defects.append(f"{name_of(packed.receipt)}: {in_rows} tokens in its rows, {ledger.tokens} in its ledger")
     return verdict(defects, f"{in_rows} tokens, none lost or added.", REBUILD, facts={"tokens": in_rows}, table=table)
+
+
+def _positions(packed: OpenedCohort, scan: RowScan) -> int:
+    """Stored positions of a split: its tokens, and the padding of rows that have any."""
+    return scan.tokens if packed.notes.layout == "unpacked" else len(scan.used) * scan.shape.row_length
 
 
 @judged
@@ -234,7 +309,9 @@ def rows_filled(packed: OpenedCohort) -> Finding:
     algorithm = "concat_then_split" if packed.concatenated else packed.notes.packing.algorithm
     for name, scan in packed.scans.items():
         length, used = scan.shape.row_length, scan.used
-        if algorithm == "concat_then_split":
+        if packed.notes.layout == "unpacked" and not packed.concatenated:
+            wasted, why = 0, ""
+        elif algorithm == "concat_then_split":
             wasted = int(np.count_nonzero(used[:-1] < length))
             why = f"{wasted} rows before the last have padding"
         elif algorithm == "concatenative":
@@ -246,9 +323,9 @@ def rows_filled(packed: OpenedCohort) -> Finding:
             why = "two rows would fit into one"
         if wasted:
             defects.append(f"{name_of(packed.receipt)}: split {name}: {why}, which {algorithm} never leaves")
-        fill = scan.tokens / (used.size * length) if used.size else 1.0
+        fill = scan.tokens / _positions(packed, scan) if used.size else 1.0
         table.append({"split": name, "rows": int(used.size), "fill": round(fill, 6)})
     rows, tokens = sum(s.used.size for s in packed.scans.values()), sum(s.tokens for s in packed.scans.values())
-    positions = rows * packed.notes.capacity
+    positions = sum(_positions(packed, scan) for scan in packed.scans.values())
     fill = round(tokens / positions, 6) if rows else 1.0
     return verdict(defects, f"{rows} rows, filled to {fill}.", REBUILD, facts={"rows": rows, "fill": fill}, table=table)

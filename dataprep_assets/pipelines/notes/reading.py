@@ -18,7 +18,17 @@ from dataprep_assets.pipelines.notes.rendering import CannotRenderError, HeaderT
 from dataprep_assets.sources.cohorts import CohortReader, PatientRecord
 from dataprep_assets.sources.records import BadRecord
 
-__all__ = ["DEFECTS", "EMPTY", "MISSING_METADATA", "Dropped", "Note", "Opened", "patient_digest", "read_notes"]
+__all__ = [
+    "DEFECTS",
+    "EMPTY",
+    "MISSING_METADATA",
+    "Dropped",
+    "Note",
+    "Opened",
+    "patient_digest",
+    "patients_with_text",
+    "read_notes",
+]
 
 EMPTY = "empty_note"
 """A note without text, or of white space alone: dropped under every policy, and no defect."""
@@ -131,6 +141,24 @@ def read_notes(
                 yield Dropped(record.row, number, record.byte, refused.reason)
 
 
+def patients_with_text(
+    reader: CohortReader, fields: NoteFields, template: HeaderTemplate, *, key: bytes, month: str
+) -> Iterator[bytes]:
+    """The digest of each record's patient that has a note with text; nothing is rendered.
+
+    The arguments are those of `read_notes`. Records that cannot be used are passed over.
+    """
+    parts = _Parts(fields, template, key, month)
+    for record in reader:
+        if isinstance(record, BadRecord):
+            continue
+        try:
+            if any(parts.has_text(note) for note in parts.notes(record)):
+                yield parts.patient(record)
+        except _RefusedError:
+            continue
+
+
 class _Parts:
     """Finds the declared parts of a record."""
 
@@ -176,6 +204,10 @@ class _Parts:
         if found is not None and not isinstance(found, list):
             raise _RefusedError("notes_not_a_list")
         return found or []
+
+    def has_text(self, note: Any) -> bool:
+        text = _at(note, self._text)
+        return isinstance(text, str) and bool(text) and not text.isspace()
 
     def note(self, record: PatientRecord, number: int, note: Any, patient: bytes) -> Note:
         if not isinstance(note, dict):

@@ -10,7 +10,7 @@ share is refused: it would be there twice without anyone having asked.
 Entry points: `combined_directory_spec`, `build_replay`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.declaration import ATTRIBUTION
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.graph.shown import Markdown, Shown
 from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words
 from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset, Proofs, RunStep
 from dataprep_assets.integrity.artifact import Artifact
@@ -30,7 +31,6 @@ from dataprep_assets.integrity.artifacts import ArtifactStore, Part
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.notes.declaration import ReplayDeclaration, ReplaySource
 from dataprep_assets.pipelines.notes.linked_directory import (
     DIRECTORIES,
     CombinedFacts,
@@ -39,9 +39,12 @@ from dataprep_assets.pipelines.notes.linked_directory import (
     DirectorySplit,
     link_shards,
     split_counts,
+    stored_length,
 )
+from dataprep_assets.pipelines.notes.maxtext import combined_line
 from dataprep_assets.pipelines.notes.packed_files import RowFacts
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, read_provenance, write_provenance
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration, ReplaySource
 from dataprep_assets.pipelines.notes.replay_proofs import COMBINED_PROOFS, VIRTUAL_PROOFS, prove_combined
 from dataprep_assets.pipelines.notes.shard_mixing import Shards, ordered, rows_of
 from dataprep_assets.pipelines.notes.virtual_mixture import write_mixture
@@ -49,7 +52,7 @@ from dataprep_assets.pipelines.notes.virtual_mixture import write_mixture
 __all__ = ["build_replay", "combined_directory_spec"]
 
 VERSION = 1
-_EQUAL = ("columns", "row_length", "pad_id", "layout", "format")
+_EQUAL = ("columns", "row_length", "pad_id", "layout", "pipeline", "rows", "format")
 
 
 def combined_directory_spec(replay: ReplayDeclaration, *, step: RunStep) -> ArtifactSpec:
@@ -67,7 +70,7 @@ def combined_directory_spec(replay: ReplayDeclaration, *, step: RunStep) -> Arti
         names_places=frozenset({"locations of the sources"}) if replay.mode == "virtual" else None,
         recipes=lambda store, _: [_recipe(replay, store, _sources(replay, store))],
         build=lambda request: [Outcome.of(*build_replay(replay, request.store))],
-        metadata=lambda _, receipt: split_counts(receipt),
+        metadata=partial(_metadata, replay),
         proofs=Proofs(
             proofs=VIRTUAL_PROOFS if replay.mode == "virtual" else COMBINED_PROOFS, examine=partial(_examine, replay)
         ),
@@ -76,6 +79,11 @@ def combined_directory_spec(replay: ReplayDeclaration, *, step: RunStep) -> Arti
 
 def _examine(replay: ReplayDeclaration, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     return prove_combined(replay, store)
+
+
+def _metadata(replay: ReplayDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    line = combined_line(replay, store, DirectoryFacts.of(receipt))
+    return {**split_counts(receipt), "maxtext": Markdown(f"```\n{line}\n```")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +135,8 @@ def _value(source: _Source, name: str) -> str:
 
 
 def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_Source]) -> Recipe:
-    undecisive = dict.fromkeys(("owners", "storage", "verify", "workers", "sensitive", "card", "automation"), True)
+    names = ("owners", "storage", "verify", "workers", "sensitive", "small_cell", "card", "automation")
+    undecisive = dict.fromkeys(names, True)
     declared = replay.model_dump(mode="json", exclude={**undecisive, "sources": {"__all__": set(ATTRIBUTION)}})
     # A virtual combination is made of locations, so these decide its bytes.
     locations = [store.location(source.artifact) for source in sources] if replay.mode == "virtual" else []
@@ -212,7 +221,7 @@ def _write_shards(
         description=replay.description,
         version=replay.tfds_version,
         format=replay.format,
-        columns=tuple(Column(name=name, length=first.row_length) for name in first.columns),
+        columns=tuple(Column(name=name, length=stored_length(first)) for name in first.columns),
         splits=chosen,
     )
     joined = link_shards(staged, store, directory)
@@ -237,7 +246,7 @@ def _inputs(sources: Sequence[_Source]) -> dict[str, str]:
 
 def _shared(replay: ReplayDeclaration, sources: Sequence[_Source]) -> dict[str, Any]:
     """The facts that every mode has."""
-    rows = RowFacts.of(sources[0].receipt).model_dump()
+    rows = RowFacts.of(sources[0].receipt).to_json()
     names = [source.declared.dataset for source in sources]
     return rows | {"format": replay.format, "mode": replay.mode, "sources": names}
 

@@ -19,8 +19,12 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.notes.declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, CombinedFacts, DirectoryFacts
+from dataprep_assets.pipelines.notes.linked_directory import (
+    DIRECTORIES,
+    CombinedFacts,
+    DirectoryFacts,
+    stored_length,
+)
 from dataprep_assets.pipelines.notes.packed_files import (
     PACKED_COHORTS,
     PATIENTS,
@@ -30,6 +34,7 @@ from dataprep_assets.pipelines.notes.packed_files import (
 )
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.tfds_metadata_proofs import (
     METADATA_PROOFS,
     REBUILD,
@@ -60,6 +65,7 @@ _OF_SOURCES = (
     Proof(
         "provenance_complete",
         "Every shard has its entry, and is byte for byte the source's; none is there unasked twice.",
+        version=2,
     ),
     Proof("shares_achieved", "Each source's share of the rows, recounted, is the declared one within the tolerance."),
     Proof("splits_disjoint", "No patient of any source is in two splits of the combination."),
@@ -86,7 +92,7 @@ def prove_combined(replay: ReplayDeclaration, store: ArtifactStore) -> Iterator[
             yield "virtual_files", virtual_files(directory, locations, receipts)
         else:
             facts = DirectoryFacts.of(directory.receipt)
-            columns = [Column(name=name, length=facts.row_length) for name in facts.columns]
+            columns = [Column(name=name, length=stored_length(facts)) for name in facts.columns]
             yield from metadata_findings(directory, columns)
         yield "sources_equal", sources_equal(directory, receipts)
         shards = shards_of(replay, store, sources)
@@ -166,6 +172,7 @@ def provenance_complete(
         listed = [(split.name, name) for split in info.splits for name in info.shard_names(split)]
         if listed != [(split, name) for split, name, _ in entries]:
             defects.append(f"{PROVENANCE} has {len(entries)} entries, not one for each of {len(listed)} shards")
+        defects += directory.miscounted
     seen: Counter[str] = Counter()
     for split, name, origin in entries:
         defects += [f"{name} of {split}: {d}" for d in _astray(directory, replay, shards, name, origin, seen)]

@@ -68,7 +68,7 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
     wanted = {digest for _, digest in given}
     dropped = set(retracted_patients(listing, key))
     held: set[bytes] = set()
-    months = []
+    months, files = [], set()
     artifacts = [notes.artifact(PACKED_COHORTS, month) for month in notes.months.expected]
     for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
         if receipt is None:
@@ -77,6 +77,7 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
         dropped |= of_month.left_out
         if here := wanted & of_month.held:
             held |= here
+            files.add(receipt.inputs["cohort"])
             months.append(Held(partition=str(artifact.partition), counts=(len(here),)))
     return Retracted(
         list=listing,
@@ -85,8 +86,9 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
         found=len(held),
         added=add_patients(listing, key, (digest for _, digest in given)),
         not_found=tuple(NotFound(line=n) for n, digest in given if digest not in held and digest not in dropped),
-        counted=("patients",),
+        counted=("patient",),
         held=tuple(months),
-        partitions="months",
+        partitions="month",
         kept="they stay on the list, and their notes are left out if they come later",
+        files=frozenset(files),
     )

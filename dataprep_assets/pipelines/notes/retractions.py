@@ -20,8 +20,8 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.retractions import append_lines
-from dataprep_assets.pipelines.notes.declaration import key_digest
 from dataprep_assets.pipelines.notes.packed_files import PATIENTS, RETRACTED_PATIENTS, read_patients
+from dataprep_assets.pipelines.notes.patient_key import key_digest
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
 
 __all__ = ["CohortPatients", "add_patients", "cohort_patients", "retracted_here", "retracted_patients"]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.packing.algorithms import pack
+from dataprep_assets.packing.bins import Bins
 from dataprep_assets.packing.next_fit import concat_then_split
 from dataprep_assets.packing.splitting import SplitRule, split, without_room
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
@@ -28,11 +29,12 @@ class RowLayout:
     """Rows as ranges of the spool, in row order: each segment is its first range and then its second.
 
     ``documents``: int64, the notes that are in the rows; ``retracted``: those that would be, were their patients not
-    retracted. ``offsets``: the first segment of each row, from 0.
+    retracted. ``notes``: the note that each segment is of. ``offsets``: the first segment of each row, from 0.
     """
 
     documents: Int64
     retracted: Int64
+    notes: Int64
     first_starts: Int64
     first_lengths: Int64
     second_starts: Int64
@@ -68,19 +70,17 @@ def lay_out(
         notes: What is declared.
         spool: The notes of a cohort, of all splits.
         index: The split's place in the declared order.
-        drops: Counts what is left out; raises BadRecordError for a note whose header leaves no room in a row, where the
-            policy of bad records is to fail.
+        drops: Counts what is left out: a note whose header leaves no room in a row.
         retracted: Digests of the patients on the retraction list.
     """
     chosen = np.flatnonzero(spool.splits == index)
     dates = spool.dates[chosen] if notes.order == "date" else np.zeros_like(chosen)
     documents = chosen[np.lexsort((chosen, dates, spool.patients[chosen]))]
-    concatenated = notes.layout == "unpacked" or notes.packing.algorithm == "concat_then_split"
-    if not concatenated:
+    if not notes.concatenated:
         documents = _with_room(notes, spool, documents, drops)
     listed = np.array([digest in retracted for digest in spool.digests], bool)[spool.patients[documents]]
     drops.retract(int(np.count_nonzero(listed)))
-    layout = _concatenated if concatenated else _packed
+    layout = _concatenated if notes.concatenated else _packed
     return layout(notes, spool, documents[~listed], documents[listed])
 
 
@@ -103,6 +103,7 @@ def _concatenated(notes: NotesDeclaration, spool: Spool, documents: Int64, retra
     return RowLayout(
         documents=documents,
         retracted=retracted,
+        notes=documents[segments.items],
         first_starts=spool.starts[documents][segments.items] + segments.starts,
         first_lengths=segments.stops - segments.starts,
         second_starts=nothing,
@@ -112,15 +113,15 @@ def _concatenated(notes: NotesDeclaration, spool: Spool, documents: Int64, retra
 
 
 def _packed(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: Int64) -> RowLayout:
-    algorithm: Any = notes.packing.algorithm
     headers, bodies = spool.headers[documents], spool.bodies[documents]
     chunks = split(headers, bodies, _rule(notes))
-    bins = pack(chunks.lengths, notes.capacity, algorithm, seed=notes.packing.seed)
+    bins = _bins(notes, chunks.lengths)
     of = chunks.documents[bins.items]
     starts = spool.starts[documents][of]
     return RowLayout(
         documents=documents,
         retracted=retracted,
+        notes=documents[of],
         first_starts=starts,
         first_lengths=headers[of] * chunks.with_header[bins.items],
         second_starts=starts + headers[of] + chunks.starts[bins.items],
@@ -129,3 +130,11 @@ def _packed(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: 
         truncated=int(chunks.dropped.sum()),
         truncated_documents=int(np.count_nonzero(chunks.dropped)),
     )
+
+
+def _bins(notes: NotesDeclaration, lengths: Int64) -> Bins:
+    """Which chunks share a row: none where a row is a note."""
+    if notes.layout == "unpacked":
+        return Bins(items=np.arange(lengths.size), offsets=np.arange(lengths.size + 1))
+    algorithm: Any = notes.packing.algorithm
+    return pack(lengths, notes.capacity, algorithm, seed=notes.packing.seed)

@@ -19,9 +19,9 @@ import numpy as np
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.pipelines.notes.declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.linked_directory import SourceShare
 from dataprep_assets.pipelines.notes.provenance import ShardOrigin
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 
 __all__ = ["Shards", "interleaved", "ordered", "rows_of", "weighted"]
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.execution.tasks import report
 from dataprep_assets.formats import array_record, example, tfrecord
@@ -23,7 +25,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
+from dataprep_assets.pipelines.notes.declaration import TOKENS, FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_files import (
     PACKED_COHORTS,
     PackedCohortFacts,
@@ -136,7 +138,7 @@ def _write(cohort: ShardedCohort, packed: Receipt, staged: Path) -> Written:
     return Written(
         inputs={PACKED_COHORTS: packed.content, "tokenizer": packed.inputs["tokenizer"]},
         facts=CohortShardsFacts(
-            **RowFacts.of(packed).model_dump(),
+            **RowFacts.of(packed).to_json(),
             format=cohort.format,
             rows_per_shard=cohort.notes.rows_per_shard,
             splits=splits,
@@ -167,4 +169,7 @@ def _write_split(cohort: ShardedCohort, path: Path, split: str, staged: Path) ->
 def _payloads(file: PackedRowsFile, start: int, stop: int) -> Iterator[bytes]:
     step = file.shape.batch_rows
     for at in range(start, stop, step):
-        yield from example.encode_rows(file.block(at, min(at + step, stop)).columns(file.shape))
+        block = file.block(at, min(at + step, stop))
+        # Rows of one column are not padded: a trainer that masks by its own pad id would train on ours.
+        lengths = np.diff(block.ends) if file.shape.columns == (TOKENS,) else None
+        yield from example.encode_rows(block.columns(file.shape), lengths)

@@ -31,6 +31,10 @@ __all__ = ["DropCounter", "Spool", "fill_spool", "split_of"]
 
 _CHARACTERS = 2_000_000
 _NOTES = 4096
+_SHOWN = 20
+"""Refused records that one error lists."""
+_DEFAULTS = "give template.defaults, or set `template: {missing: drop}`"
+_DROP = "set `bad_records: {policy: drop}` to count and skip such records"
 Int64 = NDArray[np.int64]
 
 
@@ -42,32 +46,53 @@ class DropCounter:
         self._harmless = {EMPTY, RETRACTED} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
         self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
         self._month = month
+        self._refused: list[str] = []
+        self._refusals = 0
+        self._remedies: dict[str, None] = {}
         self.dropped: Counter[str] = Counter()
         self.quarantine: list[dict[str, Any]] = []
 
     def drop(self, found: Dropped) -> None:
-        """Count a dropped note; BadRecordError where the policy is to fail."""
+        """Count a dropped note, or keep its place for `require_none` where the policy is to fail."""
         if found.reason not in self._harmless:
             if self._policy == "fail" or found.reason in self._always_fails:
-                remedy = (
-                    "give template.defaults, or set `template: {missing: drop}`"
-                    if found.reason in self._always_fails
-                    else "set `bad_records: {policy: drop}` to count and skip such records"
-                )
-                raise BadRecordError(
-                    f"{self._month}: record {found.record}{f', note {found.number}' if found.number else ''}, "
-                    f"byte {found.byte}: {found.reason}. Correct the source, or {remedy}"
-                )
+                self._refuse(found)
+                return
             position = {"record": found.record, "note": found.number, "byte": found.byte}
             self.quarantine.append(position | {"notes": found.notes, "reason": found.reason})
         self.dropped[found.reason] += found.notes
+
+    def _refuse(self, found: Dropped) -> None:
+        self._refusals += 1
+        is_missing = found.reason in self._always_fails
+        self._remedies[_DEFAULTS if is_missing else _DROP] = None
+        if len(self._refused) < _SHOWN:
+            note = f", note {found.number}" if found.number else ""
+            self._refused.append(f"record {found.record}{note}, byte {found.byte}: {found.reason}")
+
+    @property
+    def fails(self) -> bool:
+        """Whether the cohort cannot be packed any more."""
+        return bool(self._refusals)
+
+    def require_none(self) -> None:
+        """BadRecordError with all that the policy refuses, up to 20 of them, so that a month is mended in one go."""
+        if not self._refusals:
+            return
+        count = "" if self._refusals == 1 else f"{self._refusals} cannot be used: "
+        more = f"; and {self._refusals - len(self._refused)} more" if self._refusals > len(self._refused) else ""
+        raise BadRecordError(
+            f"{self._month}: {count}{'; '.join(self._refused)}{more}. Correct the source, or "
+            f"{', or '.join(self._remedies)}"
+        )
 
     def retract(self, count: int) -> None:
         """Count notes of retracted patients, which are no defect and have no place in the quarantine."""
         self.dropped[RETRACTED] += count
 
     def check_budget(self, rows_in: int) -> None:
-        """BadRecordError when more was dropped for defects than the budget allows."""
+        """BadRecordError for what the policy refuses, and when more was dropped for defects than the budget allows."""
+        self.require_none()
         bad = {reason: count for reason, count in sorted(self.dropped.items()) if reason not in self._harmless}
         if sum(bad.values()) > self._budget * rows_in:
             first = self.quarantine[0]
@@ -155,8 +180,9 @@ def fill_spool(
     """Read, render and encode every note of a cohort into the new file ``path``, as the ``plan`` says.
 
     ``reader`` yields the records of ``month``'s file; notes that cannot be used are counted in ``drops``, which raises
-    BadRecordError where the policy is to fail. ``report`` is called after each batch with its tokens, documents,
-    source bytes and milliseconds of CPU. Raises what the reader raises.
+    BadRecordError with all of them where the policy is to fail: after the first the others are only read. ``report``
+    is called after each batch with its tokens, documents, source bytes and milliseconds of CPU. Raises what the reader
+    raises.
     """
     notes = plan.notes
     found = read_notes(reader, notes.cohorts.fields, notes.header_template(), key=plan.key, month=month)
@@ -164,11 +190,13 @@ def fill_spool(
         filling = _Filling(plan, month, file, reader, report)
         for item in found:
             if isinstance(item, Note):
-                filling.add(item)
+                if not drops.fails:
+                    filling.add(item)
             elif isinstance(item, Opened):
                 filling.open(item)
             else:
                 drops.drop(item)
+        drops.require_none()
         filling.flush()
     return filling.spool(path)
 

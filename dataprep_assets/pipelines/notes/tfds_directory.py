@@ -220,7 +220,7 @@ def build_tfds_directory(
         return Written(
             inputs={m.month: m.receipt.content for m in months} | {"tokenizer": months[0].receipt.inputs["tokenizer"]},
             facts=TfdsDirectoryFacts(
-                **RowFacts.of(months[0].receipt).model_dump(),
+                **RowFacts.of(months[0].receipt).to_json(),
                 directory=directory.path,
                 version=directory.version,
                 format=format,
@@ -246,7 +246,7 @@ def _directory(notes: NotesDeclaration, months: Sequence[_Month], format: FileFo
         description=notes.description,
         version=notes.tfds_version,
         format=format,
-        columns=tuple(Column(name=name, length=notes.capacity) for name in notes.columns),
+        columns=tuple(Column(name=name, length=notes.stored_length) for name in notes.columns),
         splits=splits,
     )
 

@@ -19,12 +19,13 @@ from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclara
 from dataprep_assets.pipelines.notes.packed_files import (
     PACKED_COHORTS,
     PackedCohortFacts,
+    RowFacts,
     packed_paths,
     read_patients,
 )
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin
-from dataprep_assets.pipelines.notes.sharded_cohort import COHORT_SHARDS
+from dataprep_assets.pipelines.notes.sharded_cohort import COHORT_SHARDS, row_ledger
 from dataprep_assets.pipelines.notes.tfds_metadata_proofs import (
     METADATA_PROOFS,
     REBUILD,
@@ -40,7 +41,9 @@ __all__ = ["DIRECTORY_PROOFS", "equals_cohort_shards", "months_complete", "patie
 DIRECTORY_PROOFS = (
     *METADATA_PROOFS,
     Proof(
-        "equals_cohort_shards", "Each shard is, byte for byte, one of a cohort as it is now; rows equal the JSON lines."
+        "equals_cohort_shards",
+        "Each shard is, byte for byte, one of a cohort as it is now; rows equal the JSON lines.",
+        version=2,
     ),
     Proof(
         "months_complete",
@@ -57,7 +60,7 @@ def prove_directory(notes: NotesDeclaration, store: ArtifactStore, format: FileF
     Raises DataprepError when its receipt cannot be read at all.
     """
     directory = TfdsDirectory.open(notes, store, format)
-    columns = [Column(name=name, length=notes.capacity) for name in notes.columns]
+    columns = [Column(name=name, length=notes.stored_length) for name in notes.columns]
     with unquoting(notes.dataset):
         yield from metadata_findings(directory, columns)
         yield "equals_cohort_shards", equals_cohort_shards(directory, notes, store)
@@ -94,9 +97,14 @@ def equals_cohort_shards(directory: TfdsDirectory, notes: NotesDeclaration, stor
     listed = {split.name: directory.info.shard_names(split) for split in directory.info.splits}
     if listed != {split: [name for name, _ in entries] for split, entries in directory.provenance.items()}:
         defects.append(f"{PROVENANCE} has not one entry for each shard of {tfds.DATASET_INFO}, in order")
+    defects += directory.miscounted
     declared = sum(split.rows for split in directory.info.splits)
     if declared != rows:
         defects.append(f"{declared} rows in {tfds.DATASET_INFO}, {rows} in the JSON lines of all cohorts")
+    if directory.receipt.ledger != row_ledger(rows, (receipt.ledger for receipt in receipts.values())):
+        defects.append("its ledger is not that of its cohorts' shards")
+    if not all(RowFacts.of(receipt).alike(RowFacts.of(directory.receipt)) for receipt in receipts.values()):
+        defects.append("its receipt tells of other rows than those of its cohorts' shards")
     return verdict(
         (f"{name_of(directory.receipt)}: {d}" for d in defects),
         f"{rows} rows, every shard a cohort's, byte for byte.",

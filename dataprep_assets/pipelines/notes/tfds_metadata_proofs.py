@@ -20,9 +20,10 @@ from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification, damage
-from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration, ReplayDeclaration
+from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, version_in_metadata
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.tfds_reader import read_with_tfds
 
 __all__ = [
@@ -87,6 +88,19 @@ class TfdsDirectory:
     def provenance(self) -> Mapping[str, Sequence[tuple[str, ShardOrigin]]]:
         """Split → name and origin of each shard, as they are on disk."""
         return read_provenance(self.artifact / PROVENANCE)
+
+    @property
+    def miscounted(self) -> list[str]:
+        """Splits whose provenance counts other rows or bytes than the metadata, one sentence each."""
+        counts = {
+            split: ([origin.rows for _, origin in of], sum(origin.payload_bytes for _, origin in of))
+            for split, of in self.provenance.items()
+        }
+        return [
+            f"{PROVENANCE} counts other rows or bytes of {split.name} than {tfds.DATASET_INFO}"
+            for split in self.info.splits
+            if counts.get(split.name) != (list(split.shard_lengths), split.num_bytes)
+        ]
 
     @classmethod
     def open(cls, declared: NotesDeclaration | ReplayDeclaration, store: ArtifactStore, format: FileFormat) -> Self:
@@ -215,16 +229,17 @@ def features_match(directory: TfdsDirectory, columns: Sequence[Column]) -> Findi
     defects += [f"column {name} is not stored" for name in sorted(found.keys() - wanted.keys())]
     for name in sorted(wanted.keys() & found.keys()):
         if found[name] != wanted[name]:
-            defects.append(
-                f"column {name} is {found[name].dtype} of {found[name].length}, stored is {wanted[name].dtype} of "
-                f"{wanted[name].length}"
-            )
+            defects.append(f"column {name} is {_said(found[name])}, stored is {_said(wanted[name])}")
     return verdict(
         (f"{name_of(directory.receipt)}: {d}" for d in defects),
-        f"{len(wanted)} columns of {columns[0].length} values.",
+        f"{number_of(len(wanted), 'column')}: {_said(columns[0])}.",
         REBUILD,
         facts={"columns": len(wanted)},
     )
+
+
+def _said(column: Column) -> str:
+    return f"{column.dtype} of {'any number of' if column.length is None else column.length} values"
 
 
 @judged

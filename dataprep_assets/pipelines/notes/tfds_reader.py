@@ -129,10 +129,21 @@ def _rebatched(rows: Iterator[dict[str, NDArray[Any]]]) -> Iterator[dict[str, ND
     for row in rows:
         batch.append(row)
         if len(batch) == _BATCH:
-            yield {name: np.stack([one[name] for one in batch]) for name in batch[0]}
+            yield _stacked(batch)
             batch = []
     if batch:
-        yield {name: np.stack([one[name] for one in batch]) for name in batch[0]}
+        yield _stacked(batch)
+
+
+def _stacked(rows: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Rows as arrays, with `ABSENT` behind the values of a shorter one, as `decode_rows` has them."""
+    found = {}
+    for name in rows[0]:
+        width = max(row[name].size for row in rows)
+        found[name] = np.stack(
+            [np.pad(row[name], (0, width - row[name].size), constant_values=example.ABSENT) for row in rows]
+        )
+    return found
 
 
 def _stored(paths: list[Path], info: tfds.DatasetInfo, format: FileFormat) -> Iterator[dict[str, NDArray[Any]]]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.pipelines.notes.declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 
 __all__ = ["BUILDER_DIRECTORIES", "GRAIN_MIXTURE", "write_mixture"]
 

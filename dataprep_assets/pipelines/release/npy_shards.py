@@ -12,6 +12,7 @@ from pathlib import Path
 from dataprep_assets.execution.jobs import Outcome, run_tasks
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.execution.progress import Progress
+from dataprep_assets.formats.document_index import IDS
 from dataprep_assets.formats.npy_shards import ids_key
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
@@ -20,6 +21,7 @@ from dataprep_assets.graph.verdicts import of_all_partitions, prove_all, summari
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.retractions import retracted_ids
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, partition_key, release_layout
 from dataprep_assets.pipelines.release.npy_shard import (
@@ -33,6 +35,7 @@ from dataprep_assets.pipelines.release.npy_shard import (
 from dataprep_assets.pipelines.release.npy_shards_proofs import (
     SHARD_PROOFS,
     SPLIT_PROOFS,
+    no_retracted_document,
     order_shuffled,
     prove_shard,
     sample_ids_repeat,
@@ -152,14 +155,17 @@ def _of_splits(
 ) -> Iterator[tuple[str, Finding]]:
     """What only all shards of a split together can show; a split of which shards are still to come has no verdict."""
     manifest = load_manifest(release, store)
+    listed = retracted_ids(release.retractions, release.document.ids(sensitive=release.sensitive))
     found: dict[str, dict[str, Finding]] = {proof.name: {} for proof in SPLIT_PROOFS}
     for name, split in layout.splits.items():
         artifacts = [shard_artifact(release, partition_key(name, cut.index)) for cut in split.cuts]
         receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
         if len(receipts) < len(artifacts):
             continue
-        bins = [r for _, r in shard_receipts(release, store, manifest, name)]
-        source_tokens = sum(r.ledger.tokens for r in bins if r.ledger)
+        bins = shard_receipts(release, store, manifest, name)
+        source_tokens = sum(r.ledger.tokens for _, r in bins if r.ledger)
+        indexes = [(store.local(a, [IDS]) if len(listed) else Path(), r) for a, r in bins]
+        found["no_retracted_document"][name] = no_retracted_document(receipts, indexes, listed)
         found["tokens_accounted"][name] = tokens_accounted(receipts, source_tokens=source_tokens)
         ids = [Path(ids_key(name, cut.index)).name for cut in split.cuts]
         folders = [store.local(artifact, [file]) for artifact, file in zip(artifacts, ids, strict=True)]

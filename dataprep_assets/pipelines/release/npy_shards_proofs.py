@@ -7,20 +7,23 @@ From cheap to dear: `tokens_accounted`, `format_valid`, `order_shuffled`, `sampl
 `sample_ids_recompute`, `equals_stream`. `prove_shard` runs all of a shard.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.errors import IntegrityError
 from dataprep_assets.formats import npy_shards, sample_ids
+from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.formats.flat_bins import dtype_for_vocab, token_dtype
 from dataprep_assets.graph.finding import SHOWN, Finding, Row, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import RETRACTED, Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.token_shard import ENDS
 from dataprep_assets.pipelines.release.layout import ShardCut, SplitLayout
@@ -33,6 +36,7 @@ __all__ = [
     "equals_stream",
     "format_valid",
     "ids_in_vocabulary",
+    "no_retracted_document",
     "order_shuffled",
     "prove_shard",
     "sample_ids_recompute",
@@ -69,14 +73,16 @@ SHARD_PROOFS = (
     Proof(
         "format_valid",
         "A NumPy 1.0 header, one dimension, the declared dtype, whole sequences; as many headerless ids.",
+        version=2,
     ),
     Proof("sample_ids_recompute", "Every sample id is the BLAKE2b of its sample's tokens."),
-    Proof("ids_in_vocabulary", "Every token id is below the vocabulary's size."),
+    Proof("ids_in_vocabulary", "Every token id is below the vocabulary's size.", version=2),
     Proof("equals_stream", "The shard is its stretch of the token bins in the seeded order, token for token."),
 )
 """The proofs of one shard."""
 SPLIT_PROOFS = (
     Proof("tokens_accounted", "The shards follow one another and are the whole stream but for the counted tail."),
+    Proof("no_retracted_document", "The token bins that the shards are cut from are those of now, and hold none."),
     Proof("sample_ids_repeat", "Few samples are copies of another: equal ids are repeated text.", blocking=False),
     Proof("order_shuffled", "Documents are far from the neighbours that they have in the source.", blocking=False),
 )
@@ -90,7 +96,7 @@ def prove_shard(shard: NpyShard) -> dict[str, Finding]:
     def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
         return {
             "files_intact": files_intact(directory, receipt),
-            "format_valid": format_valid(directory, receipt),
+            "format_valid": format_valid(directory, receipt, _declared(shard)),
             "sample_ids_recompute": sample_ids_recompute(directory, receipt, threads=shard.threads),
             "ids_in_vocabulary": ids_in_vocabulary(directory, receipt),
             "equals_stream": equals_stream(directory, receipt, shard.store, split, cut),
@@ -99,9 +105,36 @@ def prove_shard(shard: NpyShard) -> dict[str, Finding]:
     return proven(shard.artifact, shard.store, SHARD_PROOFS, prove)
 
 
+def _declared(shard: NpyShard) -> dict[str, Any]:
+    """What a shard's facts have to be now; others are of the whole split, and may be those of an earlier one."""
+    split, cut = shard.layout.find(shard.partition)
+    length = shard.release.release.sequence_length
+    return {
+        **shard.layout.meta,
+        "separator_id": shard.layout.separator_id,
+        "prefix": split.split,
+        "index": cut.index,
+        "sequence_length": length,
+        "tokens": cut.tokens,
+        "samples": cut.tokens // length,
+        "stream_start": cut.start,
+        "stream_stop": cut.stop,
+        "padding_tokens": cut.padding,
+        "tail_dropped_tokens": cut.dropped,
+    }
+
+
 @judged
-def format_valid(directory: Path, receipt: Receipt) -> Finding:
-    """A NumPy 1.0 header of 128 bytes, one dimension, the declared dtype, whole sequences; ids headerless, as many."""
+def format_valid(directory: Path, receipt: Receipt, declared: Mapping[str, Any] | None = None) -> Finding:
+    """A NumPy 1.0 header of 128 bytes, one dimension, the declared dtype, whole sequences; ids headerless, as many.
+
+    `declared` is what the facts of the receipt have to be.
+    """
+    for name, wanted in (declared or {}).items():
+        if (said := receipt.facts.get(name)) != wanted:
+            raise IntegrityError(
+                f"{name_of(receipt)}: {name}: the receipt says {said}, it should be {wanted}. {_REBUILD}"
+            )
     token_path, ids_path = _paths(directory, receipt)
     facts = NpyShardFacts.of(receipt)
     dtype, tokens, length = facts.dtype, facts.tokens, facts.sequence_length
@@ -154,6 +187,9 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt) -> Finding:
         defects.append(f"{name_of(receipt)}: id {high} is not below {vocab_size}")
     if token_dtype(dtype).itemsize < token_dtype(dtype_for_vocab(vocab_size)).itemsize:
         defects.append(f"{name_of(receipt)}: {dtype} cannot hold a vocabulary of {vocab_size}; larger ids have wrapped")
+    counted = Ledger(tokens=len(tokens), separators=separators, min_id=low, max_id=high)
+    if found == said and ledger != counted:
+        defects.append(f"{name_of(receipt)}: its ledger counts what no shard has")
     if found != said:
         defects.append(
             f"{name_of(receipt)}: lowest id, highest, separators, tokens are {found}, the ledger says {said}"
@@ -198,6 +234,38 @@ def tokens_accounted(receipts: Sequence[Receipt], *, source_tokens: int) -> Find
         f"{padding} of padding: all of {source_tokens}.",
         "Materialize npy_shards of this split again",
         facts={"tokens": position, "dropped": dropped, "padding": padding, "source_tokens": source_tokens},
+    )
+
+
+@judged
+def no_retracted_document(receipts: Sequence[Receipt], bins: Shards, listed: NDArray[np.uint64]) -> Finding:
+    """The token bins that npy shards are cut from are those that are there, and hold no document that is on the list.
+
+    That a shard is its stretch of these token bins, token for token, is what `equals_stream` proves.
+
+    Args:
+        receipts: Of every npy shard of a split.
+        bins: Directory, with the index of documents in it where there is a list, and receipt of its token bins.
+        listed: The ids on the retraction list.
+    """
+    now = {str(receipt.partition): receipt.content for _, receipt in bins}
+
+    def defects() -> Iterator[str]:
+        for receipt in receipts:
+            if other := [key for key, content in receipt.inputs.items() if now.get(key) != content]:
+                yield f"{name_of(receipt)}: cut from another content of {other[0]} than is there now"
+        for directory, receipt in bins if len(listed) else ():
+            if held := int(np.isin(open_ids(directory / IDS, ledger_of(receipt).documents), listed).sum()):
+                yield f"{name_of(receipt)}: {held} of its documents are retracted"
+
+    return verdict(
+        defects(),
+        f"No document of {number_of(len(bins), 'shard')} of token bins is on the list of "
+        f"{number_of(len(listed), 'id')}."
+        if len(listed)
+        else "No document of this dataset is retracted.",
+        "Materialize token_bins, then npy_shards",
+        facts={"retracted": sum(ledger_of(receipt).dropped.get(RETRACTED, 0) for _, receipt in bins)},
     )
 
 

@@ -3,27 +3,29 @@
 From cheap to dear: `manifest_published`, `no_orphans`, `remote_readable`, `remote_equals_local`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import token_dtype
-from dataprep_assets.graph.finding import Finding, first_of, judged, verdict
+from dataprep_assets.graph.finding import Finding, first_of, judged, name_of, verdict
 from dataprep_assets.graph.shown import number_of
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.release.published import inventory
 from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseShard, read_release
 
-__all__ = ["manifest_published", "no_orphans", "remote_equals_local", "remote_readable"]
+__all__ = ["manifest_published", "no_orphans", "other_claims", "remote_equals_local", "remote_readable"]
 
 _PUBLISH = "Materialize published_shards again: only what differs is sent"
 
 
 @judged
-def manifest_published(place: Place, release: Release) -> Finding:
-    """The store's manifest is that of the shards built here."""
+def manifest_published(place: Place, release: Release, others: Iterable[str] = ()) -> Finding:
+    """The store's manifest is that of the shards built here. `others` are defects of what is kept of it here."""
     found = read_release(place)
-    defects = []
+    defects = [*others]
     if found.digest != release.digest:
         defects.append(f"{place}/{MANIFEST}: it is release {found.digest[:12]}, here is {release.digest[:12]}")
     shards = sum(len(shards) for shards in found.shards.values())
@@ -34,6 +36,35 @@ def manifest_published(place: Place, release: Release) -> Finding:
         _PUBLISH,
         facts={"shards": shards, "sequence_length": str(found.sequence_length), "digest": found.digest},
     )
+
+
+def other_claims(kept: Path, receipt: Receipt, release: Release, place: str) -> Iterator[str]:
+    """What of a publication is kept here that is not so of the release.
+
+    Args:
+        kept: The manifest that was published.
+        receipt: Of the publication.
+        release: What is to be published of the shards that are here.
+        place: Where.
+    """
+    if kept.read_bytes() != release.to_bytes():
+        yield f"{kept}: is not the manifest of the shards that are here"
+    wanted = {
+        "place": place,
+        "digest": release.digest,
+        "shards": {prefix: len(shards) for prefix, shards in release.shards.items()},
+        "files": len(release.files),
+        "bytes": sum(file.bytes for file in release.files),
+        "sequence_length": release.sequence_length,
+        "dtype": release.dtype,
+        "tokenizer": release.tokenizer,
+        "tokenizer_sha256": release.tokenizer_sha256,
+    }
+    for name, value in wanted.items():
+        if receipt.facts.get(name) != value:
+            yield f"{name_of(receipt)}: {name}: the receipt says {receipt.facts.get(name)!r}, the release {value!r}"
+    if dict(receipt.inputs) != {"release": release.digest}:
+        yield f"{name_of(receipt)}: its receipt names another release than {release.digest[:12]}"
 
 
 @judged

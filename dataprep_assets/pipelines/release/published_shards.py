@@ -34,6 +34,7 @@ from dataprep_assets.pipelines.release.published import (
 from dataprep_assets.pipelines.release.published_proofs import (
     manifest_published,
     no_orphans,
+    other_claims,
     remote_equals_local,
     remote_readable,
 )
@@ -67,7 +68,9 @@ class PublishedShardsFacts(Facts):
 
 
 PUBLISHED_SHARDS_PROOFS = (
-    Proof("manifest_published", "The manifest at the public place is that of the shards built here."),
+    Proof(
+        "manifest_published", "The manifests at the public place and here are that of the shards built here.", version=2
+    ),
     Proof("remote_equals_local", "Every file is there with its size and SHA-256."),
     Proof(
         "remote_readable",
@@ -295,7 +298,9 @@ def _examine(
     release: ReleaseDeclaration, target: str, store: ArtifactStore, _: Sequence[str]
 ) -> Iterator[tuple[str, Finding]]:
     place, manifest = locate(target), release_manifest(release, store, release_layout(release, store))
-    yield "manifest_published", manifest_published(place, manifest)
+    artifact = release.artifact(PUBLISHED_SHARDS)
+    others = other_claims(store.local(artifact) / MANIFEST, store.require(artifact), manifest, str(place))
+    yield "manifest_published", manifest_published(place, manifest, others)
     yield "remote_equals_local", remote_equals_local(place, manifest)
     yield "remote_readable", remote_readable(place, manifest)
     yield "no_orphans", no_orphans(place, manifest)

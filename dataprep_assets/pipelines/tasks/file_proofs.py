@@ -1,16 +1,17 @@
 """Proofs on a task's folder and its files: names, kinds, permissions, encoding, lines."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dataprep_assets.formats.task_rows import Defect
 from dataprep_assets.graph.finding import Finding, judged, verdict
 from dataprep_assets.pipelines.tasks.contract import Split, TaskContract, value_at
-from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
-from dataprep_assets.pipelines.tasks.placing import MODE
+from dataprep_assets.pipelines.tasks.judged_folder import FolderFile, TaskFolder
+from dataprep_assets.pipelines.tasks.placing import MODE, PRIVATE_MODE
 from dataprep_assets.pipelines.tasks.record import AbsenceCause
 from dataprep_assets.pipelines.tasks.row_findings import MEND, Fault, found, over_kinds, over_rows
+from dataprep_assets.stores.private import OTHERS
 
 __all__ = [
     "every_line_object",
@@ -112,8 +113,10 @@ def regular_or_valid_links(task: TaskFolder) -> Finding:
 @judged
 def readable_0644(task: TaskFolder) -> Finding:
     """Blocks where nobody, or not this user, may read a file; the trainer may run as another. Of a link, its target's
-    permissions count."""
+    permissions count. Of a sensitive dataset nobody but the owner may."""
     files = [f for f in task.files.values() if f.present and f.problem is None]
+    if task.sensitive:
+        return _closed_0600(task, files)
     told = {f.split: f"{f.name}: its permissions are {f.permissions:04o}" for f in files}
     closed = [f for f in files if f.permissions & 0o444 != 0o444]
     other = [f for f in files if f not in closed and not f.link and f.permissions != MODE]
@@ -126,6 +129,25 @@ def readable_0644(task: TaskFolder) -> Finding:
         f"Everyone may read the {len(files)} files.",
         'The trainer may say "Unable to load JSONL file". Run `chmod 644` on the file (for a link, on its target), or '
         "migrate again",
+        facts={"files": len(files)},
+    )
+
+
+def _closed_0600(task: TaskFolder, files: Sequence[FolderFile]) -> Finding:
+    """Of a sensitive dataset: nobody but the owner may read a file. Of a link, its target is the source's."""
+    told = {f.split: f"{f.name}: its permissions are {f.permissions:04o}" for f in files}
+    return found(
+        [
+            *(Fault(f"{told[f.split]}: this user may not read it", False, f.split) for f in files if not f.readable),
+            *(
+                Fault(f"{told[f.split]}: others may read it, and the dataset is sensitive", f.link, f.split)
+                for f in files
+                if f.permissions & OTHERS
+            ),
+            *_absent(task, "unreadable"),
+        ],
+        f"Nobody but the owner may read the {len(files)} files.",
+        f"Run `chmod {PRIVATE_MODE:o}` on the file, or migrate again",
         facts={"files": len(files)},
     )
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.graph.build import Written, ensure
@@ -33,6 +34,7 @@ from dataprep_assets.pipelines.tasks.placing import Placement, Standing, place, 
 from dataprep_assets.pipelines.tasks.record import NAME, MigrationRecord, ReplacedFile
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
 from dataprep_assets.pipelines.tasks.stock import record_of_stock, take_stock
+from dataprep_assets.stores.locks import own_file, refuse_link
 
 __all__ = ["Migrated", "TaskFolderFacts", "Undone", "migrate_task", "recipe_now"]
 
@@ -50,6 +52,19 @@ class TaskFolderFacts(Facts):
     rows: dict[Split, int]
     absent: tuple[str, ...]
     history: tuple[ReplacedFile, ...]
+
+    @classmethod
+    def told_by(cls, record: MigrationRecord) -> Self:
+        """Those of the receipt that is committed with this record."""
+        return cls(
+            task=record.task,
+            version=record.version,
+            mode=record.mode,
+            place=record.place,
+            rows={file.split: file.rows for file in record.files},
+            absent=tuple(file.name for file in record.absent),
+            history=tuple(record.history),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,15 +148,7 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
             kept.copy_into(staged, history)
             return Written(
                 inputs={f.source: f.sha256 for f in record.files},
-                facts=TaskFolderFacts(
-                    task=record.task,
-                    version=record.version,
-                    mode=record.mode,
-                    place=record.place,
-                    rows={f.split: f.rows for f in record.files},
-                    absent=tuple(a.name for a in record.absent),
-                    history=tuple(history),
-                ),
+                facts=TaskFolderFacts.told_by(record),
             )
 
         receipt, reused = ensure(_recipe(artifact, record), store, write, declaration.verify)
@@ -210,6 +217,7 @@ def _locked(directory: Path) -> Iterator[None]:
     """One migration of a partition at a time; the kernel releases the lock when its process dies."""
     area = directory.parent / STAGING
     area.mkdir(parents=True, exist_ok=True)
-    with open(area / f"{directory.name}.migration.lock", "a") as lock:
+    refuse_link(area)
+    with open(area / f"{directory.name}.migration.lock", "a", opener=own_file) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

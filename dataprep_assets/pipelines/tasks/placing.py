@@ -17,10 +17,12 @@ from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.tasks.declaration import Mode
 from dataprep_assets.stores.files import fsync_directory
 
-__all__ = ["MODE", "Placement", "Standing", "link_text", "place", "standing", "sweep"]
+__all__ = ["MODE", "PRIVATE_MODE", "Placement", "Standing", "link_text", "place", "standing", "sweep"]
 
 MODE = 0o644
 """Permissions of a copy: everyone may read it, whoever runs the trainer."""
+PRIVATE_MODE = 0o600
+"""Permissions of a copy of a sensitive dataset's file: whoever migrates it runs the trainer."""
 Standing = Literal["absent", "done", "permissions", "same_content", "other_link", "other_file"]
 """What stands in a place: nothing; what is wanted; that but for its permissions; a file or link with the same content;
 a link to other content, or to none; a file with other content."""
@@ -28,12 +30,16 @@ a link to other content, or to none; a file with other content."""
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """A file wanted at `target`: the content of `source`, which has this SHA-256, as a copy or as a link to it."""
+    """A file wanted at `target`: the content of `source`, which has this SHA-256, as a copy or as a link to it.
+
+    `permissions` are those of a copy.
+    """
 
     source: Path
     target: Path
     mode: Mode
     sha256: str
+    permissions: int = MODE
 
 
 def link_text(placement: Placement) -> str:
@@ -64,7 +70,7 @@ def standing(placement: Placement) -> Standing:
         return "other_file"
     if placement.mode == "symlink":
         return "same_content"
-    return "done" if stat.S_IMODE(kind) == MODE else "permissions"
+    return "done" if stat.S_IMODE(kind) == placement.permissions else "permissions"
 
 
 def _digest(path: Path) -> str | None:
@@ -102,7 +108,7 @@ def place(placement: Placement) -> None:
 def _copy(placement: Placement, staged: Path) -> None:
     with open(placement.source, "rb") as source, open(staged, "xb") as copy:
         shutil.copyfileobj(source, copy)
-        os.fchmod(copy.fileno(), MODE)
+        os.fchmod(copy.fileno(), placement.permissions)
         copy.flush()
         os.fsync(copy.fileno())
     if (actual := sha256_file(staged)) != placement.sha256:

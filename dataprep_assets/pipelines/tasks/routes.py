@@ -47,6 +47,7 @@ class TaskRoute:
     reference: Path | None
     """Folder of the rows that these were rewritten from: the original's, else the old project's base."""
     reference_name: Reference | None
+    sensitive: bool = False
 
 
 def partitions(declaration: TaskMigrationDeclaration) -> list[str]:
@@ -103,6 +104,7 @@ def route_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute
         target=target_of(declaration, partition),
         reference=reference,
         reference_name=name,
+        sensitive=declaration.sensitive,
     )
 
 

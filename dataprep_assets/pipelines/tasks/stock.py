@@ -15,7 +15,7 @@ from pathlib import Path
 from dataprep_assets.formats.task_rows import TaskRows, read_rows
 from dataprep_assets.pipelines.tasks.contract import Split
 from dataprep_assets.pipelines.tasks.difference import RowDifference, compare
-from dataprep_assets.pipelines.tasks.placing import Placement
+from dataprep_assets.pipelines.tasks.placing import MODE, PRIVATE_MODE, Placement
 from dataprep_assets.pipelines.tasks.record import (
     AbsenceCause,
     AbsentFile,
@@ -51,7 +51,13 @@ class Stock:
     def placements(self) -> list[Placement]:
         """What is wanted in the new project."""
         return [
-            Placement(source=f.path, target=self.route.target / f.file.name, mode=self.route.mode, sha256=f.file.sha256)
+            Placement(
+                source=f.path,
+                target=self.route.target / f.file.name,
+                mode=self.route.mode,
+                sha256=f.file.sha256,
+                permissions=PRIVATE_MODE if self.route.sensitive else MODE,
+            )
             for f in self.found
         ]
 

@@ -12,13 +12,15 @@ Entry point: `examine`.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.graph.finding import Finding, Row, first_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.migrated_proofs import as_migrated
-from dataprep_assets.pipelines.tasks.record import read_record
+from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts
+from dataprep_assets.pipelines.tasks.record import MigrationRecord, read_record
 from dataprep_assets.pipelines.tasks.routes import route_of
 from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS, proofs_for, prove_task_folder
 
@@ -67,7 +69,10 @@ def _proven(declaration: TaskMigrationDeclaration, store: ArtifactStore, partiti
     except DataprepError as error:
         return {_ABOUT_ARTIFACTS: Finding(passed=False, summary=str(error))}
     try:
-        record = read_record(store.local(artifact)) if store.receipt(artifact) else None
+        receipt = store.receipt(artifact)
+        record = read_record(store.local(artifact)) if receipt else None
+        if receipt is not None:
+            _refuse_other(receipt, record, store.location(artifact))
     except DataprepError as error:
         damage = Finding(passed=False, summary=str(error))
     if record is None and damage is None and not route.target.exists():
@@ -75,6 +80,15 @@ def _proven(declaration: TaskMigrationDeclaration, store: ArtifactStore, partiti
         return {_ABOUT_ARTIFACTS: Finding(passed=False, summary=why)}
     folder = TaskFolder.of(route, record, sensitive=declaration.sensitive)
     return {**prove_task_folder(folder), _ABOUT_ARTIFACTS: damage or as_migrated(folder)}
+
+
+def _refuse_other(receipt: Receipt, record: MigrationRecord | None, location: str) -> None:
+    """IntegrityError unless a receipt is that of the record beside it."""
+    if record is None:
+        raise IntegrityError(f"{location}: the record of the migration is missing. Migrate this task again")
+    made_of = {file.source: file.sha256 for file in record.files}
+    if TaskFolderFacts.of(receipt) != TaskFolderFacts.told_by(record) or dict(receipt.inputs) != made_of:
+        raise IntegrityError(f"{location}: receipt and record of the migration contradict each other. Migrate it again")
 
 
 def _of_all_tasks(found: Mapping[str, Finding], unjudged: Sequence[str], waiting: Sequence[str]) -> Finding:

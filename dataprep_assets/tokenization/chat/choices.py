@@ -33,6 +33,13 @@ class ChatChoices:
         special_literals: whether special tokens that stand in a message are `text` or `special`.
         inline_reasoning: what becomes of an answer that holds its `<think>` in its text.
         blank_reasoning: whether a reasoning of white space is `none`, or `reasoning` that cuts a row into turns.
+        other_reasoning: whether `reasoning` and `thinking` of a message reach the template `as_given`, or also `copied`
+            to its `reasoning_content`, as transformers does from version 5 on.
+        untrained: whether a sequence in which nothing is trained is `left_out` or `kept`.
+        system_in_question: how often the beginning of a first question is written that holds the header of a system
+            text, where there is none: `once` or `twice`.
+        question_end: where the tokens of a question end that something else than an answer follows, in a row with
+            reasoning: with its `text`, or so many characters further as a `prompt` has.
     """
 
     turn_end_newline: bool = False
@@ -48,6 +55,10 @@ class ChatChoices:
     special_literals: Literal["text", "special"] = "text"
     inline_reasoning: Literal["train", "refuse"] = "train"
     blank_reasoning: Literal["none", "reasoning"] = "none"
+    other_reasoning: Literal["as_given", "copied"] = "as_given"
+    untrained: Literal["left_out", "kept"] = "left_out"
+    system_in_question: Literal["once", "twice"] = "once"
+    question_end: Literal["text", "prompt"] = "text"
 
     def with_changes(self, changes: Mapping[str, Any]) -> "ChatChoices":
         """The same but for these, by name."""
@@ -73,5 +84,8 @@ NEMOTRON = ChatChoices(
     special_literals="special",
     inline_reasoning="refuse",
     blank_reasoning="reasoning",
+    untrained="kept",
+    system_in_question="twice",
+    question_end="prompt",
 )
 PRESETS: dict[Like, ChatChoices] = {"ours": OURS, "nemotron": NEMOTRON}

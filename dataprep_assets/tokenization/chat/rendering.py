@@ -16,6 +16,7 @@ that in its result every special token is the template's own, and put back when 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 from dataprep_assets.errors import ConfigError
@@ -35,6 +36,8 @@ Turns = Literal["reasoning", "always"]
 
 _COMPARED = 40
 """Characters of an answer that tell it from what a template writes."""
+_SYSTEM, _QUESTION, _TURN_END = "<|im_start|>system", "<|im_start|>user", "<|im_end|>\n"
+"""What Nemotron looks for in the text of a first question."""
 _MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 """Noncharacters: code points that Unicode keeps free for uses such as this one."""
 
@@ -84,7 +87,7 @@ class ConversationRenderer:
         self._literal = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
     def render(self, conversation: Conversation) -> Rendered | Refusal:
-        """The sequences of a conversation, or why it has none. A sequence without an answer is left out."""
+        """The sequences of a conversation, or why it has none. A turn without an answer is none, unless it is kept."""
         mark = None
         if self._choices.special_literals == "text" and any(
             map(self._finder.found_in, _strings([conversation.messages, conversation.tools]))
@@ -99,11 +102,15 @@ class ConversationRenderer:
         messages = conversation.messages
         users = [i for i, message in enumerate(messages) if message["role"] == "user"]
         if not self._thinks(conversation) and self._turns == "reasoning":
-            yield self._sequence(conversation, len(messages), self._first_trained(messages, users), mark)
+            chunks = self._sequence(conversation, len(messages), self._first_trained(messages, users), mark)
+            yield self._question_twice(chunks, conversation)
             return
-        for user, stop in zip(users, [*users[1:], len(messages)], strict=True):
-            if any(message["role"] == "assistant" for message in messages[user:stop]):
-                yield self._sequence(conversation, stop, user + 1, mark)
+        for user, stop in pairwise([*users, len(messages)]):
+            turn = messages[user + 1 : stop]
+            answered = any(message["role"] == "assistant" for message in turn)
+            if answered or (turn and self._choices.untrained == "kept"):
+                chunks = self._sequence(conversation, stop, user + 1, mark)
+                yield self._question_cut(chunks, conversation, user, mark)
 
     def _thinks(self, conversation: Conversation) -> bool:
         """Whether the conversation is one with reasoning."""
@@ -148,6 +155,42 @@ class ConversationRenderer:
         chunks.append(Chunk(whole[at:], False))
         return tuple(chunk for chunk in chunks if chunk.text)
 
+    def _question_twice(self, chunks: tuple[Chunk, ...], conversation: Conversation) -> tuple[Chunk, ...]:
+        """The chunks of a conversation with the beginning of its first question written twice, where that is chosen.
+
+        Nemotron takes a first question that holds the header of a system text for a system text with a question behind
+        it: all up to the first end of a turn, then all from the first header of a question on.
+        """
+        messages, tools = conversation.messages, conversation.tools
+        if self._choices.system_in_question == "once" or messages[0]["role"] != "user" or not chunks:
+            return chunks
+        answered = len(messages) > 1 and messages[1]["role"] == "assistant"
+        question = self._text(messages[:1], tools, answered, False, 0)
+        if _SYSTEM not in question or _QUESTION not in question:
+            return chunks
+        first, *others = chunks
+        if not first.text.startswith(question):
+            raise _RefusedError("template_mismatch", 0)
+        end = question.find(_TURN_END) + len(_TURN_END)
+        return (Chunk(first.text[:end], False), Chunk(first.text[question.find(_QUESTION) :], False), *others)
+
+    def _question_cut(
+        self, chunks: tuple[Chunk, ...], conversation: Conversation, user: int, mark: str | None
+    ) -> tuple[Chunk, ...]:
+        """The chunks of a turn, cut in two where a prompt would end behind its question `user`, where that is chosen.
+
+        Nemotron takes that many characters for the question, also where something else than an answer follows it.
+        """
+        behind = conversation.messages[user + 1]["role"]
+        if self._choices.question_end == "text" or behind == "assistant" or not chunks:
+            return chunks
+        before, tools, thinking = conversation.messages[: user + 1], conversation.tools, self._thinks(conversation)
+        cut = len(self._text(before, tools, True, thinking, user))
+        parts = [text for text in (chunks[0].text[:cut], chunks[0].text[cut:]) if text]
+        if mark is not None and not all(_restorable(text, mark) for text in parts):
+            raise _RefusedError("template_refused", user)
+        return (*(Chunk(text, False) for text in parts), *chunks[1:])
+
     def _answer_start(
         self, whole: str, upto: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool, index: int
     ) -> int:
@@ -178,6 +221,8 @@ class ConversationRenderer:
     def _text(
         self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, prompt: bool, thinking: bool, at: int
     ) -> str:
+        if self._choices.other_reasoning == "copied":
+            messages = [_with_reasoning(message) for message in messages]
         try:
             return self._renderer.render(messages, tools, prompt=prompt, thinking=thinking)
         except TemplateRenderError as failure:
@@ -200,6 +245,13 @@ class ConversationRenderer:
             return [protect(v) for v in value] if isinstance(value, list) else value
 
         return mark, Conversation(protect(conversation.messages), protect(conversation.tools))
+
+
+def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+    """A message with its reasoning under every name of it: transformers 5, `_alias_reasoning_fields`."""
+    found = (message[name] for name in ("reasoning_content", "thinking", "reasoning") if name in message)
+    reasoning = next(found, None)
+    return message if reasoning is None else {"thinking": reasoning, **message, "reasoning_content": reasoning}
 
 
 def _is_unprompted(before: list[dict[str, Any]], thinking: bool, reasoned: bool) -> bool:

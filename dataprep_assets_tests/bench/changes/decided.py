@@ -57,7 +57,7 @@ def decided(state: State) -> dict[str, Any]:
         left = [(i, t) for i, t in rows if i not in state.retracted]
         moved = [by for f in files for by in _moved(state, f)]
         encoded = _encoded(state, [t for _, t in left])
-        contents[split].append([encoded, [i for i, _ in left], moved if any(moved) else []])
+        contents[split].append([key, encoded, [i for i, _ in left], moved if any(moved) else []])
         texts[split].append(encoded)
     for split in SPLITS:
         found[f"combined_bins/{split}"] = [s["tokenizer.name"], contents[split]]

@@ -1,6 +1,6 @@
 """Training blends on a Dagster instance: what a test materializes, checks and reads."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
+from dataprep_assets_tests.project import evaluated
 from dataprep_assets_tests.sample.make_sample_blends import plain_chat, task
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
@@ -52,11 +53,9 @@ class Blend:
 
     @property
     def definitions(self) -> dg.Definitions:
-        """The component's definitions, bound to the storage, with a job of the checks alone."""
+        """The component's definitions, bound to the storage."""
         built = self.component.build_defs(None)  # type: ignore[arg-type]
-        checks = dg.define_asset_job("checks", selection=dg.AssetSelection.all_asset_checks())
-        resources = resources_of(StorageResource(root=str(self.root)))
-        return dg.Definitions.merge(built, dg.Definitions(resources=resources, jobs=[checks]))
+        return dg.Definitions.merge(built, dg.Definitions(resources=resources_of(StorageResource(root=str(self.root)))))
 
     def key(self, name: str) -> dg.AssetKey:
         """The key of one of its assets."""
@@ -94,10 +93,8 @@ class Blend:
         return outcomes
 
     def check(self) -> dict[str, dg.AssetCheckEvaluation]:
-        """Run all checks alone, on what there is now: `<asset>.<check>` → its evaluation."""
-        job = self.definitions.resolve_job_def("checks")
-        outcome = job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=QUIET)
-        return evaluations([outcome])
+        """All checks on what there is now: `<asset>.<check>` → its evaluation."""
+        return by_name(evaluated(self.component.specs, StorageResource(root=str(self.root))))
 
     def metadata(self, asset: str, partition: str | None = None) -> Mapping[str, Any]:
         """What the UI shows of the last materialization."""
@@ -111,11 +108,12 @@ class Blend:
 
 def evaluations(outcomes: list[dg.ExecuteInProcessResult]) -> dict[str, dg.AssetCheckEvaluation]:
     """`<asset>.<check>` → its evaluation in some runs."""
-    return {
-        f"{e.asset_key.path[-1]}.{e.check_name}": e
-        for outcome in outcomes
-        for e in outcome.get_asset_check_evaluations()
-    }
+    return by_name(e for outcome in outcomes for e in outcome.get_asset_check_evaluations())
+
+
+def by_name(found: Iterable[dg.AssetCheckEvaluation]) -> dict[str, dg.AssetCheckEvaluation]:
+    """`<asset>.<check>` → its evaluation."""
+    return {f"{e.asset_key.path[-1]}.{e.check_name}": e for e in found}
 
 
 def failed(found: Mapping[str, dg.AssetCheckEvaluation]) -> set[str]:

@@ -8,6 +8,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from dagster.components.scaffold.scaffold import ScaffoldRequest
 
+import dataprep_assets
 from dataprep_assets.cli.project import component as dataset_named
 from dataprep_assets.code_location import bound
 from dataprep_assets.definitions import PROJECT_ROOT
@@ -24,6 +25,7 @@ from dataprep_assets.pipelines.blend.rl.transforms import declared_sources
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets_tests.pipelines.blend.blend_project import shipped
 
+EXAMPLES = Path(dataprep_assets.__file__).parent / "defs" / "examples"
 STAGES = {"pretrain": "indexed_bins", "sft": "packed_sft", "rl": "rl_jsonl"}
 
 
@@ -183,6 +185,10 @@ def test_the_nano3_blends_are_the_originals_with_what_can_be_pinned_pinned() -> 
         tokenizer = shipped(f"nano3_{stage}").required_tokenizer
         assert tokenizer.repo == "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-Base-BF16"
         assert len(tokenizer.revision or "") == 40
+    for stage in STAGES:
+        told = (EXAMPLES / f"nano3_{stage}" / "defs.yaml").read_text(encoding="utf-8")
+        assert "e27b371" in told
+        assert "2026-08-21" in told
     assert shipped("nano3_sft").sft_options.choices == NEMOTRON
     rl = shipped("nano3_rl")
     assert rl.rl_options.rules.changes["other_records"] == "messages"

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets_tests.faults.edits import edit_ids, edit_json, edit_receipt, flip_byte
-from dataprep_assets_tests.project import SAMPLE, Project, project, sample_attributes
+from dataprep_assets_tests.project import SAMPLE, Project, evaluated, project, sample_attributes
 
 Fault = Callable[[Project, pytest.MonkeyPatch], None]
 
@@ -234,12 +235,16 @@ FAULTS: dict[tuple[str, str], Fault] = {
     ("combined_bins", "source_boundaries"): miscounted_source,
     ("combined_bins", "disk_headroom"): full_disk,
     ("nanogpt_bins", "same_stream"): flip_view("nanogpt", "val.bin"),
+    ("nanogpt_bins", "no_retracted_document"): retract_first_document,
     ("nanogpt_bins", "layout_valid"): cut_sidecar("nanogpt", "meta.pkl"),
     ("megatron_bins", "same_stream"): flip_view("megatron", "val.bin"),
+    ("megatron_bins", "no_retracted_document"): retract_first_document,
     ("megatron_bins", "layout_valid"): cut_sidecar("megatron", "val.idx"),
     ("datatrove_bins", "same_stream"): flip_view("datatrove", "val/val.ds"),
+    ("datatrove_bins", "no_retracted_document"): retract_first_document,
     ("datatrove_bins", "layout_valid"): cut_sidecar("datatrove", "val/val.ds.index"),
     ("olmo_bins", "same_stream"): flip_view("olmo", "val.npy"),
+    ("olmo_bins", "no_retracted_document"): retract_first_document,
     ("olmo_bins", "layout_valid"): cut_sidecar("olmo", "val_index.json"),
     ("data_card", "card_matches_receipts"): other_card(lambda card: card["distribution"][0].update(contentSize="1 B")),
     ("data_card", "croissant_valid"): other_card(lambda card: card["distribution"][0].pop("sha256")),
@@ -261,15 +266,20 @@ def test_the_check_fails_on_its_fault(
     copied: Project, monkeypatch: pytest.MonkeyPatch, artifact: str, name: str
 ) -> None:
     FAULTS[artifact, name](copied, monkeypatch)
-    evaluations = run_checks(copied, artifact)
+    evaluations = {e.check_name: e for e in evaluated(of_val(copied, artifact), copied.storage)}
     assert name in evaluations
     assert not evaluations[name].passed
     assert evaluations[name].description
 
 
+def of_val(made: Project, artifact: str) -> list[ArtifactSpec]:
+    """The specs of an artifact, of the split `val` where it has splits."""
+    return [spec for spec in made.specs if spec.name == artifact and spec.split != "test"]
+
+
 def run_checks(made: Project, artifact: str) -> dict[str, dg.AssetCheckEvaluation]:
-    """Run the checks of one artifact (of the split `val`) and nothing else."""
-    wanted = [checks_of(spec) for spec in made.specs if spec.name == artifact and spec.split != "test"]
+    """Run the checks of one artifact (of the split `val`) and nothing else, in Dagster."""
+    wanted = [checks_of(spec) for spec in of_val(made, artifact)]
     job = dg.define_asset_job("checks", selection=dg.AssetSelection.checks(*wanted))
     definitions = dg.Definitions.merge(made.definitions, dg.Definitions(jobs=[job]))
     outcome = definitions.resolve_job_def("checks").execute_in_process(

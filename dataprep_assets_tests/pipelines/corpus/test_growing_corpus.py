@@ -8,13 +8,16 @@ import zstandard
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.graph.status import unplanned
+from dataprep_assets.graph.trace import trace
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import staging
+from dataprep_assets.integrity.verify import verify
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
 from dataprep_assets.pipelines.corpus.component import corpus_specs
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
+from dataprep_assets.pipelines.corpus.stream_tracer import corpus_tracer
 from dataprep_assets.pipelines.corpus.token_bins import token_shards
 from dataprep_assets.pipelines.corpus.token_shard import encode_into
 from dataprep_assets_tests.faults.edits import flip_byte
@@ -105,6 +108,27 @@ def test_a_shard_without_files_leaves_the_plan_and_is_told_of(corpus: ChangedCor
     ]
     write(corpus.data / "train/chunk1/new.jsonl.zst", "New.")
     assert made(corpus.run(), "token_bins") == ["token_bins/train-00003"]
+
+
+def test_a_renamed_file_of_the_last_shard_leaves_nothing_that_names_the_old_one(corpus: ChangedCorpus) -> None:
+    (path,) = shards(corpus)["val-00000"]
+    (corpus.data / path).rename((corpus.data / path).with_name("renamed.jsonl.zst"))
+    before = products(corpus.root)["sample_corpus/combined_bins/val/val.bin"]
+    (told,) = [one for one in corpus.statuses() if one.name == "sample_corpus/combined_bins/val"]
+    assert made(corpus.run(), "token_bins", "combined_bins") == ["combined_bins/val", "token_bins/val-00001"]
+    assert not told.provisional
+    for artifact in list(unplanned(corpus.specs(), corpus.store)):
+        corpus.store.remove(artifact)
+    assert products(corpus.root)["sample_corpus/combined_bins/val/val.bin"] == before
+    assert [str(one) for one in verify(corpus.root) if one.defects] == []
+    (spec,) = [spec for spec in corpus.specs() if spec.path == ("sample_corpus", "combined_bins_val")]
+    assert spec.proofs is not None
+    findings = dict(spec.proofs.examine(corpus.store, []))
+    assert {name for name, finding in findings.items() if not finding.passed} == set()
+    tracer = corpus_tracer(corpus.declared(), corpus.store, corpus.specs())
+    (found,) = trace(tracer, split="val", token=0)
+    assert tracer.notes == ()
+    assert found.source == "validation/chunk1/renamed.jsonl.zst:1"
 
 
 def test_what_changed_is_told_when_the_manifest_is_made(corpus: ChangedCorpus) -> None:

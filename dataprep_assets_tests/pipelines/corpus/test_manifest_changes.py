@@ -8,7 +8,8 @@ from dataprep_assets.graph.shown import Markdown, Table
 from dataprep_assets.graph.spec import BuildRequest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.component import corpus_specs
-from dataprep_assets.pipelines.corpus.manifest_changes import ManifestChanges, changes_between, changes_shown
+from dataprep_assets.pipelines.corpus.manifest_changes import Amounts, ManifestChanges, changes_between, changes_shown
+from dataprep_assets.planning.cost import shown_bytes
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
 from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE, sample_declaration
 
@@ -24,6 +25,7 @@ def between(
     return changes_between(old, plans[0], new, plans[1])
 
 
+NOTHING = Amounts(source_bytes=0, tokens=0, cpu_seconds=0.0)
 OLD = entries({"a1": 1, "a2": 2, "b1": 3})
 OLD_PLAN = {"train-00000": [0], "train-00001": [1], "val-00000": [2]}
 
@@ -39,7 +41,7 @@ def test_files_and_shards_are_told_by_what_happened_to_them() -> None:
         edited_shards=("val-00000",),
         gone_shards=("train-00000",),
     )
-    shown = changes_shown(sample_declaration(), changes)
+    shown = changes_shown(sample_declaration(), changes, Amounts(source_bytes=9_000, tokens=2_345, cpu_seconds=1.5))
     assert shown["changes"] == "1 file added, 1 file removed, 1 file changed, 1 shard new, 1 shard gone"
     assert isinstance(files := shown["changed_files"], Table)
     assert [tuple(row.values()) for row in files.rows] == [
@@ -53,7 +55,10 @@ def test_files_and_shards_are_told_by_what_happened_to_them() -> None:
         ("val", 0, 1, 0),
     ]
     assert isinstance(follows := shown["what_follows"], Markdown)
-    assert "`token_bins` of 2 shards" in follows.text
+    assert (
+        "`token_bins` of 2 shards, of all others nothing: 9.0 kB of source, about 2,345 tokens, about 1.5 s"
+        in follows.text
+    )
     assert "`combined_bins` of train, val, then 4 views" in follows.text
     assert "dataprep prune sample_corpus" in follows.text
 
@@ -67,15 +72,15 @@ def test_an_order_that_moves_ordinals_alone_changes_no_shard() -> None:
 
 def test_a_moved_commit_is_told_and_nothing_is_where_nothing_changed() -> None:
     moved = between(entries({"a1": 1, "b1": 1}, "1" * 40), entries({"a1": 1, "b1": 1}, "2" * 40), ({}, {}))
-    assert changes_shown(sample_declaration(), moved) == {
+    assert changes_shown(sample_declaration(), moved, NOTHING) == {
         "changes": f"the revision moved from {'1' * 12} to {'2' * 12}"
     }
-    assert changes_shown(sample_declaration(), between(OLD, OLD, (OLD_PLAN, OLD_PLAN))) == {}
+    assert changes_shown(sample_declaration(), between(OLD, OLD, (OLD_PLAN, OLD_PLAN)), NOTHING) == {}
 
 
 def test_of_a_sensitive_dataset_no_file_is_named() -> None:
     changes = ManifestChanges(added=("patient-7.jsonl",), new_shards=("train-00003",))
-    shown = changes_shown(sample_declaration(sensitive=True), changes)
+    shown = changes_shown(sample_declaration(sensitive=True), changes, NOTHING)
     assert "patient" not in str(shown)
     assert shown["changes"] == "1 file added, 1 shard new"
 
@@ -93,11 +98,14 @@ def test_the_build_that_replaces_a_manifest_tells_it_and_the_next_one_nothing(tm
     told = build()
     assert told["changes"] == "1 file added, 1 shard new"
     assert told.keys() == {"changes", "changed_files", "changed_shards", "what_follows"}
+    assert isinstance(follows := told["what_follows"], Markdown)
+    size = (data / "validation/chunk1/more.jsonl.zst").stat().st_size
+    assert f"of 1 shard, of all others nothing: {shown_bytes(size)} of source" in follows.text
     assert build() == {}
 
 
 def test_many_files_are_listed_as_a_few_and_a_count() -> None:
-    shown = changes_shown(sample_declaration(), ManifestChanges(added=tuple(f"a{i}" for i in range(70))))
+    shown = changes_shown(sample_declaration(), ManifestChanges(added=tuple(f"a{i}" for i in range(70))), NOTHING)
     assert isinstance(files := shown["changed_files"], Table)
     assert len(files.rows) == 51
     assert files.rows[-1]["file"] == "and 20 more"

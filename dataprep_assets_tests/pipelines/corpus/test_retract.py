@@ -14,6 +14,7 @@ from dataprep_assets.graph.drift import drift_of_recipes
 from dataprep_assets.graph.lock import lock_dataset
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.pipelines.corpus.component import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -126,6 +127,10 @@ def test_only_the_shards_that_held_them_are_rebuilt_and_nothing_is_left(corpus: 
         '{"id": "https://example.org/4"}',
     ]
     assert corpus.retract(*given) == (3, 0, 1, 3)
+    held = {name: sha256_file(corpus.data / name) for name in ("train/0.jsonl.zst", "train/2.jsonl.zst")}
+    (corpus.folder / "ids").write_text("https://example.org/3\ntrain/2.jsonl.zst:11\n")
+    found = locate(corpus.declared, corpus.store, read_ids(corpus.folder / "ids"))
+    assert frozenset().union(*(shard.files for shard in found.shards)) == frozenset(held.values())
     reasons = {one.name: one.reason for one in stale(corpus_specs(corpus.declared), corpus.store)}
     assert "retracted was not set, is 2 documents' ids" in reasons["sample_corpus/token_bins/train-00000"]
     assert {name for name in reasons if "token_bins" in name} == {

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.pipelines.corpus import views
-from dataprep_assets.pipelines.corpus.view import ViewFacts, view_named
+from dataprep_assets.pipelines.corpus.corpus_view import ViewFacts, view_named
 
 NAMES = sorted(path.stem for path in Path(views.__path__[0]).glob("[a-z]*.py"))
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
+from dataprep_assets_tests.project import cloned_project
 
 pytestmark = pytest.mark.slow
 
@@ -29,18 +29,24 @@ SECONDS = 400
 class Machine:
     """A home of Dagster and what `dataprep` needs to know; ends what it started."""
 
-    def __init__(self, folder: Path, **variables: str) -> None:
+    def __init__(self, project: Path, folder: Path, **variables: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         cleaned = {k: v for k, v in os.environ.items() if not k.startswith(("DATAPREP_", "DAGSTER_", "R2_", "AWS_"))}
-        self.environment = {**cleaned, "DAGSTER_HOME": str(folder / "home"), "DATAPREP_WORKERS": "2", **variables}
-        self._folder = folder
+        self.environment = {
+            **cleaned,
+            "PYTHONPATH": str(project),
+            "DAGSTER_HOME": str(folder / "home"),
+            "DATAPREP_WORKERS": "2",
+            **variables,
+        }
+        self._project, self._folder = project, folder
 
     def start(self, *arguments: str) -> "Started":
         """A `dataprep` of this machine, under way."""
         handle, name = tempfile.mkstemp(dir=self._folder)
         command = ["-m", "dataprep_assets.cli", *arguments]
         try:
-            process = forked.start(command, env=self.environment, cwd=PROJECT_ROOT, stdout=handle, stderr=handle)
+            process = forked.start(command, env=self.environment, cwd=self._project, stdout=handle, stderr=handle)
         finally:
             os.close(handle)
         return Started(process, Path(name))
@@ -70,10 +76,22 @@ def until_a_shard_is_there(root: Path, started: Started) -> None:
 
 
 @pytest.fixture(scope="module")
-def quiet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project with two views of the sample corpus: more of them race no more."""
+    project = cloned_project(tmp_path_factory.mktemp("project") / "clone")
+    declaration = project / "dataprep_assets" / "defs" / "samples" / DATASET / "defs.yaml"
+    text = declaration.read_text()
+    views = "views: [nanogpt, megatron, datatrove, olmo, mds, hf_parquet]"
+    assert views in text
+    declaration.write_text(text.replace(views, "views: [nanogpt, megatron]"))
+    return project
+
+
+@pytest.fixture(scope="module")
+def quiet(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The artifacts of a run that nothing disturbs."""
     folder = tmp_path_factory.mktemp("quiet")
-    said(Machine(folder, DATAPREP_ROOT=str(folder / "artifacts")).start("run", DATASET))
+    said(Machine(project, folder, DATAPREP_ROOT=str(folder / "artifacts")).start("run", DATASET))
     return folder / "artifacts"
 
 
@@ -84,9 +102,9 @@ def server() -> Iterator[str]:
         yield url
 
 
-def test_two_runs_of_one_machine_make_everything_once(quiet: Path, tmp_path: Path) -> None:
+def test_two_runs_of_one_machine_make_everything_once(project: Path, quiet: Path, tmp_path: Path) -> None:
     root = tmp_path / "artifacts"
-    machine = Machine(tmp_path, DATAPREP_ROOT=str(root))
+    machine = Machine(project, tmp_path, DATAPREP_ROOT=str(root))
     rivals = [machine.start("run", DATASET) for _ in range(2)]
     for rival in rivals:
         said(rival)
@@ -96,9 +114,9 @@ def test_two_runs_of_one_machine_make_everything_once(quiet: Path, tmp_path: Pat
     assert "all match their receipts" in said(machine.start("verify"))
 
 
-def test_a_run_killed_while_another_starts_stops_nobody(quiet: Path, tmp_path: Path) -> None:
+def test_a_run_killed_while_another_starts_stops_nobody(project: Path, quiet: Path, tmp_path: Path) -> None:
     root = tmp_path / "artifacts"
-    machine = Machine(tmp_path, DATAPREP_ROOT=str(root))
+    machine = Machine(project, tmp_path, DATAPREP_ROOT=str(root))
     doomed = machine.start("run", DATASET)
     until_a_shard_is_there(root, doomed)
     other = machine.start("run", DATASET)
@@ -111,10 +129,13 @@ def test_a_run_killed_while_another_starts_stops_nobody(quiet: Path, tmp_path: P
     assert debris(root, after_a_kill=True) == []
 
 
-def test_two_machines_over_one_bucket_leave_what_one_run_leaves(quiet: Path, server: str, tmp_path: Path) -> None:
+def test_two_machines_over_one_bucket_leave_what_one_run_leaves(
+    project: Path, quiet: Path, server: str, tmp_path: Path
+) -> None:
     bucket = new_bucket(server)
     machines = [
         Machine(
+            project,
             tmp_path / name,
             DATAPREP_STORAGE="r2",
             DATAPREP_BUCKET=bucket,

@@ -16,8 +16,9 @@ from dataprep_assets.formats import hf_parquet
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, record_files
+from dataprep_assets.pipelines.corpus.corpus_view import artifact_name, combined_splits, view_named
 from dataprep_assets.pipelines.corpus.declaration import View
-from dataprep_assets.pipelines.corpus.view import artifact_name, combined_splits, layout_valid, same_stream, view_named
+from dataprep_assets.pipelines.corpus.view_proofs import layout_valid, same_stream
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
 CORPUS = sample_declaration(

@@ -7,11 +7,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dataprep_assets.pipelines.corpus.corpus_view import artifact_name
 from dataprep_assets.pipelines.corpus.declaration import VIEWS
-from dataprep_assets.pipelines.corpus.view import artifact_name
 from dataprep_assets_tests.project import SAMPLE, Project, failure_of, project, sample_attributes
 
 NAMES = [artifact_name(view) for view in VIEWS]
+CHECKS = ("same_stream", "layout_valid", "no_retracted_document")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def evaluations(made: Project) -> dict[tuple[str, str], dg.AssetCheckEvaluation]
 
 def test_every_view_is_checked_and_a_second_run_makes_nothing(finished: Project) -> None:
     found = evaluations(finished)
-    assert set(found) == {(name, check) for name in NAMES for check in ("same_stream", "layout_valid")}
+    assert set(found) == {(name, check) for name in NAMES for check in CHECKS}
     assert all(evaluation.passed for evaluation in found.values())
     for name in NAMES:
         event = finished.instance.get_latest_materialization_event(finished.key(name))

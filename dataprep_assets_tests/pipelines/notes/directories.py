@@ -7,7 +7,8 @@ from typing import Any
 
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.tfds_directory_proofs import prove_directory
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration
 

@@ -17,12 +17,13 @@ from dataprep_assets.orchestration.component import DatasetComponent, declared
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
 from dataprep_assets_tests.pipelines.notes.pipeline import KEY, SAMPLE
 from dataprep_assets_tests.project import SAMPLE as CORPUS
-from dataprep_assets_tests.project import new_instance
+from dataprep_assets_tests.project import evaluated, new_instance
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
@@ -125,11 +126,9 @@ class NotesProject:
                 assert outcome.success, failures(outcome)
 
     def check(self, key: dg.AssetKey) -> dict[str, dg.AssetCheckEvaluation]:
-        """Run the checks of one asset alone, on what there is now."""
-        only = dg.define_asset_job("only", selection=dg.AssetSelection.checks_for_assets(key))
-        job = dg.Definitions.merge(self.definitions, dg.Definitions(jobs=[only])).resolve_job_def("only")
-        outcome = job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=QUIET)
-        return {e.check_name: e for e in outcome.get_asset_check_evaluations()}
+        """The checks of one asset, on what there is now."""
+        specs = [spec for component in self.components for spec in component.specs if asset_key(spec) == key]
+        return {e.check_name: e for e in evaluated(specs, StorageResource(root=str(self.root)))}
 
     def directory(self, artifact: str, month: str | None = None) -> Path:
         """Where an artifact of the first dataset lies."""

@@ -55,6 +55,8 @@ def declaration(source: Path = SAMPLE, **changes: Any) -> NotesDeclaration:
         "rows_per_shard": 8,
         "sample_rate": 0.05,
     }
+    if changes.get("layout") == "unpacked":
+        del declared["pad"]
     return NotesDeclaration.model_validate(declared | changes)
 
 

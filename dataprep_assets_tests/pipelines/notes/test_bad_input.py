@@ -219,6 +219,16 @@ def test_a_patient_in_two_cohorts_fails_the_directory_unless_allowed(tmp_path: P
     assert allowed.built == ["tfds_directory"]
 
 
+def test_all_bad_records_of_a_month_are_under_one_error(tmp_path: Path) -> None:
+    people = [patient(f"p{at}", note(None if at else "x")) for at in range(26)]
+    with pytest.raises(BadRecordError) as raised:
+        pack(written(tmp_path / "in", {MONTH: people}), tmp_path / "out")
+    said = str(raised.value)
+    assert said.startswith(f"{MONTH}: 25 cannot be used: record 2, note 1, byte ")
+    assert said.count("null_text") == 20
+    assert "; and 5 more. Correct the source, or set `bad_records: {policy: drop}`" in said
+
+
 def test_file_names_are_in_no_error_log_or_output(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

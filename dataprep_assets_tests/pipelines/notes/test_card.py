@@ -9,8 +9,9 @@ from dataprep_assets.graph.card_page import PAGE
 from dataprep_assets.graph.spec import BuildRequest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.replay import build_replay
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 
@@ -33,11 +34,13 @@ def card(component: PackedCohorts | CombinedCohorts, store: LocalArtifacts) -> d
     return {path.name: path.read_text() for path in directory.iterdir()}
 
 
-def test_a_sensitive_card_holds_counts_and_no_month_file_patient_or_digest(tmp_path: Path) -> None:
+def test_a_sensitive_card_holds_counts_that_are_not_small_and_no_month_file_patient_or_digest(tmp_path: Path) -> None:
     notes, store = packed(tmp_path, tmp_path / "out", "clinic"), LocalArtifacts(tmp_path / "out")
-    made = card(PackedCohorts(notes.model_copy(update={"sensitive": True})), store)
+    few = card(PackedCohorts(notes.model_copy(update={"sensitive": True})), store)
+    assert "< 11 rows in, < 11 documents, " in few[PAGE]
+    assert "| train | – | – | < 11 | " in few[PAGE]
+    made = card(PackedCohorts(notes.model_copy(update={"sensitive": True, "small_cell": 4})), store)
     assert "4 rows in, 4 documents, " in made[PAGE]
-    assert "| train | – | – | 4 | " in made[PAGE]
     receipts = [store.require(notes.artifact("packed_cohorts", MONTH)), store.require(notes.artifact("tfds_directory"))]
     digests = [record.sha256 for receipt in receipts for record in receipt.files] + [r.content for r in receipts]
     for name, text in made.items():

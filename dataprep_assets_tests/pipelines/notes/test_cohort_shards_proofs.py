@@ -21,7 +21,9 @@ FORMATS: tuple[FileFormat, ...] = ("tfrecord", "array_record")
 
 def sharded(root: Path, format: FileFormat, layout: str = "prepacked") -> ShardedCohort:
     """The shards of a month, made below a root."""
-    notes = declaration(layout=layout, formats=[format])
+    # the tfds pipeline reads TFRecord alone
+    pipeline = "grain" if format == "array_record" else "tfds"
+    notes = declaration(layout=layout, formats=[format], pipeline=pipeline)
     assert not run_notes(notes, root).failed
     (cohort,) = sharded_cohorts(notes, LocalArtifacts(root), [MONTH], format)
     return cohort

@@ -6,9 +6,11 @@ import pytest
 from pydantic import ValidationError
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, PatientKey, ReplayDeclaration
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_plan import notes_plan
+from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.pipelines.notes.rendering import HeaderTemplate, MissingFieldError
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets_tests.pipelines.corpus.shards import certificate
 from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLES, declaration
 
@@ -30,6 +32,10 @@ from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLES, declaration
         ({"cohorts": {"fields": {"patient_id": "$key"}}, "template": {}}, "json_object"),
         ({"cohorts": {"fields": {"date": None}}, "template": {}}, "order: date"),
         ({"layout": "unpacked", "targets": True}, "targets"),
+        ({"layout": "unpacked", "pad": {"token": "<|pad|>"}}, "unpacked rows are never padded"),
+        ({"pad": None}, "prepacked rows need `pad`"),
+        ({"rows": "stream"}, "`rows: stream` is of unpacked rows"),
+        ({"layout": "unpacked", "formats": ["array_record"]}, "`pipeline: tfds` reads tfrecord"),
         ({"long_notes": {"overlap": 256}}, "overlap"),
         ({"pad": {}}, "exactly one"),
         ({"tfds_version": "1.2"}, "tfds_version"),

@@ -152,19 +152,21 @@ def test_a_gap_in_the_months_is_refused_by_name(tmp_path: Path) -> None:
         assert "1 of 3 months are not there: 2010-02" in failures(outcome)
 
 
-def test_a_patient_in_two_cohorts_stops_the_directory_unless_declared(tmp_path: Path) -> None:
+def test_a_patient_in_two_cohorts_is_refused_before_a_month_is_packed_unless_declared(tmp_path: Path) -> None:
     months = ["2010-01", "2010-02"]
     source = written(tmp_path / "source", {m: [patient("the same", note(f"tea of {m}"))] for m in months})
     for policy in ("fail", "allow"):
         folder = tmp_path / policy
         with notes_project(folder, plain_attributes(source, months, duplicate_patients=policy)) as made:
             assert made.run(["engine_certificate"]).success
-            assert made.run(COHORT, months).success
-            outcome = made.run(["tfds_directory"])
+            outcome = made.run(COHORT, months)
             assert outcome.success == (policy == "allow")
             if policy == "fail":
-                assert "1 patients are in several cohorts, in 2 months" in failures(outcome)
+                # before a month is packed, however many there are
+                assert "1 patient is in several cohorts, in 2 months: 2010-01, 2010-02" in failures(outcome)
+                assert made.store.partitions("notes", "packed_cohorts") == []
             else:
+                outcome = made.run(["tfds_directory"])
                 found = {e.check_name: e for e in outcome.get_asset_check_evaluations()}["patients_disjoint"]
                 assert (found.passed, found.metadata["in_several_cohorts"].value) == (True, 1)
 

@@ -105,7 +105,7 @@ def test_a_changed_source_is_told(copied: NotesProject, monkeypatch: pytest.Monk
     edit_source(copied, monkeypatch)
     found = copied.check(copied.key("packed_cohorts"))["notes_recounted"]
     assert not found.passed
-    assert f"{MONTH}: the source has sha256" in str(found.description)
+    assert f"{MONTH}: the source has digest" in str(found.description)
 
 
 def test_a_wrong_length_that_another_makes_up_for_is_named_though_the_sum_is_right(copied: NotesProject) -> None:

@@ -1,11 +1,12 @@
-"""What trainers get from the directories: TFDS, grain, and the two loaders of MaxText that the README speaks of.
+"""What trainers get from the directories: TFDS, grain, stock MaxText by its documented rules, and the shipped loader.
 
-`stock` does to a column what MaxText's TFDS pipeline does (tfds_data_processing.py: one column as inputs and targets,
-shifted by one, segments and positions computed anew); `pass_through` is the loader that prepacked rows need.
+`python -m dataprep_assets_tests.parity --maxtext DIR` holds the same against MaxText's own pipelines.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.formats import example, tfds
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.packing.rows import COLUMNS, TARGETS
+from dataprep_assets.packing.stock_maxtext import StockRule
 from dataprep_assets.pipelines.notes.maxtext import maxtext_settings
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
+from dataprep_assets.serving.maxtext import six_columns
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 from dataprep_assets_tests.readers.families import TENSORFLOW
-from dataprep_assets_tests.readers.tfds import ByName, read_at, read_rows
+from dataprep_assets_tests.readers.tfds import ByName, maxtext_batches, read_at, read_rows
 
 pytestmark = pytest.mark.skipif(TENSORFLOW.missing is not None, reason=f"{TENSORFLOW.missing}")
 Row = Mapping[str, NDArray[Any]]
@@ -52,22 +56,6 @@ def read(notes: Any, root: Path) -> list[Row]:
     return list(read_rows(by_name, settings["train_split"]))
 
 
-def stock(row: NDArray[Any], length: int) -> dict[str, NDArray[Any]]:
-    """A row as stock MaxText has it: one segment, whatever was stored."""
-    columns = {"inputs": row[:-1][:length], "targets": row[1:][:length]}
-    padded = {name: np.pad(values, (0, length - values.size)) for name, values in columns.items()}
-    for name, values in columns.items():
-        padded[f"{name}_segmentation"] = (np.arange(length) < values.size).astype(np.int32)
-        padded[f"{name}_position"] = np.where(np.arange(length) < values.size, np.arange(length), 0)
-    return padded
-
-
-def pass_through(row: Row, pad_id: int) -> dict[str, NDArray[Any]]:
-    """The six arrays of MaxText's train step out of the five stored ones: only `targets` is derived."""
-    labels = np.append(row["inputs"][1:], pad_id)
-    return {**row, "targets": np.where(row["targets_segmentation"] != 0, labels, pad_id)}
-
-
 def test_tfds_by_name_gives_the_packed_rows_in_order(made: tuple[Any, Path]) -> None:
     notes, root = made
     assert [{k: v.tolist() for k, v in row.items()} for row in read(notes, root)] == packed(notes, root)
@@ -86,31 +74,25 @@ def test_grain_reads_the_array_record_files_in_order_and_at_random(made: tuple[A
         assert {name: values[0].tolist() for name, values in row.items()} == wanted[at]
 
 
-def test_stock_maxtext_reads_unpacked_rows_and_loses_no_label(made: tuple[Any, Path]) -> None:
+@pytest.mark.parametrize("pad", [None, 3, 4000])
+def test_stock_maxtext_trains_on_every_label_of_a_note_and_on_no_padding_whatever_it_pads_with(
+    made: tuple[Any, Path], pad: int | None
+) -> None:
     notes, root = made
     if notes.layout != "unpacked":
         pytest.skip("of unpacked rows")
-    rows = read(notes, root)
-    stream = np.concatenate(list(tokens(notes, root)))
-    inputs = np.concatenate([stock(row["tokens"], LENGTH)["inputs"] for row in rows])
-    whole = [row["tokens"] for row in rows]
-    assert {row.size for row in whole} == {LENGTH + 1}
-    # a row of L + 1 tokens has L inputs, each with the token after it as its label
-    assert inputs.size == LENGTH * len(rows)
-    for row in whole:
-        trained = stock(row, LENGTH)
-        assert np.array_equal(np.append(trained["inputs"], trained["targets"][-1]), row)
-        assert trained["targets_segmentation"].all()
-    assert np.array_equal(np.concatenate(whole)[: stream.size], stream)
-
-
-def tokens(notes: Any, root: Path) -> Iterator[NDArray[Any]]:
-    """The tokens of every month without the padding of its last row, where that is not the end."""
-    store = LocalArtifacts(root)
-    for month in notes.months.expected[:1]:
-        path = store.directory(notes.artifact("packed_cohorts", month)) / packed_paths(notes, month)["train"].rows
-        file = PackedRowsFile(path)
-        yield from (block.tokens for block in file.blocks(64))
+    rows = [row["tokens"] for row in read(notes, root)]
+    assert 1 < max(row.size for row in rows) <= LENGTH + 1
+    rule = StockRule(pipeline="tfds", row_length=LENGTH, pad_id=pad, unk_id=None, bos_id=None)
+    found = rule.labels(rows)
+    labels = sum(row.size - 1 for row in rows)
+    lost = sum(int(np.count_nonzero(row[1:] == rule.fill_id)) for row in rows)
+    assert int(found.trained.sum()) == labels - lost
+    assert int(found.masked.sum()) == lost
+    trained = zip(found.inputs[found.trained].tolist(), found.targets[found.trained].tolist(), strict=True)
+    assert Counter(trained) == Counter(
+        (int(a), int(b)) for row in rows for a, b in pairwise(row.tolist()) if b != rule.fill_id
+    )
 
 
 def test_stock_maxtext_takes_a_prepacked_row_for_one_document(made: tuple[Any, Path]) -> None:
@@ -119,31 +101,43 @@ def test_stock_maxtext_takes_a_prepacked_row_for_one_document(made: tuple[Any, P
         pytest.skip("of prepacked rows")
     rows = read(notes, root)
     row = max(rows, key=lambda one: int(one["inputs_segmentation"].max()))
-    stored, trained = int(row["inputs_segmentation"].max()), stock(row["inputs"], LENGTH)
+    stored = int(row["inputs_segmentation"].max())
     assert stored > 1
-    assert int(trained["inputs_segmentation"].max()) == 1
-    assert int(trained["inputs_position"].max()) == LENGTH - 2 > int(row["inputs_position"].max())
+    rule = StockRule(pipeline="tfds", row_length=LENGTH, pad_id=None, unk_id=None, bos_id=None)
+    trained = rule.labels([row["inputs"]]).trained[0]
     # labels that lead from one patient's note into another's, and padding that is trained on
-    crossing = (row["inputs_segmentation"][:-1] != row["inputs_segmentation"][1:]) & (
-        trained["targets_segmentation"][: LENGTH - 1] != 0
-    )
+    crossing = (row["inputs_segmentation"][:-1] != row["inputs_segmentation"][1:]) & trained[: LENGTH - 1]
     assert int(crossing.sum()) >= stored - 1
 
 
-def test_the_pass_through_loader_keeps_segments_and_never_trains_across_notes(made: tuple[Any, Path]) -> None:
+def test_the_shipped_loader_keeps_segments_and_never_trains_across_notes(made: tuple[Any, Path]) -> None:
     notes, root = made
     if notes.layout != "prepacked":
         pytest.skip("of prepacked rows")
-    store = LocalArtifacts(root)
-    path = store.directory(notes.artifact("packed_cohorts", notes.months.first))
-    pad = PackedRowsFile(path / packed_paths(notes, notes.months.first)["train"].rows).shape.pad_id
-    for row in read(notes, root):
-        batch = pass_through(row, pad)
-        assert batch.keys() == {
-            f"{side}{what}" for side in ("inputs", "targets") for what in ("", "_segmentation", "_position")
-        }
-        labelled = np.flatnonzero(batch["targets_segmentation"])
-        assert np.array_equal(batch["targets"][labelled], batch["inputs"][labelled + 1])
-        assert np.array_equal(row["inputs_segmentation"][labelled], row["inputs_segmentation"][labelled + 1])
-        segments = int(row["inputs_segmentation"].max())
-        assert labelled.size == int(np.count_nonzero(row["inputs_segmentation"])) - segments
+    settings = maxtext_settings(notes, LocalArtifacts(root))
+    where = LocalArtifacts(root).directory(notes.artifact("array_record_directory")) / notes.dataset / "1.0.0"
+    stored = packed(notes, root)
+    by_name = ByName(settings["dataset_name"], Path(settings["dataset_path"]))
+    batches = maxtext_batches(by_name, sorted(where.glob("*array_record-*")), 4, LENGTH)
+    # a last batch that is not full is left out by tfds, and filled with rows without a label by grain
+    assert [len(batches["tfds"]), len(batches["grain"])] == [len(stored) // 4, -(-len(stored) // 4)]
+    for name, found in batches.items():
+        rows = {column: np.concatenate([batch[column] for batch in found]) for column in found[0]}
+        assert set(rows) == {*COLUMNS, TARGETS}
+        assert {values.dtype for values in rows.values()} == {np.dtype(np.int32)}
+        count = len(stored) // 4 * 4 if name == "tfds" else len(stored)
+        for column in COLUMNS:
+            assert rows[column][:count].tolist() == [row[column] for row in stored[:count]]
+        assert not rows["targets_segmentation"][count:].any()
+        row, at = np.nonzero(rows["targets_segmentation"])
+        assert np.array_equal(rows["targets"][row, at], rows["inputs"][row, at + 1])
+        assert np.array_equal(rows["inputs_segmentation"][row, at], rows["inputs_segmentation"][row, at + 1])
+        segments = int(rows["inputs_segmentation"].max(axis=1).sum())
+        assert row.size == int(np.count_nonzero(rows["inputs_segmentation"])) - segments
+
+
+def test_rows_of_other_columns_are_refused_by_the_loader() -> None:
+    with pytest.raises(ConfigError, match=r"columns inputs_position, .* are not there"):
+        six_columns({"inputs": np.zeros(3, np.int32)})
+    with pytest.raises(FormatError, match="must be equal"):
+        six_columns({name: np.zeros(3 + (name == "inputs"), np.int32) for name in COLUMNS})

@@ -4,10 +4,14 @@ Real runs of a real instance, in a process of their own; then everything that it
 cell, logs, receipts, metadata, what it printed. Stored rows are ids, so even data files hold no canary in the clear.
 """
 
+import contextlib
+import hashlib
 import json
 import os
+import re
 import shutil
 import sqlite3
+import stat
 import subprocess
 import sys
 import zlib
@@ -26,13 +30,17 @@ from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
 from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
 from dataprep_assets.pipelines.notes.cohort_source import list_cohorts
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, PatientKey
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
+from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient
 from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject, notes_project, plain_attributes
 
+Left = tuple[Path, str, set[str]]
 CANARY = "CANARY"
+PEOPLE = re.compile(r"(?<![\w.,-])(?:[1-9]|10) (?:of \S+ )?(?:\w+ )?(?:patients?|notes?|records?|documents?|rows?)\b")
+SAFE_NAMES = {"files", "months", "shards"}
 KEY = f"{CANARY}-key-{'0' * 32}"
 FIELDS = {
     "birth_date": "birth",
@@ -197,9 +205,12 @@ def main() -> None:
         run_everything(made)
 
 
+SOURCES = ("failing", "drops", "budget", "twice", "template", "killed", "several")
+
+
 @pytest.fixture(scope="module")
-def left(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder of the run, without its sources, and all that it printed."""
+def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
+    """The folder of the run, without its sources; all that it printed; the SHA-256 of each source file."""
     folder = tmp_path_factory.mktemp("hospital")
     (folder / "spec.json").write_text(json.dumps(specification(folder), default=str))
     site = folder / "site"
@@ -216,12 +227,17 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         errors="replace",
         timeout=570,
         check=False,
+        umask=0o022,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    for source in ("failing", "drops", "budget", "twice", "template", "killed", "several", "site"):
+    sources = [path for source in SOURCES for path in (folder / source).iterdir()]
+    # an empty list of patients has the digest of any empty list
+    contents = [content for path in sources if (content := path.read_bytes()) != b"[]"]
+    digests = {hashlib.sha256(content).hexdigest() for content in contents}
+    for source in (*SOURCES, "site"):
         shutil.rmtree(folder / source)
     (folder / "spec.json").unlink()
-    return folder, done.stdout + done.stderr
+    return folder, done.stdout + done.stderr, digests
 
 
 def cells(database: Path) -> Iterator[tuple[str, bytes]]:
@@ -240,7 +256,7 @@ def cells(database: Path) -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.mark.slow
-def test_each_way_to_fail_was_taken(left: tuple[Path, str]) -> None:
+def test_each_way_to_fail_was_taken(left: Left) -> None:
     printed = left[1]
     for said in (
         "is not JSON; mend the file",
@@ -269,12 +285,12 @@ def test_each_way_to_fail_was_taken(left: tuple[Path, str]) -> None:
 
 
 @pytest.mark.slow
-def test_no_canary_is_in_what_was_printed(left: tuple[Path, str]) -> None:
+def test_no_canary_is_in_what_was_printed(left: Left) -> None:
     assert [line for line in left[1].splitlines() if CANARY in line] == []
 
 
 @pytest.mark.slow
-def test_no_canary_is_in_any_database(left: tuple[Path, str]) -> None:
+def test_no_canary_is_in_any_database(left: Left) -> None:
     databases = [p for p in left[0].rglob("*") if p.is_file() and p.read_bytes()[:15] == b"SQLite format 3"]
     assert len(databases) >= 3
     seen = 0
@@ -286,7 +302,7 @@ def test_no_canary_is_in_any_database(left: tuple[Path, str]) -> None:
 
 
 @pytest.mark.slow
-def test_no_canary_is_in_the_name_or_content_of_any_file(left: tuple[Path, str]) -> None:
+def test_no_canary_is_in_the_name_or_content_of_any_file(left: Left) -> None:
     files = [path for path in left[0].rglob("*") if path.is_file()]
     assert any(path.name == "quarantine.jsonl" for path in files)
     assert any(path.suffix == ".err" for path in files), "compute logs"
@@ -296,6 +312,69 @@ def test_no_canary_is_in_the_name_or_content_of_any_file(left: tuple[Path, str])
             continue
         assert CANARY not in str(path.relative_to(left[0]))
         assert CANARY.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.slow
+def test_what_it_left_is_its_owners_alone(left: Left) -> None:
+    found = [path for path in (left[0] / "artifacts").rglob("*") if not path.is_symlink()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_dir()} == {0o700}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_file()} <= {0o600, 0o400}
+    kinds = {path.name for path in found} | {path.suffix for path in found}
+    assert {"receipt.json", "quarantine.jsonl", ".staging", ".findings", ".lock"} <= kinds
+
+
+@pytest.mark.slow
+def test_no_digest_tells_that_a_file_is_among_the_sources(left: Left) -> None:
+    digests = [digest.encode() for digest in left[2]]
+    assert len(digests) > 20
+    for path in left[0].rglob("*"):
+        content = path.read_bytes() if path.is_file() else b""
+        assert not any(digest in content for digest in digests), path
+    for database in left[0].rglob("*.db"):
+        assert not any(digest in value for _, value in cells(database) for digest in digests), database
+
+
+@pytest.mark.slow
+def test_no_small_count_is_in_what_a_person_sees(left: Left) -> None:
+    """By the sources: 12 patients a month, 2 bad records, and in other datasets one patient a month."""
+    numbers, texts = set[tuple[str, int]](), [left[1]]
+    for database in left[0].rglob("*.db"):
+        for _, value in cells(database):
+            for event in documents_in(value):
+                numbers |= set(small_numbers(event))
+                texts += descriptions(event)
+    assert {name for name, _ in numbers} <= SAFE_NAMES, "metadata and tables"
+    told = [found[0] for text in texts for found in PEOPLE.finditer(text)]
+    assert told == []
+    assert any("< 11" in text for text in texts)
+
+
+def documents_in(value: bytes) -> Iterator[Any]:
+    with contextlib.suppress(ValueError):
+        yield json.loads(value)
+
+
+def small_numbers(value: Any) -> Iterator[tuple[str, int]]:
+    """Labels and values of small whole numbers in metadata, and columns and values in tables."""
+    if isinstance(value, list):
+        for one in value:
+            yield from small_numbers(one)
+    elif isinstance(value, dict):
+        data = value.get("entry_data")
+        if isinstance(data, dict) and data.get("__class__") == "IntMetadataEntryData" and 0 < data["value"] < 11:
+            yield value["label"], data["value"]
+        if value.get("__class__") == "TableRecord":
+            yield from ((name, v) for name, v in value["data"].items() if type(v) is int and 0 < v < 11)
+        for one in value.values():
+            yield from small_numbers(one)
+
+
+def descriptions(value: Any) -> Iterator[str]:
+    """Every sentence of an event."""
+    if isinstance(value, str):
+        yield value
+    for one in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        yield from descriptions(one)
 
 
 def test_what_a_worker_gets_shows_nothing_in_its_repr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,3 +72,36 @@ def test_a_broken_json_row_is_found(damage: str, layout: str, tmp_path: Path) ->
     DAMAGE[damage](row)
     path.write_bytes(b"".join(before) + orjson.dumps(row) + b"\n")
     assert f"line {len(before) + 1}" in prove_cohort(cohort)["rows_valid"].summary
+
+
+def test_padding_in_an_unpacked_row_is_trained_on_and_found(tmp_path: Path) -> None:
+    """The rows of before: filled with a pad id that MaxText's tokenizer does not have."""
+    cohort = packed(tmp_path, declaration(layout="unpacked", pipeline="grain"))
+    path = cohort.store.directory(cohort.artifact) / f"{MONTH}.jsonl"
+    lines = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    short = lines[-1]["tokens"]
+    stored = len(short)
+    assert stored < 256
+    short += [7] * (256 - stored)
+    path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    finding = prove_cohort(cohort)["labels_within_notes"]
+    assert (finding.passed, finding.warning) == (False, False)
+    assert finding.facts["on_padding"] == 256 - stored
+    assert "labels are padding" in finding.summary
+
+
+def test_a_stream_of_notes_is_a_warning_that_counts_the_labels_across_them(tmp_path: Path) -> None:
+    cohort = packed(tmp_path, declaration(layout="unpacked", rows="stream"))
+    finding = prove_cohort(cohort)["labels_within_notes"]
+    assert (finding.passed, finding.warning) == (False, True)
+    assert finding.facts["on_padding"] == 0
+    assert int(finding.facts["across_notes"]) > 0
+    assert "lead from one note into the next: its rows are one stream" in finding.summary
+
+
+@pytest.mark.parametrize("pipeline", ["tfds", "grain", "hf"])
+def test_no_label_of_a_row_that_is_a_note_leads_out_of_it(pipeline: str, tmp_path: Path) -> None:
+    finding = prove_cohort(packed(tmp_path, declaration(layout="unpacked", pipeline=pipeline)))["labels_within_notes"]
+    assert finding.passed, finding.summary
+    assert (finding.facts["on_padding"], finding.facts["across_notes"]) == (0, 0)
+    assert int(finding.facts["labels"]) > 100

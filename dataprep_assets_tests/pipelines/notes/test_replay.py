@@ -14,9 +14,9 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.component import CombinedCohorts
-from dataprep_assets.pipelines.notes.declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
 from dataprep_assets.pipelines.notes.replay import build_replay
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE
 from dataprep_assets_tests.formats.shard_reader import read_directory
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written

@@ -8,8 +8,8 @@ import pytest
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.replay import build_replay
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.replay_proofs import COMBINED_PROOFS, VIRTUAL_PROOFS, prove_combined
 from dataprep_assets_tests.pipelines.notes.directories import NOTES, OTHER, failed, proven
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes

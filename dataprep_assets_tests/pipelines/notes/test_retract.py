@@ -18,12 +18,14 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, read_receipt
 from dataprep_assets.pipelines.corpus.engine_certificate import ensure_certificate
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts, notes_specs
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration, ReplayDeclaration, key_digest
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.packed_cohorts_proofs import prove_cohort
+from dataprep_assets.pipelines.notes.patient_key import key_digest
 from dataprep_assets.pipelines.notes.reading import patient_digest
 from dataprep_assets.pipelines.notes.replay import build_replay
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.tokenization.certificate import CLASSES
 from dataprep_assets_tests.cli.commands import dataprep
@@ -427,8 +429,8 @@ def test_of_a_sensitive_dataset_nothing_that_is_printed_or_left_names_a_patient(
 
     said("run", "ward")
     told = said("retract", "ward", "--ids", str(ids))
-    assert "ward: 2 given, 0 retracted already\nfound 1: 1 patients in 1 months\n" in told
-    assert "  2010-01                      1 patients\n" in told
+    assert "ward: 2 given, 0 retracted already\nfound 1: 1 patient in 1 month\n" in told
+    assert f"  {'2010-01':<20}{'1 patient':>20}\n" in told
     assert "not found 1; they stay on the list, and their notes are left out if they come later\n  line 2\n" in told
     assert f"2 added to {folder / 'retracted.jsonl'}; nothing is rebuilt yet: `dataprep run ward` does that" in told
     said("run", "ward")

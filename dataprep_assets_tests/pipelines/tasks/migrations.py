@@ -18,6 +18,7 @@ from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrati
 from dataprep_assets.pipelines.tasks.routes import partitions
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets_tests.pipelines.tasks.trees import TASKS, small
+from dataprep_assets_tests.project import evaluated
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
@@ -56,11 +57,10 @@ class Migration:
 
     @property
     def definitions(self) -> dg.Definitions:
-        """The component's definitions, bound to the storage, with a job of the checks alone."""
+        """The component's definitions, bound to the storage."""
         built = self.component.build_defs(None)  # type: ignore[arg-type]
-        checks = dg.define_asset_job("checks", selection=dg.AssetSelection.checks_for_assets(self.key))
         resources = resources_of(StorageResource(root=str(self.home / "artifacts")))
-        return dg.Definitions.merge(built, dg.Definitions(resources=resources, jobs=[checks]))
+        return dg.Definitions.merge(built, dg.Definitions(resources=resources))
 
     def run(self, *chosen: str) -> dg.ExecuteInProcessResult:
         """Materialize consecutive partitions (all by default) with the checks, in one run, as a backfill does."""
@@ -74,10 +74,9 @@ class Migration:
         )
 
     def check(self) -> dict[str, dg.AssetCheckEvaluation]:
-        """Run the checks alone, on what there is now."""
-        job = self.definitions.resolve_job_def("checks")
-        outcome = job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=QUIET)
-        return evaluations(outcome)
+        """The checks, on what there is now."""
+        found = evaluated([self.component.spec(TASK_FOLDER)], StorageResource(root=str(self.home / "artifacts")))
+        return {e.check_name: e for e in found}
 
     def materialized(self) -> set[str]:
         """Partitions that Dagster knows as materialized."""

@@ -3,7 +3,7 @@
 Each mutation was run through the original loader and its prompts (`python -m dataprep_assets_tests.parity --mezo DIR`),
 which proves the column `loader`; in CI, where the original is not there, the tests hold our checks and our model of the
 loader against the same table. A mutation that trains the same may warn and may not block, and one that does not has to
-block: `because` gives the reason of every exception.
+block: of every exception `named` is the documented check or key of the contract, and `because` the reason.
 """
 
 import json
@@ -37,7 +37,10 @@ UNCLEAR = "nobody can tell what it means"
 
 @dataclass(frozen=True, kw_only=True)
 class Mutation:
-    """One change, for tasks that treat it alike. `before` prepares both the folder and its original."""
+    """One change, for tasks that treat it alike. `before` prepares both the folder and its original.
+
+    Of an exception, `named` is the check that tells of it, or the key of the contract that leaves it free.
+    """
 
     area: str
     name: str
@@ -46,6 +49,7 @@ class Mutation:
     loader: Outcome
     verdict: Verdict
     because: str = ""
+    named: str = ""
     before: Change | None = None
 
 
@@ -307,7 +311,8 @@ def _lines() -> Iterator[Mutation]:
         yield made(name, change, tasks=SKIPPING, loader="other", verdict="blocks")
         yield made(name, change, tasks=ARC, loader="stops", verdict="blocks")
     stray = line(lambda one: one + b"\n# made by a model")
-    yield made("a comment", stray, tasks=SKIPPING, loader="same", verdict="blocks", because=LOST)
+    unread: dict[str, Any] = {"loader": "same", "verdict": "blocks", "named": "every_line_object"}
+    yield made("a comment", stray, tasks=SKIPPING, because=LOST, **unread)
     yield made("a comment", stray, tasks=ARC, loader="stops", verdict="blocks")
     yield made("not UTF-8", line(lambda one: one + b"\xff"), tasks=ALL, loader="stops", verdict="blocks")
     array = line(lambda one: b"[1]")
@@ -315,7 +320,7 @@ def _lines() -> Iterator[Mutation]:
     yield made("an array for a row", array, tasks=("RTE",), loader="other", verdict="blocks")
     deep = line(lambda one: b'{"note": ' + b"[" * 100 + b"]" * 100 + b", " + one[1:])
     why = "rows of more than 64 levels are not read"
-    yield made("a hundred levels in another key", deep, tasks=ALL, loader="same", verdict="blocks", because=why)
+    yield made("a hundred levels in another key", deep, tasks=ALL, because=why, **unread)
 
 
 def _keys() -> Iterator[Mutation]:
@@ -342,7 +347,8 @@ def _keys() -> Iterator[Mutation]:
     yield made("an id of another row", again, tasks=WITH_ID, loader="same", verdict="warns")
     why = "rows are paired with the original's by their id"
     swapped = rows(exchanged_ids)
-    yield made("exchanged ids", swapped, tasks=WITH_ID, loader="same", verdict="blocks", because=why)
+    told_by = {"named": "labels_equal_original", "because": why}
+    yield made("exchanged ids", swapped, tasks=WITH_ID, loader="same", verdict="blocks", **told_by)
     no_text = row(lambda found, task: found.pop(text(task)))
     yield made("no text", no_text, tasks=ALL, loader="stops", verdict="blocks")
     no_choice = row(lambda found, task: found.pop("choice2"))
@@ -382,7 +388,8 @@ def _labels() -> Iterator[Mutation]:
         ("another word for true", lambda v: "correct", "same", "blocks", UNCLEAR),
     ):
         change = relabelled(make, lambda value: value is True)
-        yield made(name, change, tasks=("BOOLQ",), loader=loader, verdict=verdict, because=because)
+        named = "schema" if because else ""
+        yield made(name, change, tasks=("BOOLQ",), loader=loader, verdict=verdict, because=because, named=named)
     for name, make, loader, verdict, because in (
         ("0 for false", lambda v: 0, "same", "warns", ""),
         ("no for false", lambda v: "no", "other", "blocks", ""),
@@ -391,7 +398,8 @@ def _labels() -> Iterator[Mutation]:
         ("an empty text for false", lambda v: "", "same", "blocks", UNCLEAR),
     ):
         change = relabelled(make, lambda value: value is False)
-        yield made(name, change, tasks=("BOOLQ",), loader=loader, verdict=verdict, because=because)
+        named = "schema" if because else ""
+        yield made(name, change, tasks=("BOOLQ",), loader=loader, verdict=verdict, because=because, named=named)
     yield made("another label", first(lambda v: True, flipped), tasks=ALL, loader="other", verdict="blocks")
     as_number, prepared = row(numbers), row(numbered)
     yield made("numbers for labels", as_number, tasks=ARC, loader="same", verdict="warns", before=prepared)
@@ -410,11 +418,13 @@ def _choices() -> Iterator[Mutation]:
     yield made("no choice texts", fewer, tasks=ARC, loader="stops", verdict="blocks")
     more = choices(lambda texts, labels: texts.append("one more"))
     yield made("a text too many", more, tasks=("ArcC_Cloze",), loader="other", verdict="blocks")
-    yield made("a text too many", more, tasks=("ArcC_MC",), loader="same", verdict="blocks", because=why)
+    blocked = {"loader": "same", "verdict": "blocks", "named": "choices_lengths", "because": why}
+    yield made("a text too many", more, tasks=("ArcC_MC",), **blocked)
     longer = choices(lambda texts, labels: labels.append("E"))
-    yield made("a label too many", longer, tasks=("ArcC_Cloze",), loader="same", verdict="blocks", because=why)
+    yield made("a label too many", longer, tasks=("ArcC_Cloze",), **blocked)
     yield made("a label too many", longer, tasks=("ArcC_MC",), loader="stops", verdict="blocks")
-    yield made("two choices", row(two_choices), tasks=ARC, loader="other", verdict="warns", because=OTHER_DATA)
+    fewest = {"named": "choices_lengths", "because": OTHER_DATA}
+    yield made("two choices", row(two_choices), tasks=ARC, loader="other", verdict="warns", **fewest)
     twice = row(repeated_label)
     yield made("a wrong choice's label twice", twice, tasks=("ArcC_Cloze",), loader="same", verdict="warns")
     yield made("a wrong choice's label twice", twice, tasks=("ArcC_MC",), loader="other", verdict="blocks")
@@ -453,26 +463,28 @@ def _texts() -> Iterator[Mutation]:
     yield made("another question", reason, tasks=("Copa",), loader="stops", verdict="blocks")
     why = "other texts are what synthetic data is"
     new = told("A rewritten text.")
-    yield made("a rewritten text", new, tasks=ALL, loader="other", verdict="passes", because=why)
+    yield made("a rewritten text", new, tasks=ALL, loader="other", verdict="passes", named="text", because=why)
 
 
 def _rows() -> Iterator[Mutation]:
     def made(name: str, change: Change, **rest: Any) -> Mutation:
         return Mutation(area="rows", name=name, change=change, loader="other", because=OTHER_DATA, **rest)
 
-    yield made("a lost row", rows(lambda found, task: found[:-1]), tasks=ALL, verdict="warns")
-    yield made("a repeated row", rows(lambda found, task: [*found, found[0]]), tasks=ALL, verdict="warns")
+    counted = {"verdict": "warns", "named": "row_counts"}
+    yield made("a lost row", rows(lambda found, task: found[:-1]), tasks=ALL, **counted)
+    yield made("a repeated row", rows(lambda found, task: [*found, found[0]]), tasks=ALL, **counted)
 
     def added(found: list[Row], task: str) -> list[Row]:
         new = {**found[0], text(task): "A new text."}
         return [*found, {**new, **({identity(task): "new"} if task != "BOOLQ" else {})}]
 
-    yield made("a new row", rows(added), tasks=("BOOLQ", *ARC), verdict="warns")
+    yield made("a new row", rows(added), tasks=("BOOLQ", *ARC), **counted)
     turned = rows(lambda found, task: found[::-1])
-    yield made("another order", turned, tasks=WITH_ID, verdict="passes")
-    yield made("validation's text in train", stolen, tasks=("Copa", "BOOLQ", "CB", "RTE"), verdict="warns")
+    yield made("another order", turned, tasks=WITH_ID, verdict="passes", named="id")
+    leaked = {"verdict": "warns", "named": "no_train_text_in_validation"}
+    yield made("validation's text in train", stolen, tasks=("Copa", "BOOLQ", "CB", "RTE"), **leaked)
     rewritten = told("A rewritten text.", "validation")
-    yield made("a rewritten validation row", rewritten, tasks=ALL, verdict="warns")
+    yield made("a rewritten validation row", rewritten, tasks=ALL, verdict="warns", named="validation_untouched")
     extra = put("validation", note="x")
     yield Mutation(
         area="rows", name="another key in validation", tasks=ALL, change=extra, loader="same", verdict="warns"

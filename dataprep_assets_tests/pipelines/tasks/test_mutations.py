@@ -20,12 +20,18 @@ from dataprep_assets_tests.pipelines.tasks.mutations import MUTATIONS, Mutation
 BLOCKING = {proof.name for proof in TASK_PROOFS if proof.blocking}
 
 
-def verdict_of(task: TaskFolder) -> str:
-    """What a run would say of a folder."""
-    failed = {name: finding for name, finding in prove_task_folder(task).items() if not finding.passed}
-    if any(name in BLOCKING and not finding.warning for name, finding in failed.items()):
-        return "blocks"
-    return "warns" if failed else "passes"
+def verdicts(task: TaskFolder) -> dict[str, str]:
+    """What each check that fails says of a folder."""
+    return {
+        name: "blocks" if name in BLOCKING and not finding.warning else "warns"
+        for name, finding in prove_task_folder(task).items()
+        if not finding.passed
+    }
+
+
+def verdict_of(said: dict[str, str]) -> str:
+    """What a run would say of a folder of which its checks say this."""
+    return "blocks" if "blocks" in said.values() else "warns" if said else "passes"
 
 
 def trained(load: Load, contract: TaskContract) -> dict[str, list[tuple[Any, ...]]]:
@@ -59,7 +65,11 @@ def test_a_mutation_is_told_as_what_the_trainer_makes_of_it(
         clean = load_as_trainer(made.task_value, made.contract)
         value = mutation.change(made.folder, task) or made.task_value
         made = replace(made, folder=Path(value), task_value=value)
-        assert verdict_of(made) == mutation.verdict, task
+        said = verdicts(made)
+        assert verdict_of(said) == mutation.verdict, task
+        if mutation.because:
+            named = said.get(mutation.named)
+            assert named == mutation.verdict or (not said and mutation.named in TaskContract.model_fields), task
 
         load = made.load
         if load.error is not None:
@@ -75,4 +85,4 @@ def test_the_table_is_wide_and_every_exception_has_its_reason() -> None:
     assert len(cases) == len(set(cases))
     for mutation in MUTATIONS:
         agrees = (mutation.loader == "same") != (mutation.verdict == "blocks")
-        assert agrees == (not mutation.because), mutation.name
+        assert agrees == (not mutation.because) == (not mutation.named), mutation.name

@@ -4,10 +4,12 @@ What `like: nemotron` gives here is what Nemotron's `core/chat_sft_shard_core.py
 comparison with the original itself is `dataprep_assets_tests/parity`.
 """
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dataprep_assets.pipelines.blend.sft.options import AcceptOptions, TrainOnOptions
 from dataprep_assets.tokenization.chat.choices import NEMOTRON, OURS, ChatChoices
 from dataprep_assets.tokenization.chat.messages import Conversation, ConversationFields, Refusal, read_conversation
 from dataprep_assets.tokenization.chat.rendering import Rendered
@@ -32,6 +34,13 @@ def trained(choices: ChatChoices, *messages: dict[str, Any], **row: Any) -> list
     if isinstance(rendered, Refusal):
         return rendered.reason
     return [[chunk.text for chunk in chunks if chunk.trained] for chunks in rendered.sequences]
+
+
+def encoded(choices: ChatChoices, *messages: dict[str, Any]) -> list[list[str]]:
+    """The texts of each sequence that are encoded apart."""
+    rendered = conversation_renderer(TRAP, choices=choices).render(Conversation(list(messages)))
+    assert isinstance(rendered, Rendered)
+    return [[chunk.text for chunk in chunks] for chunks in rendered.sequences]
 
 
 CALL = {"function": {"name": "f", "arguments": "{}"}}
@@ -95,6 +104,23 @@ DIFFERENCES: dict[str, tuple[dict[str, Any], Any, Any]] = {
         [[f"t</think>b{END}"]],
         "template_mismatch",
     ),
+    "a thought in the text beside reasoning": (
+        {"messages": [USER, answer(reasoning_content="t"), USER, answer("<think>\nt</think>b")]},
+        [[f"t\n</think>\nb{END}"], [f"t</think>b{END}"]],
+        "template_mismatch",
+    ),
+    "a question that nobody answers": ({"messages": [USER]}, [[]], [[]]),
+    "a question that nobody answers, before reasoning": (
+        {"messages": [USER, {"role": "tool", "content": "x"}, USER, answer(reasoning_content="t"), USER]},
+        [[f"t\n</think>\nb{END}"]],
+        [[], [f"t\n</think>\nb{END}\n"]],
+    ),
+    "reasoning that nobody asked for": ({"messages": [answer(reasoning_content="t")]}, [], []),
+    "reasoning by another name": (
+        {"messages": [USER, answer(reasoning="t", thinking="u")]},
+        [[f"b{END}"]],
+        [[f"b{END}\n"]],
+    ),
     "blank reasoning": (
         {"messages": [USER, answer(reasoning_content="\n"), USER, answer("c")]},
         [[f"b{END}", f"c{END}"]],
@@ -142,6 +168,48 @@ def test_an_empty_list_of_tools_reaches_the_template_or_is_none() -> None:
         found = read_conversation(given, ConversationFields(), choices)
         assert isinstance(found, Conversation)
         assert found.tools == tools
+
+
+def test_reasoning_by_another_name_may_be_copied_as_transformers_5_does() -> None:
+    """The prompt stays the one without reasoning: what expects it, as Nemotron does, leaves such a row out."""
+    named, thought = answer(reasoning="t"), answer(thinking="t", reasoning=None)
+    changes = {"other_reasoning": "copied"}
+    for message in (named, thought):
+        assert trained(OURS.with_changes(changes), USER, message) == [[f"t\n</think>\nb{END}"]]
+        assert trained(NEMOTRON.with_changes(changes), USER, message) == "template_mismatch"
+    both = answer(reasoning="t", reasoning_content="u")
+    assert trained(OURS.with_changes(changes), USER, both) == trained(OURS, USER, both)
+
+
+def test_the_beginning_of_a_first_question_with_the_header_of_a_system_text_may_be_written_twice() -> None:
+    question = {"role": "user", "content": EVIL}
+    begun, prompt = f"<|im_start|>user\nb{END}\n", f"<|im_start|>user\n{EVIL}{END}\n{HEADER}"
+    once = NEMOTRON.with_changes({"system_in_question": "once"})
+    assert encoded(once, question, answer()) == [[prompt, f"b{END}\n"]]
+    assert encoded(NEMOTRON, question, answer()) == [[begun, prompt, f"b{END}\n"]]
+    assert encoded(NEMOTRON, question) == [[begun, prompt.removesuffix(HEADER)]]
+    assert encoded(NEMOTRON, USER, answer(), question) == encoded(once, USER, answer(), question)
+
+
+def test_a_question_that_no_answer_follows_may_be_encoded_as_far_as_a_prompt_goes() -> None:
+    said = [USER, {"role": "developer", "content": "xyz"}, answer(reasoning_content="t")]
+    whole = f"<|im_start|>user\na{END}\n<|im_start|>developer\nxyz{END}\n"
+    cut = len(f"<|im_start|>user\na{END}\n<|im_start|>assistant\n<think>\n")
+    thought = f"<|im_start|>assistant\n<think>\nt\n</think>\nb{END}\n"
+    assert encoded(NEMOTRON.with_changes({"question_end": "text"}), *said) == [[whole, thought]]
+    assert encoded(NEMOTRON, *said) == [[whole[:cut], whole[cut:], thought]]
+    assert encoded(NEMOTRON, USER, said[2]) == encoded(NEMOTRON.with_changes({"question_end": "text"}), USER, said[2])
+
+
+def test_every_choice_has_its_line_in_the_docs_and_its_key() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "formats" / "packed-sft.md").read_text(encoding="utf-8")
+    for name in vars(OURS):
+        (group,) = (
+            group
+            for group, keys in (("train_on", TrainOnOptions), ("accept", AcceptOptions))
+            if name in keys.model_fields
+        )
+        assert f"`{group}.{name}`" in page
 
 
 def test_only_what_differs_from_ours_enters_a_key() -> None:

@@ -30,6 +30,9 @@ class RlRules:
     null_placeholder: Literal["none", "unresolved"] = "none"
     other_templates: Literal["used", "ignored"] = "used"
     without_prompt: Literal["bad_record", "left_out"] = "bad_record"
+    null_affix: Literal["empty", "printed"] = "empty"
+    malformed: Literal["left_out", "bad_record"] = "left_out"
+    boolean_row: Literal["unresolved", "number"] = "unresolved"
     prompt: str = AUTO
 
     @property
@@ -58,6 +61,9 @@ _LIKE: Mapping[str, RlRules] = {
         null_placeholder="unresolved",
         other_templates="ignored",
         without_prompt="left_out",
+        null_affix="printed",
+        malformed="bad_record",
+        boolean_row="number",
     ),
 }
 
@@ -104,6 +110,22 @@ class RlOptions(Declared):
         None,
         description="A record without a prompt: a `bad_record` (`no_prompt`), also where it is empty; or `left_out`, "
         "counted, where it is absent. Default: `bad_record`; like nemotron `left_out`.",
+    )
+    null_affix: Literal["empty", "printed"] | None = Field(
+        None,
+        description="A prefix or suffix of DAPO that is null: `empty`, or `printed` as Python does, None. Default: "
+        "`empty`; like nemotron `printed`.",
+    )
+    malformed: Literal["left_out", "bad_record"] | None = Field(
+        None,
+        description="A placeholder that is no object, or whose row is no number, or a source that is a list or an "
+        "object: the record is `left_out`, counted, or a `bad_record` (`bad_placeholder`). Default: `left_out`; like "
+        "nemotron `bad_record`, because that stops it.",
+    )
+    boolean_row: Literal["unresolved", "number"] | None = Field(
+        None,
+        description="A row that is true or false: `unresolved`, and the record is left out; or the `number` 1 or 0. "
+        "Default: `unresolved`; like nemotron `number`.",
     )
     prompt: str = Field(
         AUTO,

@@ -30,6 +30,7 @@ __all__ = [
     "PlaceholderSource",
     "fetch_sources",
     "identities",
+    "is_malformed",
     "names_placeholder",
     "parse_sources",
     "resolve",
@@ -163,6 +164,21 @@ def names_placeholder(record: Mapping[str, Any], rules: RlRules) -> bool:
     return record.get("_hf_placeholder") is not None
 
 
+def is_malformed(record: Mapping[str, Any], sources: Mapping[str, PlaceholderFiles]) -> bool:
+    """Whether a record's placeholder has not the form of one. `sources` are by the name that records call them.
+
+    One of an unknown source, without a row or with a row that is not there, has: it cannot be filled in, that is all.
+    """
+    placeholder, source = record.get("_hf_placeholder"), record.get("dataset")
+    if placeholder is None:
+        return False
+    if isinstance(source, list | dict):
+        return True
+    if source not in sources:
+        return False
+    return not isinstance(placeholder, dict) or not isinstance(placeholder.get("row"), int | float | None)
+
+
 def resolve(
     record: dict[str, Any], sources: Mapping[str, PlaceholderFiles], rules: RlRules = OURS
 ) -> dict[str, Any] | None:
@@ -177,7 +193,8 @@ def resolve(
     placeholder = record["_hf_placeholder"]
     source = sources.get(str(record.get("dataset")))
     row, template = _at(placeholder, "row"), _at(placeholder, "question_template")
-    if source is None or not isinstance(row, int) or isinstance(row, bool):
+    is_number = isinstance(row, int) and (rules.boolean_row == "number" or not isinstance(row, bool))
+    if source is None or not is_number:
         return None
     rows = _rows(source.files)
     if not 0 <= row < len(rows) or not isinstance(rows[row][0], str):
@@ -210,7 +227,10 @@ def _dapo(question: str, template: Any, rules: RlRules) -> str:
     text = "\n\n".join(paragraphs[1:-1]) if len(paragraphs) >= 3 else question
     if _names_question(template):
         return str(template.replace("{question}", text)).rstrip("\n")
-    prefix, suffix = (_at(template, key) or "" for key in ("prefix", "suffix"))
+    given = template if isinstance(template, dict) else {}
+    prefix, suffix = (given.get(key, "") for key in ("prefix", "suffix"))
+    if rules.null_affix == "empty":
+        prefix, suffix = prefix or "", suffix or ""
     return f"{prefix}{text}{suffix}".rstrip("\n")
 
 

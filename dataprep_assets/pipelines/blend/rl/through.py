@@ -11,10 +11,12 @@ from dataprep_assets.errors import BadRecordError
 from dataprep_assets.pipelines.blend.rl.options import RlRules
 from dataprep_assets.pipelines.blend.rl.transforms import Record, Step
 
-__all__ = ["NO_PROMPT", "LeftOut", "Refused", "lacks_prompt", "through"]
+__all__ = ["BAD_PLACEHOLDER", "NO_PROMPT", "LeftOut", "Refused", "lacks_prompt", "through"]
 
 NO_PROMPT = "no_prompt"
 """The reason under which a bad record without a prompt is counted."""
+BAD_PLACEHOLDER = "bad_placeholder"
+"""The reason under which a record is counted whose placeholder has not the form of one."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ def through(record: Record, steps: Sequence[Step], rules: RlRules, where: str) -
     """
     made = record
     for step in steps:
+        if step.malformed(made):
+            return Refused(BAD_PLACEHOLDER)
         if step.prompts and rules.prompt_keys is None and not step.brings_prompt(made):
             lacking = _lacking(made, step.prompts, rules)
             if lacking is not None:

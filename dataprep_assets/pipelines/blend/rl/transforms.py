@@ -32,6 +32,7 @@ from dataprep_assets.pipelines.blend.rl.placeholders import (
     PlaceholderFiles,
     PlaceholderSource,
     identities,
+    is_malformed,
     names_placeholder,
     parse_sources,
     resolve,
@@ -163,6 +164,7 @@ class Step:
             known of the transform.
         gives: The same of the records that it gives.
         brings_prompt: Whether it makes the prompt of a record itself.
+        malformed: Whether a record has not the form that it reads, and so is a bad record.
     """
 
     name: str
@@ -170,6 +172,7 @@ class Step:
     prompts: tuple[tuple[str, ...], ...] = ()
     gives: tuple[tuple[str, ...], ...] = ()
     brings_prompt: Callable[[Record], bool] = lambda _: False
+    malformed: Callable[[Record], bool] = lambda _: False
 
     @property
     def is_own(self) -> bool:
@@ -206,7 +209,14 @@ def _resolving(sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> Step:
 
     whole = (_PARAMS, _MESSAGES)
     places = (_PARAMS,) if rules.other_records == "messages" else whole
-    return Step(name=RESOLVE, transform=transform, prompts=places, gives=whole, brings_prompt=is_placeholder)
+    return Step(
+        name=RESOLVE,
+        transform=transform,
+        prompts=places,
+        gives=whole,
+        brings_prompt=is_placeholder,
+        malformed=lambda record: rules.malformed == "bad_record" and is_malformed(record, sources),
+    )
 
 
 _PARAMS, _MESSAGES = ("responses_create_params", "input"), ("messages",)

@@ -44,12 +44,18 @@ _REBUILD = "Delete the shard's directory and materialize it again"
 
 @judged
 def decoded_mask(
-    directory: Path, receipt: Receipt, bundle: TokenizerBundle, *, count: int = 4, sensitive: bool = False
+    directory: Path,
+    receipt: Receipt,
+    bundle: TokenizerBundle,
+    *,
+    count: int = 4,
+    sensitive: bool = False,
+    untrained_allowed: bool = False,
 ) -> Finding:
     """A few sequences decoded, what is trained between ⟦ and ⟧, spread over the shard; for a person to look at.
 
     `directory` and `receipt` are the shard's, `bundle` is its tokenizer, `count` the number of sequences; `sensitive`
-    shows lengths alone. Fails when a decoded sequence has nothing to train.
+    shows lengths alone. Fails when a decoded sequence has nothing to train, unless that is allowed.
     """
     if PackedSftFacts.of(receipt).empty:
         return Finding(passed=True, summary="An empty shard, nothing to show.")
@@ -66,7 +72,7 @@ def decoded_mask(
         if not sensitive:
             row["text"] = bracketed(sample.tokens, sample.mask, bundle)[-SHOWN_CHARACTERS:]
         table.append(row)
-        if not trained:
+        if not trained and not untrained_allowed:
             defects.append(f"{name_of(receipt)}: row {sample.row}: sequence {sample.number} has nothing to train")
     return verdict(
         defects, f"{len(table)} sequences decoded, trained text between {OPEN} and {CLOSE}.", _REBUILD, table=table

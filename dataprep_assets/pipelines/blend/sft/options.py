@@ -90,6 +90,24 @@ class AcceptOptions(Declared):
     blank_reasoning: Literal["none", "reasoning"] | None = Field(
         None, description="A reasoning of white space is `none` (`ours`), or cuts a row into turns (`nemotron`)."
     )
+    other_reasoning: Literal["as_given", "copied"] | None = Field(
+        None,
+        description="`reasoning` and `thinking` of a message reach the template `as_given` (both presets), or are also "
+        "`copied` to its `reasoning_content`, as transformers 5 does; the prompt stays the one without reasoning.",
+    )
+    untrained: Literal["left_out", "kept"] | None = Field(
+        None, description="A sequence in which nothing is trained. `ours`: `left_out`; `nemotron`: `kept`."
+    )
+    system_in_question: Literal["once", "twice"] | None = Field(
+        None,
+        description="A first question that holds the header of a system text, where there is none: its beginning is "
+        "written `once` (`ours`) or `twice` (`nemotron`). It matters with `special_literals: special` alone.",
+    )
+    question_end: Literal["text", "prompt"] | None = Field(
+        None,
+        description="A question that something else than an answer follows, in a row with reasoning: its tokens end "
+        "with its `text` (`ours`), or so many characters further as the `prompt` of an answer has (`nemotron`).",
+    )
 
 
 class SftOptions(Declared):

@@ -22,7 +22,7 @@ PACKED_SFT_PROOFS = (
     Proof("counts_match", "Rows, sequences, tokens, trained tokens and fill are those of the receipt."),
     Proof(
         "rows_valid",
-        "Exact schema; starts increase from 0, the mask is 0 or 1 and 0 at each end, something is trained.",
+        "Exact schema; starts increase from 0, the mask is 0 or 1, 0 at each end, something is trained unless chosen.",
     ),
     Proof("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file."),
     Proof("stop_tokens_trained", "Every trained answer ends with the stop token: the mask is shifted once."),
@@ -37,21 +37,24 @@ def prove_packed_sft(shard: SftShard, *, sensitive: bool) -> dict[str, Finding]:
     """Every proof of one shard; a missing shard fails them all. `sensitive`: lengths instead of decoded text."""
 
     def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
-        bundle = loaded_once(shard.plan.tokenizer)
+        bundle, choices = loaded_once(shard.plan.tokenizer), shard.plan.choices
+        untrained = choices.untrained == "kept"
         return {
             "files_intact": files_intact(directory, receipt),
             "ledger_balances": row_proofs.ledger_balances(directory, receipt),
             "counts_match": row_proofs.counts_match(directory, receipt),
-            "rows_valid": row_proofs.rows_valid(directory, receipt),
+            "rows_valid": row_proofs.rows_valid(directory, receipt, untrained_allowed=untrained),
             "ids_in_vocabulary": row_proofs.ids_in_vocabulary(directory, receipt, bundle.vocab_size),
             "stop_tokens_trained": row_proofs.stop_tokens_trained(directory, receipt),
             "specials_not_doubled": row_proofs.specials_not_doubled(
                 directory,
                 receipt,
                 bundle,
-                literals_are_special=shard.plan.choices.special_literals == "special",
+                literals_are_special=choices.special_literals == "special",
             ),
-            "decoded_mask": conversation_proofs.decoded_mask(directory, receipt, bundle, sensitive=sensitive),
+            "decoded_mask": conversation_proofs.decoded_mask(
+                directory, receipt, bundle, sensitive=sensitive, untrained_allowed=untrained
+            ),
             "round_trip": conversation_proofs.round_trip(directory, receipt, shard.sources, shard.plan, bundle),
             "answers_trained": answers_trained(directory, receipt, shard.sources, shard.plan, bundle),
         }

@@ -121,9 +121,12 @@ def counts_match(directory: Path, receipt: Receipt) -> Finding:
 
 
 @judged
-def rows_valid(directory: Path, receipt: Receipt) -> Finding:
+def rows_valid(directory: Path, receipt: Receipt, *, untrained_allowed: bool = False) -> Finding:
     """Exact schema; in every row starts increase strictly from 0, the mask is 0 or 1 and 0 at each sequence's end,
-    every sequence has a trained token, and no row is longer than the pack size. Row groups have the declared size."""
+    every sequence has a trained token, and no row is longer than the pack size. Row groups have the declared size.
+
+    `directory` and `receipt` are the shard's; with `untrained_allowed` a sequence may have no trained token.
+    """
     facts = PackedSftFacts.of(receipt)
     if facts.empty:
         return Finding(passed=True, summary="An empty shard, no rows.")
@@ -134,7 +137,8 @@ def rows_valid(directory: Path, receipt: Receipt) -> Finding:
         defects.append(f"{name_of(receipt)}: row groups of {sorted(set(file.group_sizes))} rows, declared are {wanted}")
     for rows in file:
         longest = max(longest, int(np.diff(rows.rows).max(initial=0)))
-        defects += [f"{name_of(receipt)}: {PACKED}: {defect}" for defect in row_defects(rows, pack_size)]
+        found = row_defects(rows, pack_size, untrained_allowed=untrained_allowed)
+        defects += [f"{name_of(receipt)}: {PACKED}: {defect}" for defect in found]
     return verdict(
         defects,
         f"{file.rows} rows are as the trainer needs them; the longest has {longest} of {pack_size} tokens.",

@@ -236,7 +236,8 @@ class _Spooling:
         before = np.zeros(len(mask) + 1, np.int64)
         np.cumsum(mask, out=before[1:])
         per_sequence = before[offsets[1:]] - before[offsets[:-1]]
-        keep = keep_room & (per_sequence > 0)
+        kept_untrained = self._plan.choices.untrained == "kept"
+        keep = keep_room & ((np.diff(offsets) > 0) if kept_untrained else (per_sequence > 0))
         reasons = np.where(keep_room, EMPTY, TOO_LONG)
         self._close_rows(block, indexes, counts, keep, reasons)
         turn = np.arange(len(keep)) - np.repeat(np.cumsum(counts) - counts, counts)

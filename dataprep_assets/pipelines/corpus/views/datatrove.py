@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from dataprep_assets.formats import datatrove
+from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, UnderConstruction, ViewFacts
 from dataprep_assets.pipelines.corpus.token_shard import ENDS
-from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, UnderConstruction, ViewFacts
 
 
 def _linked(split: str) -> str:
@@ -29,10 +30,16 @@ def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
         )
 
 
-def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
     for split in splits:
-        datatrove.validate(directory / _linked(split.split), dtype=split.facts.dtype)
-    yield from ()
+        tokens = directory / _linked(split.split)
+        datatrove.validate(tokens, dtype=split.facts.dtype)
+        # any increasing ends fit a stream: they are those of its documents only if they are its combined bins'
+        if sha256_file(index := datatrove.index_path(tokens)) != split.receipt.file(ENDS).sha256:
+            yield f"{index}: its documents do not end where those of combined_bins/{split.split} do"
+        said = datatrove.metadata(split.token_count, split.facts.dtype, ViewFacts.of(receipt).tokenizer)
+        if (path := datatrove.metadata_path(tokens)).read_bytes() != said:
+            yield f"{path}: other lines than {said.decode().splitlines()}"
 
 
 def _trainer(where: str, facts: ViewFacts) -> str:

@@ -10,7 +10,7 @@ from dataprep_assets.formats import hf_parquet
 from dataprep_assets.graph.place import Locate, Place, Span
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, UnderConstruction
+from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, UnderConstruction
 
 
 def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:

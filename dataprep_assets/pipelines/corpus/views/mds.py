@@ -13,7 +13,7 @@ from dataprep_assets.formats import mds
 from dataprep_assets.graph.place import Locate, Place, Span
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.view import CombinedSplit, Copied, CorpusView, UnderConstruction, ViewFacts
+from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, Copied, CorpusView, UnderConstruction, ViewFacts
 
 
 class MdsFacts(ViewFacts):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dataprep_assets.formats import meta
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, UnderConstruction
+from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, UnderConstruction
 
 
 def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:

@@ -1,36 +1,47 @@
 """OLMo-core and MaxText's olmo_grain: `<split>.npy`, headerless, with an index."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dataprep_assets.formats import olmo
+from dataprep_assets.formats.olmo import TokenFile
 from dataprep_assets.graph.place import Span
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, UnderConstruction, ViewFacts
+from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, UnderConstruction, ViewFacts
 
 
 def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
     for split in splits:
-        name = f"{split.split}.npy"
-        view.link(split, name)
-        index = olmo.build_index(
-            [(name, split.split, split.token_count)],
-            view.corpus.olmo_sequence_length,
-            split.facts.dtype,
-            split.facts.tokenizer,
-        )
+        view.link(split, f"{split.split}.npy")
+        index = _index(split, view.corpus.olmo_sequence_length, split.facts.tokenizer)
         olmo.write_index(view.target / f"{split.split}_index.json", index)
 
 
-def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+def _index(split: CombinedSplit, length: int, tokenizer: str) -> dict[str, Any]:
+    file = TokenFile(f"{split.split}.npy", split.split, split.token_count)
+    return olmo.build_index([file], length, split.facts.dtype, tokenizer)
+
+
+def _length(receipt: Receipt) -> int | None:
+    """The declared length; None for a receipt from before recipes were recorded."""
+    length: int | None = receipt.recipe.get("settings", {}).get("olmo_sequence_length")
+    return length
+
+
+def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+    length, tokenizer = _length(receipt), ViewFacts.of(receipt).tokenizer
     for split in splits:
-        olmo.validate(directory / f"{split.split}_index.json", directory)
-    yield from ()
+        path = directory / f"{split.split}_index.json"
+        olmo.validate(path, directory, sequence_length=length)
+        if length is not None and json.loads(path.read_bytes()) != _index(split, length, tokenizer):
+            yield f"{path}: is not the index of {split.split} in instances of {length} tokens"
 
 
 def _instances(span: Span, receipt: Receipt) -> Mapping[str, int | list[int]]:
     """OLMo-core's instances are windows of the declared length that do not overlap."""
-    length = receipt.recipe.get("settings", {}).get("olmo_sequence_length")
+    length = _length(receipt)
     return {"instances": list(range(span.start // length, (span.stop - 1) // length + 1))} if length else {}
 
 

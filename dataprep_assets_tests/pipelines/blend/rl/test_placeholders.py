@@ -8,7 +8,13 @@ import pytest
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlOptions, RlRules
-from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources, identities, parse_sources, resolve
+from dataprep_assets.pipelines.blend.rl.placeholders import (
+    fetch_sources,
+    identities,
+    is_malformed,
+    parse_sources,
+    resolve,
+)
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 
@@ -120,6 +126,51 @@ def test_a_template_of_another_kind_is_used_or_the_row_stays_as_it_is(files: dic
     inner = "What is 1+1?\n\nAnd 2+2?"
     assert ours["question"] == (f"Now: {inner}" if template else inner)
     assert theirs["question"] == WRAPPED
+
+
+@pytest.mark.parametrize(("value", "printed"), [(None, "None"), (0, "0"), ("", ""), ([], "[]")])
+def test_a_prefix_or_suffix_that_is_null_is_empty_or_the_word(files: dict[str, str], value: Any, printed: str) -> None:
+    template = {"prefix": value, "suffix": value}
+    ours, theirs = (_resolved(files, DAPO, 1, template, rules) or {} for rules in (OURS, NEMOTRON))
+    assert ours["question"] == "Short question"
+    assert theirs["question"] == f"{printed}Short question{printed}"
+
+
+def test_a_row_that_is_true_or_false_is_none_or_a_number(files: dict[str, str]) -> None:
+    ours, theirs = ([_resolved(files, SKYWORK, row, "", rules) for row in (True, False)] for rules in (OURS, NEMOTRON))
+    assert ours == [None, None]
+    assert [(found or {}).get("question") for found in theirs] == ["Q1", "Q0"]
+
+
+@pytest.mark.parametrize(
+    ("record", "wanted"),
+    [
+        ({"_hf_placeholder": {"row": "0"}}, True),
+        ({"_hf_placeholder": {"row": [1]}}, True),
+        ({"_hf_placeholder": {"row": {"row": 1}}}, True),
+        ({"_hf_placeholder": "text"}, True),
+        ({"_hf_placeholder": 7}, True),
+        ({"_hf_placeholder": [0]}, True),
+        ({"_hf_placeholder": {"row": 0}, "dataset": [DAPO]}, True),
+        ({"_hf_placeholder": {"row": 0}, "dataset": {}}, True),
+        ({"_hf_placeholder": "text", "dataset": "unknown"}, False),
+        ({"_hf_placeholder": {"row": None}}, False),
+        ({"_hf_placeholder": {"row": 99}}, False),
+        ({"_hf_placeholder": {"row": 1.5}}, False),
+        ({"_hf_placeholder": {"row": True}}, False),
+        ({"_hf_placeholder": None}, False),
+        ({"dataset": [1]}, False),
+    ],
+)
+def test_what_has_not_the_form_of_a_placeholder_is_told_from_what_is_not_there(
+    files: dict[str, str], record: dict[str, Any], wanted: bool
+) -> None:
+    """The first eight stop Nemotron with a TypeError or an AttributeError; the others it leaves out or takes."""
+    sources = {s.name: s for s in fetch_sources(parse_sources({"sources": files}), NOWHERE)}
+    given = {"dataset": DAPO, **record}
+    assert is_malformed(given, sources) == wanted
+    if wanted:
+        assert resolve(given, sources) is None
 
 
 def test_a_placeholder_that_is_null_is_none_or_cannot_be_resolved() -> None:

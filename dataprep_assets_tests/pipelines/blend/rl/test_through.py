@@ -1,5 +1,6 @@
 """Claims about a record on its way through the transforms: its prompt, and what an original makes of it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,6 +87,21 @@ def test_a_placeholder_that_cannot_be_filled_in_is_left_out_under_the_name_of_it
     assert _made(null, RESOLVING, like="nemotron") == LeftOut("resolve_hf_placeholders")
 
 
+def test_a_malformed_placeholder_is_left_out_or_a_bad_record() -> None:
+    """It stops Nemotron; a bad record stops a run, too, unless it is to be dropped."""
+    record = {"dataset": ["a"], "_hf_placeholder": {"row": 0}}
+    assert _made(record, RESOLVING) == LeftOut("resolve_hf_placeholders")
+    assert _made(record, RESOLVING, like="nemotron") == Refused("bad_placeholder")
+    assert _made(record, RESOLVING, malformed="bad_record") == Refused("bad_placeholder")
+    assert _made(record, RESOLVING, like="nemotron", malformed="left_out") == LeftOut("resolve_hf_placeholders")
+
+
+def test_every_rule_has_its_line_in_the_docs() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "formats" / "rl-jsonl.md").read_text(encoding="utf-8")
+    for name, value in vars(OURS).items():
+        assert f"`{name}: {value}`" in page or name == "prompt"
+
+
 def test_a_finished_record_is_asked_for_its_prompt_where_its_place_is_known() -> None:
     steps = compose(["nemotron_rl"])
     assert lacks_prompt({"messages": []}, steps, OURS)
@@ -103,6 +119,9 @@ def test_a_key_is_what_it_was_while_nothing_differs_from_the_defaults() -> None:
         "null_placeholder",
         "other_templates",
         "without_prompt",
+        "null_affix",
+        "malformed",
+        "boolean_row",
     }
     spelled = {name: getattr(theirs.rules, name) for name in theirs.rules.changes}
     assert RlOptions(**spelled).identity == theirs.identity  # type: ignore[arg-type]

@@ -23,11 +23,12 @@ ROWS = [conversation(seed) for seed in range(60)] + [{"id": "bad"}]
 def prove_all(shard: Shard) -> dict[str, Finding]:
     """Every proof on a shard."""
     directory, receipt, bundle = shard.directory, shard.receipt, chat_bundle()
+    untrained = shard.work.plan.choices.untrained == "kept"
     return {
         "files_intact": files_intact(directory, receipt),
         "ledger_balances": row_proofs.ledger_balances(directory, receipt),
         "counts_match": row_proofs.counts_match(directory, receipt),
-        "rows_valid": row_proofs.rows_valid(directory, receipt),
+        "rows_valid": row_proofs.rows_valid(directory, receipt, untrained_allowed=untrained),
         "ids_in_vocabulary": row_proofs.ids_in_vocabulary(directory, receipt, bundle.vocab_size),
         "stop_tokens_trained": row_proofs.stop_tokens_trained(directory, receipt),
         "specials_not_doubled": row_proofs.specials_not_doubled(
@@ -36,7 +37,7 @@ def prove_all(shard: Shard) -> dict[str, Finding]:
             bundle,
             literals_are_special=shard.work.plan.choices.special_literals == "special",
         ),
-        "decoded_mask": conversation_proofs.decoded_mask(directory, receipt, bundle),
+        "decoded_mask": conversation_proofs.decoded_mask(directory, receipt, bundle, untrained_allowed=untrained),
         "round_trip": conversation_proofs.round_trip(
             directory, receipt, shard.work.sources, shard.work.plan, bundle, count=1000
         ),

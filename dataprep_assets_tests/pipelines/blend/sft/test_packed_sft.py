@@ -15,6 +15,7 @@ from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceErr
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
 from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, QUARANTINE, PackPlan
 from dataprep_assets.sources.rows import RowRange, split_rows
+from dataprep_assets.tokenization.chat.choices import OURS
 from dataprep_assets.tokenization.chat.messages import ConversationFields
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.pipelines.blend.sft.conversations import (
@@ -30,6 +31,7 @@ from dataprep_assets_tests.pipelines.blend.sft.conversations import (
     work,
     write_rows,
 )
+from dataprep_assets_tests.pipelines.blend.sft.proven_shards import failing
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
 ROWS = [conversation(seed) for seed in range(120)]
@@ -262,6 +264,25 @@ def test_long_sequences_are_cut_and_counted(tmp_path: Path) -> None:
     assert shard.receipt.ledger is not None
     assert dict(shard.receipt.ledger.dropped) == {"empty_after_masking": 1}  # its answer was beyond the cut
     assert sorted(t.endswith(END) for t in trained_texts(shard.rows)) == [False, True, True]
+
+
+def test_sequences_that_train_nothing_may_be_kept(tmp_path: Path) -> None:
+    rows = [said("a", "b " * 300), said("c", "d"), said("e " * 300, "f"), {"messages": [USER]}]
+    kept = OURS.with_changes({"untrained": "kept"})
+    shard = build_rows(tmp_path, rows, pack_size=64, max_doc_tokens=100, choices=kept)
+    assert shard.receipt.ledger is not None
+    assert (shard.receipt.ledger.documents, dict(shard.receipt.ledger.dropped)) == (4, {})
+    assert sorted(sum(mask) > 0 for _, _, mask in consumed(shard.rows)) == [False, False, True, True]
+    assert failing(shard) == {}
+    said_otherwise = replace(shard, work=replace(shard.work, plan=plan(pack_size=64, max_doc_tokens=100)))
+    assert set(failing(said_otherwise)) == {"rows_valid", "decoded_mask"}
+
+
+def test_a_row_with_reasoning_in_which_nobody_asks_is_dropped(tmp_path: Path) -> None:
+    unasked = {"messages": [{"role": "assistant", "content": "b", "reasoning_content": "t"}]}
+    shard = build_rows(tmp_path, [unasked, said("c", "d")])
+    assert shard.receipt.ledger is not None
+    assert dict(shard.receipt.ledger.dropped) == {"empty_after_masking": 1}
 
 
 def test_long_sequences_may_be_dropped_instead(tmp_path: Path) -> None:

@@ -1,0 +1,39 @@
+"""What a worker answers to a task, wherever it runs."""
+
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.errors import DataprepError, out_of_memory
+from dataprep_assets.execution.tasks import Task, connect
+from dataprep_assets.integrity.disk_room import refused
+from dataprep_assets.stores.private import private_files
+
+Answer = tuple[str, Any]
+"""`("result", what the function returned)` or `("error", a DataprepError)`."""
+
+
+def answer(task: Task, send: Callable[[dict[str, int]], None], *, private: bool = False) -> Answer:
+    """Do a task in this process.
+
+    Args:
+        task: What to do.
+        send: Where the task's `report` goes.
+        private: What it writes is closed to others (`stores.private`), where no umask was inherited.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core would hold documents, and keys of the environment
+    connect(send)
+    try:
+        with private_files(private):
+            return "result", task.function(*task.arguments)
+    except DataprepError as error:
+        return "error", error
+    except MemoryError:
+        return "error", out_of_memory(str(task.id))
+    except OSError as error:
+        return "error", DataprepError(f"{task.id}: {refused(error, Path.cwd())}")
+    except Exception as error:  # a bug or the operating system: whoever asked gets its name, not a dead worker
+        return "error", DataprepError(f"{task.id}: {type(error).__name__}: {error}")
+    finally:
+        connect(None)

@@ -1,0 +1,168 @@
+"""Slurm's own commands: submit an array, ask what became of its tasks, cancel it.
+
+| variable | YAML, below `slurm:` | |
+|---|---|---|
+| DATAPREP_SLURM_PARTITION | `partition` | `--partition`; default: the cluster's |
+| DATAPREP_SLURM_ACCOUNT | `account` | `--account` |
+| DATAPREP_SLURM_TIME | `time` | `--time` of a shard, such as `2:00:00` |
+| DATAPREP_SLURM_MEMORY | `memory` | `--mem` of a shard, such as `2G` |
+| DATAPREP_SLURM_WIDTH | `width` | shards of an array that run at a time; default: as many as Slurm lets |
+| DATAPREP_SLURM_OPTIONS | `options` | further words for `sbatch` |
+| DATAPREP_SLURM_PYTHON | | what starts Python on a node, such as `apptainer exec image.sif python`; default: this one |
+| DATAPREP_SLURM_FOLDER | | where run and nodes meet, on a disk that all see; default `.dataprep/slurm` |
+| DATAPREP_SLURM_ORPHAN_SECONDS | | after so long without a sign of its run a task ends its array; default 60 |
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataprep_assets.errors import ConfigError
+
+FOLDER = Path(".dataprep/slurm")
+_COMMAND_SECONDS = 60
+_AWAY = (
+    *("Unable to contact slurm controller", "Socket timed out", "Connection refused", "Zero Bytes were transmitted"),
+    *("Transport endpoint is not connected", "temporarily unable", "Resource temporarily unavailable", "timed out"),
+)
+"""What Slurm's commands say of a controller that is down, restarting or busy."""
+
+
+class SlurmAwayError(Exception):
+    """The controller does not answer for now; what runs goes on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmSettings:
+    """How arrays are submitted; the module's table has what each is."""
+
+    partition: str = ""
+    account: str = ""
+    time: str = ""
+    memory: str = ""
+    width: int = 0
+    options: str = ""
+    python: str = shlex.quote(sys.executable)
+    folder: Path = FOLDER
+    orphan_seconds: float = 60.0
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str], declared: Mapping[str, str | int] | None = None) -> "SlurmSettings":
+        """What a dataset declares, else what the environment says.
+
+        Args:
+            environment: Variables of the run.
+            declared: The keys of `slurm:` that are set.
+
+        ConfigError for a number that is none.
+        """
+        said = {name: environment.get(f"DATAPREP_SLURM_{name.upper()}", "") for name in cls.__dataclass_fields__}
+        said = {name: value for name, value in said.items() if value} | {k: str(v) for k, v in (declared or {}).items()}
+        for name in ("width", "orphan_seconds"):
+            if name in said and not (said[name].isascii() and said[name].isdigit() and int(said[name]) > 0):
+                raise ConfigError(f"DATAPREP_SLURM_{name.upper()}: {said[name]!r} is not a whole number from 1")
+        texts = {k: v for k, v in said.items() if k not in ("width", "orphan_seconds", "folder")}
+        return cls(
+            **texts,
+            width=int(said.get("width", 0)),
+            folder=Path(said.get("folder", FOLDER)).absolute(),
+            orphan_seconds=float(said.get("orphan_seconds", 60)),
+        )
+
+    def words(self) -> list[str]:
+        """Options of `sbatch`."""
+        named = {"partition": self.partition, "account": self.account, "time": self.time, "mem": self.memory}
+        return [f"--{name}={value}" for name, value in named.items() if value] + shlex.split(self.options)
+
+
+def require() -> None:
+    """ConfigError where Slurm's commands are absent."""
+    if missing := [name for name in ("sbatch", "squeue", "scancel") if shutil.which(name) is None]:
+        raise ConfigError(
+            f"run_on (or DATAPREP_ENGINE): `slurm` needs Slurm's commands, and {missing[0]} is not on PATH: start the "
+            "run on a login node"
+        )
+
+
+def submit(folder: Path, tasks: int, settings: SlurmSettings) -> str:
+    """Submit an array and return its job id; its tasks are `slurm_task`'s.
+
+    Args:
+        folder: The array's, which has a packed task for each index from 0.
+        tasks: How many.
+        settings: Options.
+
+    SlurmAwayError when the controller does not answer, ConfigError when it refuses.
+    """
+    width = f"%{settings.width}" if settings.width else ""
+    command = ["sbatch", "--parsable", f"--array=0-{tasks - 1}{width}", "--job-name=dataprep", "--requeue"]
+    command += ["--ntasks=1", "--cpus-per-task=1", f"--chdir={Path.cwd()}", f"--output={folder}/logs/%a.txt"]
+    module = "dataprep_assets.execution.slurm_task"
+    script = f"#!/bin/sh\nexec {settings.python} -m {module} {shlex.quote(str(folder))}\n"
+    return _run([*command, *settings.words()], script).partition(";")[0].strip()
+
+
+def in_queue(jobs: Iterable[str]) -> set[str]:
+    """The tasks of arrays (`job_index`) that wait or run. SlurmAwayError when the controller does not answer."""
+    found: set[str] = set()
+    for job in jobs:  # one by one: an id that Slurm has forgotten hides the others
+        try:
+            said = _run(["squeue", "--noheader", "--array", f"--jobs={job}", "--format=%F_%K"])
+        except ConfigError as error:
+            if "Invalid job id" not in str(error):
+                raise
+            continue
+        found.update(line.strip() for line in said.splitlines())
+    return found
+
+
+def ended(task: str) -> str:
+    """The state in which a task (`job_index`) ended, such as `TIMEOUT`; empty when Slurm does not know it (any more).
+
+    By the accounting where there is one, else by the controller, which forgets after minutes.
+    """
+    for command in (
+        ["sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={task}", "--format=State"],
+        ["scontrol", "--oneliner", "show", "job", task],
+    ):
+        try:
+            said = _run(command)
+        except ConfigError:
+            continue
+        if command[0] == "sacct" and said.strip():
+            return said.split()[0]
+        for word in said.split():
+            if word.startswith("JobState="):
+                return word.removeprefix("JobState=")
+    return ""
+
+
+def cancel(jobs: Sequence[str]) -> None:
+    """End arrays; what has ended is left alone. SlurmAwayError when the controller does not answer."""
+    if jobs:
+        _run(["scancel", "--quiet", *jobs])
+
+
+def _run(command: list[str], text: str = "") -> str:
+    """What a command prints."""
+    # of an allocation that the run itself is in, only where the cluster is
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k == "SLURM_CONF"}
+    try:
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, env=environment, timeout=_COMMAND_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SlurmAwayError(f"{command[0]}: no answer within {_COMMAND_SECONDS} s") from error
+    except FileNotFoundError as error:
+        raise ConfigError(f"{command[0]} is not on PATH") from error
+    if done.returncode:
+        said = " ".join(done.stderr.split())
+        if any(words in said for words in _AWAY):
+            raise SlurmAwayError(said)
+        raise ConfigError(f"Slurm refuses `{command[0]}`: {said}. See `slurm:` and the DATAPREP_SLURM_ variables")
+    return done.stdout

@@ -1,0 +1,236 @@
+"""Tasks of Slurm's job arrays, behind the interface of `processes.WorkerPool`.
+
+Tasks that wait are submitted together, as one array. Run and nodes meet in a folder: packed tasks, counts, answers. A
+task that ends without an answer was preempted, hit its time limit, lost its node, or died; it is submitted again, and a
+shard goes on from its last finished file where it finds its staging directory. The bytes are the same in any case.
+
+A controller that does not answer is waited for; what runs goes on meanwhile. Leaving the pool cancels its arrays. A run
+that is killed cannot: its tasks miss its sign of life and end their arrays themselves (`slurm_task`).
+"""
+
+import json
+import pickle
+import secrets
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from dataprep_assets.errors import ConfigError, WorkerDiedError
+from dataprep_assets.execution import slurm
+from dataprep_assets.execution.slurm import SlurmAwayError, SlurmSettings
+from dataprep_assets.execution.slurm_task import write
+from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId
+from dataprep_assets.stores.private import are_private
+
+DEATHS = 2
+"""How often a task may die and be tried again: a third time is its own doing (memory, mostly)."""
+RETURNS = 20
+"""How often a task may lose its node or its time, which are the weather of a cluster."""
+WEATHER = {"PREEMPTED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "REQUEUED", "REVOKED", "DEADLINE", "SUSPENDED"}
+ARRAY = 1_000
+"""Tasks of an array at most: clusters take indexes up to 1,000 unless told otherwise."""
+_POLL_SECONDS = 5.0
+_SIGN_SECONDS = 2.0
+_LATE_SECONDS = 60.0
+"""How long an answer may be on its way from a node's disk cache to this machine."""
+_AWAY_SECONDS = 1_800.0
+_GONE_SECONDS = 90.0
+
+
+@dataclass
+class _Try:
+    """A task, and how often it has come back without an answer."""
+
+    task: Task
+    deaths: int = 0
+    returns: int = 0
+    told: dict[str, int] = field(default_factory=dict)
+    missed_at: float = 0.0
+
+
+@dataclass
+class _Array:
+    """A submitted array: its folder, its job, and its tasks without an answer by index."""
+
+    folder: Path
+    job: str
+    tries: dict[str, _Try]
+
+
+class SlurmPool:
+    """Runs tasks in Slurm's arrays, one CPU each. Use as a context manager; leaving it cancels what is left."""
+
+    def __init__(self, count: int, settings: Mapping[str, str], slurm_settings: SlurmSettings) -> None:
+        slurm.require()
+        self._settings, self._slurm = dict(settings), slurm_settings
+        self.count = max(1, count, slurm_settings.width)
+        self._queue: deque[_Try] = deque()
+        self._arrays: list[_Array] = []
+        self._made = 0
+        self._away_since = 0.0
+        self._over = threading.Event()
+
+    def __enter__(self) -> Self:
+        self._folder = self._slurm.folder / secrets.token_hex(8)
+        # tasks are pickles: who may write here may run code
+        self._folder.mkdir(parents=True, mode=0o700)
+        self._sign = self._folder / "sign"
+        write(self._sign, b"0")
+        threading.Thread(target=self._give_signs, daemon=True).start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        jobs = [array.job for array in self._arrays if array.tries]
+        with suppress(SlurmAwayError, ConfigError):
+            slurm.cancel(jobs)
+            deadline = time.monotonic() + _GONE_SECONDS
+            while jobs and slurm.in_queue(jobs) and time.monotonic() < deadline:
+                time.sleep(0.5)
+        self._over.set()
+        if not any(array.tries for array in self._arrays):  # else its logs say why
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._arrays.clear()
+        self._queue.clear()
+
+    def _give_signs(self) -> None:
+        number = 0
+        while not self._over.wait(_SIGN_SECONDS):
+            number += 1
+            with suppress(OSError):
+                write(self._sign, str(number).encode())
+
+    @property
+    def outstanding(self) -> int:
+        """Tasks submitted and not finished."""
+        return len(self._queue) + sum(len(array.tries) for array in self._arrays)
+
+    def submit(self, task: Task, *, first: bool = False) -> None:
+        """Queue a task; `first` puts it before the others. Arrays are made while `events` is iterated."""
+        (self._queue.appendleft if first else self._queue.append)(_Try(task))
+
+    def cancel(self, doomed: Callable[[TaskId], bool]) -> list[TaskId]:
+        """Forget tasks that are in no array yet and whose id is doomed, and say which; others go on."""
+        forgotten = [one.task.id for one in self._queue if doomed(one.task.id)]
+        self._queue = deque(one for one in self._queue if not doomed(one.task.id))
+        return forgotten
+
+    def events(self, tick_seconds: float = 0.5) -> Iterator[Counts | Finished | None]:
+        """Counts and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.
+
+        Tasks may be submitted while iterating. Raises WorkerDiedError for a task that died `DEATHS` + 1 times, was
+        cancelled by somebody, or came back `RETURNS` + 1 times.
+        """
+        looked_at = time.monotonic()
+        while self.outstanding:
+            self._dispatch()
+            happened = False
+            for array in self._arrays:
+                for event in self._news(array):
+                    happened = True
+                    yield event
+            if time.monotonic() - looked_at > _POLL_SECONDS:
+                self._look()
+                looked_at = time.monotonic()
+            if not happened:
+                yield None
+                time.sleep(tick_seconds)
+
+    def _dispatch(self) -> None:
+        """Submit what waits, once the arrays before are half done or one of the size of a cluster's would follow."""
+        under_way = sum(len(array.tries) for array in self._arrays)
+        if not self._queue or under_way > max(self.count, ARRAY) // 2:
+            return
+        tries = [self._queue.popleft() for _ in range(min(ARRAY, len(self._queue)))]
+        folder = self._folder / str(self._made)
+        for name in ("tasks", "answers", "counts", "logs"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        for index, one in enumerate(tries):
+            work = pickle.dumps(one.task)
+            packed = (self._settings, are_private(), str(self._sign), self._slurm.orphan_seconds, work)
+            (folder / "tasks" / str(index)).write_bytes(pickle.dumps(packed))
+        try:
+            job = slurm.submit(folder, len(tries), self._slurm)
+        except SlurmAwayError as error:
+            self._queue.extendleft(reversed(tries))
+            self._wait_for_controller(error)
+            return
+        self._made, self._away_since = self._made + 1, 0.0
+        self._arrays.append(_Array(folder, job, {str(index): one for index, one in enumerate(tries)}))
+
+    def _news(self, array: _Array) -> Iterator[Counts | Finished]:
+        """Counts and answers that have come since the last look."""
+        for path in (array.folder / "counts").iterdir():
+            if path.name in array.tries:
+                yield from self._counted(array.tries[path.name], path)
+        for path in (array.folder / "answers").iterdir():
+            if path.name in array.tries:
+                one = array.tries.pop(path.name)
+                yield from self._counted(one, array.folder / "counts" / path.name)
+                kind, value = pickle.loads(path.read_bytes())
+                yield Finished(one.task, value if kind == "result" else None, value if kind == "error" else None)
+
+    @staticmethod
+    def _counted(one: _Try, path: Path) -> Iterator[Counts]:
+        try:
+            sums: dict[str, int] = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            return
+        if done := {name: value - one.told.get(name, 0) for name, value in sums.items() if value != one.told.get(name)}:
+            one.told = sums
+            yield Counts(one.task.id, done)
+
+    def _look(self) -> None:
+        """Ask Slurm what is in its queue, and take back what is neither there nor answered."""
+        arrays = [array for array in self._arrays if array.tries]
+        try:
+            there = slurm.in_queue(array.job for array in arrays)
+            self._away_since = 0.0
+            for array in arrays:
+                for index, one in list(array.tries.items()):
+                    if f"{array.job}_{index}" not in there and not (array.folder / "answers" / index).exists():
+                        self._missed(array, index, one)
+        except SlurmAwayError as error:
+            self._wait_for_controller(error)
+
+    def _missed(self, array: _Array, index: str, one: _Try) -> None:
+        """A task has left the queue without an answer: try it again, or say why not."""
+        state = slurm.ended(f"{array.job}_{index}")
+        if state in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUE_HOLD", "STOPPED"):
+            return
+        if state in ("COMPLETED", ""):  # its answer is on its way, or its controller has forgotten it
+            one.missed_at = one.missed_at or time.monotonic()
+            if time.monotonic() - one.missed_at < _LATE_SECONDS:
+                return
+        if (array.folder / "answers" / index).exists():
+            return
+        log = array.folder / "logs" / f"{index}.txt"
+        if state.startswith("CANCELLED"):
+            raise WorkerDiedError(
+                f"{one.task.id}: its Slurm task {array.job}_{index} was cancelled. "
+                "Finished shards are kept: run it again"
+            )
+        is_weather = state in WEATHER
+        again = _Try(one.task, one.deaths + (not is_weather), one.returns + is_weather)
+        if again.deaths > DEATHS or again.returns > RETURNS:
+            remedy = "give it more time" if state == "TIMEOUT" else "its log is " + str(log)
+            raise WorkerDiedError(
+                f"{one.task.id}: its Slurm task ended {again.deaths + again.returns} times without an answer, the last "
+                f"time as {state or 'unknown'}; {remedy}. Finished shards are kept: run it again"
+            )
+        del array.tries[index]
+        self._queue.append(again)
+
+    def _wait_for_controller(self, error: SlurmAwayError) -> None:
+        self._away_since = self._away_since or time.monotonic()
+        if time.monotonic() - self._away_since > _AWAY_SECONDS:
+            raise WorkerDiedError(
+                f"Slurm's controller has not answered for {_AWAY_SECONDS / 60:.0f} min: {error}. "
+                "Finished shards are kept: run it again"
+            ) from error
+        time.sleep(1)

@@ -1,0 +1,84 @@
+"""`python -m dataprep_assets.execution.slurm_task FOLDER`: one task of an array, on the node that Slurm chose.
+
+It finds its work below FOLDER, where `slurm_pool` put it, leaves counts there once a second, and at the end its answer.
+While it works it looks for signs of its run: when there are none for long, it ends its whole array.
+"""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from dataprep_assets.execution.answer import answer
+from dataprep_assets.execution.tasks import Task
+
+_REPORT_SECONDS = 1.0
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file that is there as a whole or not at all, also for another node."""
+    draft = path.with_name(f".{path.name}-{os.getpid()}")
+    with open(draft, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+class _Counts:
+    """Where `report` goes inside a Slurm task: sums, written once a second."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._sums, self._written = path, dict[str, int](), time.monotonic()
+
+    def add(self, done: dict[str, int]) -> None:
+        for name, value in done.items():
+            self._sums[name] = self._sums.get(name, 0) + value
+        if time.monotonic() - self._written >= _REPORT_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        write(self._path, json.dumps(self._sums).encode())
+        self._written = time.monotonic()
+
+
+def _watch(sign: Path, seconds: float) -> None:
+    """End the array when the file has not changed for so long: clocks of two machines are not compared."""
+    seen, since = b"", time.monotonic()
+    while True:
+        try:
+            now = sign.read_bytes()
+        except OSError:
+            now = seen
+        if now != seen:
+            seen, since = now, time.monotonic()
+        elif time.monotonic() - since > seconds:
+            print(f"no sign of the run for {seconds:.0f} s: this array ends", flush=True)
+            subprocess.run(["scancel", "--quiet", os.environ["SLURM_ARRAY_JOB_ID"]], check=False)
+            os._exit(1)
+        time.sleep(min(2.0, seconds / 4))
+
+
+def main(arguments: list[str]) -> int:
+    """The command."""
+    folder, index = Path(arguments[0]), os.environ["SLURM_ARRAY_TASK_ID"]
+    answers = folder / "answers" / index
+    if answers.exists():  # Slurm runs a task again whose node was lost after its end
+        return 0
+    settings, private, sign, seconds, packed = pickle.loads((folder / "tasks" / index).read_bytes())
+    os.environ.update(settings)  # before the libraries that read them are imported
+    threading.Thread(target=_watch, args=(Path(sign), seconds), daemon=True).start()
+    task: Task = pickle.loads(packed)
+    counts = _Counts(folder / "counts" / index)
+    found = answer(task, counts.add, private=private)
+    counts.flush()
+    write(answers, pickle.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

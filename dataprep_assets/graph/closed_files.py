@@ -1,0 +1,76 @@
+"""The proof that every artifact of a sensitive dataset has: nobody but the owner may read what it left on this machine.
+
+`ArtifactSpec` adds it by itself. It looks at modes as they are now, so no verdict of it is remembered.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from dataprep_assets.graph.finding import Finding, Row, judged
+from dataprep_assets.graph.shown import number_of
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.copies import FETCHED
+from dataprep_assets.stores.private import OTHERS, open_to_others, within_closed_folder
+
+__all__ = ["CLOSED_TO_OTHERS", "DESCRIPTION", "closed_to_others", "places_of"]
+
+CLOSED_TO_OTHERS = "closed_to_others"
+DESCRIPTION = (
+    "Folders of the dataset on this machine are 0700 and files 0600 (0400 where read-only): artifacts, copies, spools, "
+    "staging and quarantine; and Dagster's own folder is closed."
+)
+_HOLDS_RUNS = ("storage", "history", "runs", "event_logs", "schedules")
+"""What Dagster keeps in its folder where no server of databases does; a folder of settings alone tells nothing."""
+
+
+def places_of(store: ArtifactStore, dataset: str, artifacts: Iterable[Artifact] = ()) -> list[Path]:
+    """The folders of this machine that hold these artifacts or copies of them; by default all of the dataset."""
+    names = [str(artifact) for artifact in artifacts] or [dataset]
+    return [place for name in names for place in (store.root / name, store.root / FETCHED / name) if place.exists()]
+
+
+@judged
+def closed_to_others(places: Iterable[Path], home: str | None = None) -> Finding:
+    """Fails when others than the owner may read something below the `places`, or get into Dagster's folder.
+
+    Args:
+        places: Folders of the dataset. No name of a file in them is told.
+        home: DAGSTER_HOME, where it is set.
+    """
+    seen, rows = 0, list[Row]()
+    for place in places:
+        seen += 1
+        modes = [mode for _, mode in open_to_others(place)]
+        if modes:
+            rows.append({"folder": str(place), "open": len(modes), "widest": f"{max(m & OTHERS for m in modes):04o}"})
+    rows += _open_home(home)
+    if not rows:
+        return Finding(
+            passed=True,
+            summary="Nobody but the owner may read it." if seen else "Nothing of it is on this machine.",
+            facts={"folders": seen},
+        )
+    first = rows[0]["folder"]
+    more = f", and in {number_of(len(rows) - 1, 'other folder')}" if len(rows) > 1 else ""
+    return Finding(
+        passed=False,
+        summary=f"Others than the owner may read {first} or what is in it{more}, and the dataset is sensitive. Close "
+        f"them: {'; '.join(_remedy(row) for row in rows)}.",
+        facts={"open_folders": len(rows)},
+        table=tuple(rows),
+    )
+
+
+def _open_home(home: str | None) -> Iterator[Row]:
+    """Dagster's folder, where it holds runs and anybody may get into it."""
+    folder = Path(home) if home else None
+    if folder is None or not any((folder / name).exists() for name in _HOLDS_RUNS) or within_closed_folder(folder):
+        return
+    yield {"folder": str(folder), "open": 1, "widest": f"{folder.stat().st_mode & OTHERS:04o}"}
+
+
+def _remedy(row: Row) -> str:
+    recursive = "" if row["folder"] == os.environ.get("DAGSTER_HOME") else "-R "
+    return f"chmod {recursive}go-rwx {row['folder']}"

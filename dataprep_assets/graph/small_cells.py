@@ -1,0 +1,117 @@
+"""Small cells: counts of a sensitive dataset that are shown as "< 11", because few patients are soon one patient.
+
+What a person sees goes through here once, where it leaves the project: metadata and tables (`orchestration.metadata`),
+results of checks (`orchestration.checks`), errors of steps, data cards, and what the commands print. Receipts keep the
+true counts, which proofs compare, in files that their owner alone reads.
+
+A number is hidden unless it is known to count no people: sentences come from every corner of the project, and one that
+hides too much does no harm. Zero is shown. What can be inferred from sums and differences is not looked for.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.shown import Location, Markdown, Shown, Table
+
+__all__ = ["SHOW_ALL", "SmallCells", "cells_of"]
+
+_SAFE_NAMES = {
+    "files",
+    "bytes",
+    "source_files",
+    "source_bytes",
+    "shards",
+    "cohorts",
+    "months",
+    "folders",
+    "version",
+} | {
+    "accepted",
+    "declaration",
+}
+"""Entries and columns that count no people and no documents, and words of the declaration, which are compared."""
+_POSITION = (
+    r"row|line|record|note|patient|document|byte|chunk|number|id|version|step|column|position|part|shard|exit code"
+)
+_IS_POSITION = re.compile(rf"\b(?:{_POSITION}|rows|lines|bytes)\s$", re.IGNORECASE)
+_PEOPLE = "patient|note|document|record|row|conversation|sample|line"
+_THINGS = (
+    "month|cohort|shard|file|folder|check|partition|worker|processe|split|artifact|dataset|core|CPU|column|setting|"
+    "format|character|digit|byte|second|minute|hour|day|retry|retrie|process|director(?:y|ie)"
+)
+_IS_OF_THINGS = re.compile(
+    rf"\s(?:of [\d,]+ )?(?:(?!(?:{_PEOPLE})s?\b)[\w-]+ )?(?:(?:{_THINGS})s?|[kMGT]i?B|B|ms|s|min|h|GHz)\b(?!-)"
+)
+_NUMBER = re.compile(r"(?<![\w/#\-])(?<!\d[.,:])(?<!\w[.])([1-9]\d{0,5})(?![\w/%\-]|[.,:]\d| %)")
+
+
+@dataclass(frozen=True)
+class SmallCells:
+    """Counts from 1 to `below` - 1 are shown as "< below"; with `below` 1 or less all are shown as they are."""
+
+    below: int
+
+    def count(self, number: int) -> str:
+        """A count of people or documents in words: `1,234`, or `< 11`."""
+        return self._hidden if self._is_small(number) else f"{number:,}"
+
+    def text(self, sentence: str) -> str:
+        """A sentence without small counts. Positions (`row 3`), dates, versions, parts of a number and counts of what
+        holds no people (`4 shards`) stay."""
+        return _NUMBER.sub(lambda m: self._told(sentence, m), sentence) if self.below > 1 else sentence
+
+    def entries(self, shown: Mapping[str, Shown]) -> dict[str, Shown]:
+        """Metadata by name without small counts. Of Dagster's own entries, which have to be numbers, such ones go."""
+        found = {}
+        for name, value in shown.items():
+            hidden = value if self.below <= 1 or name in _SAFE_NAMES else self._value(value)
+            if not (name.startswith("dagster/") and type(hidden) is not type(value)):
+                found[name] = hidden
+        return found
+
+    def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A row of a table without small counts."""
+        if self.below <= 1:
+            return dict(row)
+        safe = {name for name in row if name in _SAFE_NAMES or re.fullmatch(_POSITION, name)}
+        return {name: value if name in safe else self._value(value) for name, value in row.items()}
+
+    @property
+    def _hidden(self) -> str:
+        return f"< {self.below}"
+
+    def _is_small(self, number: int) -> bool:
+        return 0 < number < self.below
+
+    def _told(self, sentence: str, match: re.Match[str]) -> str:
+        if not self._is_small(int(match[1])):
+            return match[1]
+        is_safe = _IS_POSITION.search(sentence[: match.start()]) or _IS_OF_THINGS.match(sentence[match.end() :])
+        return match[1] if is_safe else self._hidden
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, bool) or value is None:
+            return value
+        if isinstance(value, Table):
+            return Table([self.row(row) for row in value.rows])
+        if isinstance(value, Markdown):
+            return Markdown(self.text(value.text))
+        if isinstance(value, Location):
+            return value
+        if isinstance(value, str):
+            # a number as a text is a setting, which cannot change
+            return value if value.isdigit() else self.text(value)
+        if isinstance(value, float):
+            return value  # a share or a time, no count
+        return self._hidden if self._is_small(int(value)) else value
+
+
+SHOW_ALL = SmallCells(1)
+
+
+def cells_of(declaration: DatasetDeclaration) -> SmallCells:
+    """How counts of a dataset are shown."""
+    return SmallCells(declaration.small_cell) if declaration.sensitive else SHOW_ALL

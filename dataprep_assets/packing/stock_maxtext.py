@@ -1,0 +1,77 @@
+"""The labels that stock MaxText trains on in unpacked rows, by the rules of its three input pipelines.
+
+MaxText copies the one column to inputs and targets, shifts, pads rows to `max_target_length` with the pad id of *its*
+tokenizer, and then trains on each label that is not that id (AI-Hypercomputer/maxtext at e591f30, `src/maxtext/
+input_pipeline/`: `tfds_data_processing.py`, `data_processing_utils.py`, `hf_data_processing.py`, and
+`input_pipeline_utils.py` with `PadOrTrimToMaxLength`, `shift_and_refine`; `trainers/pre_train/train.py`, `loss_fn`).
+So what a writer stored as padding is trained on wherever the two ids differ.
+
+Entry points: `Pipeline`, `StockRule`, `StockLabels`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Pipeline", "StockLabels", "StockRule"]
+
+Pipeline = Literal["tfds", "grain", "hf"]
+_WITHOUT_PAD: Mapping[Pipeline, int] = {"tfds": -1, "grain": 0, "hf": -1}
+"""What each pipeline pads with when the tokenizer has neither a pad nor an unknown token."""
+
+Int32 = NDArray[np.int32]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StockLabels:
+    """A batch without packing: arrays of shape ``(rows, row_length)``.
+
+    `inputs` and `targets` are ids; `trained` says of each position whether its label counts in the loss; `masked`
+    whether there is a label of the row that does not, because its id is one that MaxText ignores.
+    """
+
+    inputs: Int32
+    targets: Int32
+    trained: NDArray[np.bool_]
+    masked: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StockRule:
+    """One pipeline with a tokenizer: `row_length` is `max_target_length`, `pad_id`, `unk_id` and `bos_id` are its."""
+
+    pipeline: Pipeline
+    row_length: int
+    pad_id: int | None
+    unk_id: int | None
+    bos_id: int | None
+
+    @property
+    def fill_id(self) -> int:
+        """What the pipeline pads rows with: no label of this id is trained on."""
+        given = [one for one in (self.pad_id, self.unk_id) if one is not None]
+        return given[0] if given else _WITHOUT_PAD[self.pipeline]
+
+    @property
+    def ignored(self) -> frozenset[int]:
+        """Ids that are no labels: the fill id, and for `hf` the tokenizer's BOS."""
+        bos = {self.bos_id} if self.pipeline == "hf" and self.bos_id is not None else set()
+        return frozenset({self.fill_id, *bos})
+
+    def labels(self, rows: list[NDArray[Any]]) -> StockLabels:
+        """The batch of these rows, each integers of shape ``(values,)``, without packing."""
+        shape = (len(rows), self.row_length)
+        inputs, targets = np.full(shape, self.fill_id, np.int32), np.full(shape, self.fill_id, np.int32)
+        there = np.zeros(shape, np.bool_)
+        for at, row in enumerate(rows):
+            # tfds shifts rows of L + 1 values, the others shift within L and lose the label of the last position
+            ids = row[: self.row_length + (self.pipeline == "tfds")]
+            trained_from = ids[:-1] if self.pipeline == "tfds" else ids
+            inputs[at, : trained_from.size] = trained_from
+            targets[at, : ids.size - 1] = ids[1:]
+            there[at, : max(0, ids.size - 1)] = True
+        ignored = np.isin(targets, list(self.ignored))
+        return StockLabels(inputs=inputs, targets=targets, trained=there & ~ignored, masked=there & ignored)

@@ -1,0 +1,170 @@
+"""What a view of a corpus is: one trainer's format, and the combined bins that it shows (the artifacts: `view`)."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ConfigDict
+
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.formats import document_ends, flat_bins
+from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.place import Locate, Span
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
+from dataprep_assets.integrity.handle import ArtifactHandle
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, CombinedBinsFacts
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.token_shard import ENDS
+
+__all__ = [
+    "CombinedSplit",
+    "Copied",
+    "CorpusView",
+    "UnderConstruction",
+    "ViewFacts",
+    "artifact_name",
+    "combined_splits",
+    "view_named",
+]
+
+
+class ViewFacts(Facts):
+    """Facts of a view's receipt: the stream's, tokens by split, and whatever the view itself has to tell."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    view: str
+    splits: dict[str, int]
+    dtype: str
+    tokenizer: str
+    vocab_size: int
+    eos_token_id: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CombinedSplit:
+    """A split's combined bins as a view uses them."""
+
+    split: str
+    artifact: Artifact
+    receipt: Receipt
+    facts: CombinedBinsFacts
+
+    @property
+    def tokens(self) -> Part:
+        """The token file."""
+        return Part(self.artifact, self.receipt.file(f"{self.split}.bin"))
+
+    @property
+    def token_count(self) -> int:
+        """Tokens in the split."""
+        return self.receipt.ledger.tokens if self.receipt.ledger else 0
+
+    @property
+    def documents(self) -> int:
+        """Documents in the split."""
+        return self.receipt.ledger.documents if self.receipt.ledger else 0
+
+    def open_tokens(self, store: ArtifactStore) -> npt.NDArray[Any]:
+        """The ids, shape ``(tokens,)``, mapped; a bucket's are downloaded first."""
+        name = self.tokens.record.path
+        return flat_bins.open_tokens(store.local(self.artifact, [name]) / name, self.facts.dtype)
+
+    def open_ends(self, store: ArtifactStore) -> npt.NDArray[np.uint64]:
+        """The document ends, shape ``(documents,)``, mapped."""
+        return document_ends.open_ends(store.local(self.artifact, [ENDS]) / ENDS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnderConstruction:
+    """A view that is being written into `target`, a staging directory; what its writer leaves for the receipt."""
+
+    corpus: CorpusDeclaration
+    store: ArtifactStore
+    target: Path
+    threads: int
+    joined: list[Joined] = field(default_factory=list)
+    digests: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, object] = field(default_factory=dict)
+
+    def link(self, split: CombinedSplit, name: str) -> None:
+        """The split's tokens under the trainer's name: the same bytes, which need no second reading."""
+        self.joined.append(self.store.join(self.target, name, [split.tokens], verify=False))
+
+    def local(self, split: CombinedSplit, name: str) -> Path:
+        """A small file of the combined bins, on this machine."""
+        return self.store.local(split.artifact, [name]) / name
+
+
+Copied = Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]]
+"""Blocks of a copy in order: ids, shape ``(tokens,)``, and the lengths of the documents in them, if it keeps any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusView:
+    """One trainer's format.
+
+    Attributes:
+        description: What it is, on the asset's page.
+        write: Writes all splits into a view under construction.
+        defects: What of the finished layout its trainer would not accept: one sentence a defect, from the view's
+            directory, its receipt and the splits.
+        linked: Where a linked split's tokens lie, relative to the view, given the split's name;
+            None for a copying view.
+        copied: Reads a copied split's ids back, given the view's directory and the split's name.
+        places: Opens a copying view to say where documents lie in it.
+        trainer: What to tell the trainer, in one line: given where the view is, and its facts.
+        calls: What the reader of a linked view calls a document's place, given the view's receipt.
+        keeps_documents: Whether a copy holds every token and every document; else the tail may be left out.
+        kinds: Dagster's kinds.
+        settings: The declaration's keys that decide the view's bytes beside the stream.
+        version: Raised when the writer changes a byte.
+        columns: Name → type of each column, of a view whose rows have columns.
+    """
+
+    name: str
+    description: str
+    write: Callable[[Sequence[CombinedSplit], UnderConstruction], None]
+    defects: Callable[[Path, Receipt, Sequence[CombinedSplit]], Iterator[str]]
+    trainer: Callable[[str, ViewFacts], str]
+    linked: Callable[[str], str] | None = None
+    copied: Callable[[Path, str], Copied] | None = None
+    places: Callable[[ArtifactHandle], Locate] | None = None
+    calls: Callable[[Span, Receipt], Mapping[str, int | list[int]]] = lambda _span, _receipt: {}
+    keeps_documents: bool = False
+    kinds: frozenset[str] = frozenset({"numpy"})
+    settings: tuple[str, ...] = ()
+    version: int = 1
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+
+def combined_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> list[CombinedSplit]:
+    """All splits' combined bins; MissingArtifactError naming the first that is not there."""
+    artifacts = [corpus.artifact(COMBINED_BINS, split) for split in corpus.splits]
+    found = []
+    for split, artifact in zip(corpus.splits, artifacts, strict=True):
+        receipt = store.require(artifact)
+        facts = CombinedBinsFacts.of(receipt)
+        found.append(CombinedSplit(split=split, artifact=artifact, receipt=receipt, facts=facts))
+    if len({(s.facts.dtype, s.facts.tokenizer_sha256) for s in found}) > 1:
+        raise IntegrityError(
+            f"{corpus.dataset}: its splits differ in tokenizer or dtype. Materialize combined_bins again"
+        )
+    return found
+
+
+def view_named(name: str) -> CorpusView:
+    """The view of a module in `views/`."""
+    found: CorpusView = import_module(f"dataprep_assets.pipelines.corpus.views.{name}").VIEW
+    return found
+
+
+def artifact_name(view: str) -> str:
+    """The artifact, and asset, of a view: `nanogpt_bins`."""
+    return f"{view}_bins"

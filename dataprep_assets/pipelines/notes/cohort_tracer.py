@@ -1,0 +1,273 @@
+"""Traces notes: from a row of packed rows, of a shard or of a directory to the records it is made of, and back.
+
+A note has no id of its own: it is known by its month, its record there and its number in the record, as messages name
+it. A record's month stands for its file, whose name is told nowhere. Everything is read from finished artifacts, so a
+combination of datasets is traced without their declarations. Patients are found under the patient key alone, and no
+text of a sensitive dataset is decoded.
+
+Entry points: `CohortTracer`, `notes_tracer`, `replay_tracer`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
+from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.place import Place
+from dataprep_assets.graph.trace import Question, Trace, Tracer
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
+from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.provenance import ShardOrigin
+from dataprep_assets.pipelines.notes.reading import patient_digest
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.row_origins import Origins
+from dataprep_assets.pipelines.notes.traced_rows import RowOfMonth, TracedDirectory, TracedMonth
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+
+__all__ = ["CohortTracer", "notes_tracer", "replay_tracer"]
+
+Found = tuple[TracedMonth, str, int, int]
+"""A note: its month, split, record and number."""
+
+
+class CohortTracer(Tracer):
+    """Traces the rows of one dataset of notes, or of a combination of several."""
+
+    def __init__(
+        self,
+        declaration: DatasetDeclaration,
+        store: ArtifactStore,
+        *,
+        splits: Sequence[str],
+        months: Sequence[str],
+        directories: Sequence[Artifact],
+        bundle: Callable[[], TokenizerBundle] | None = None,
+        key: Callable[[], bytes] | None = None,
+    ) -> None:
+        """Open the directories that are there.
+
+        Args:
+            declaration: The dataset or combination.
+            store: Where its artifacts are, and those of what it combines.
+            splits: Its splits.
+            months: Its own months; none of a combination.
+            directories: Its directories of shards.
+            bundle: Loads the tokenizer; None where no text can be decoded.
+            key: Loads the patient key; None where patients cannot be found.
+        """
+        self._declaration, self._store, self._splits, self._months = declaration, store, splits, months
+        self._bundle, self._key = bundle, key
+        self._directories: list[TracedDirectory] = []
+        self._opened: dict[tuple[str, str], TracedMonth] = {}
+        notes = []
+        for artifact in directories:
+            try:
+                self._directories.append(TracedDirectory(store, artifact))
+            except DataprepError as error:
+                notes.append(f"{artifact} is not traced: {error}")
+        self.notes = tuple(notes)
+
+    def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
+        shown = decode and not self._declaration.sensitive and self._bundle is not None
+        with unquoting(self._declaration.dataset):
+            return [self._traced(*note, shown=shown) for note in dict.fromkeys(self._located(question))]
+
+    def _located(self, question: Question) -> Iterator[Found]:
+        if question.tfrecord_row is not None:
+            return self._of_row(self._shard_row(question, question.tfrecord_row))
+        if not self._months:
+            raise ConfigError(
+                f"trace: {self._declaration.dataset} is made of the shards of other datasets: its own rows are found "
+                "by `tfrecord_row`; ask for records in the dataset that packed them"
+            )
+        if question.packed_row is not None:
+            return self._of_row(self._packed_row(question, question.packed_row))
+        if question.file is not None and question.row is not None:
+            return self._of_record(question, question.file, question.row)
+        if question.id is not None:
+            return self._of_patient(question, str(question.id))
+        raise ConfigError(
+            "trace: notes are found by `tfrecord_row`, by `shard` and `packed_row` (the shard is a month), by `file` "
+            "and `row` (the file is a month, the row a record), or by a patient's `id`"
+        )
+
+    def _split(self, question: Question) -> str:
+        if question.split is None and len(self._splits) > 1:
+            raise ConfigError(f"trace: {question.way}: name the split, one of {', '.join(self._splits)}")
+        split = question.split or self._splits[0]
+        if split not in self._splits:
+            raise NotFoundError(f"trace: no split {split!r}; there are {', '.join(self._splits)}")
+        return split
+
+    def _month(self, dataset: str, month: str) -> TracedMonth:
+        if (dataset, month) not in self._opened:
+            self._opened[(dataset, month)] = TracedMonth(self._store, dataset, month)
+        return self._opened[(dataset, month)]
+
+    def _own(self, month: str | None) -> TracedMonth:
+        if month not in self._months:
+            told = "name the month" if month is None else f"no month {month!r}"
+            raise NotFoundError(f"trace: {told}; there are {self._months[0]} to {self._months[-1]}")
+        return self._month(self._declaration.dataset, str(month))
+
+    def _shard_row(self, question: Question, row: int) -> RowOfMonth:
+        """The packed row behind a row of a split of a directory, or of one of its files."""
+        if not self._directories:
+            raise NotFoundError(f"trace: {'; '.join(self.notes)}")
+        split, origin, within = (
+            self._of_split(question, row) if question.shard is None else self._of_file(question, row)
+        )
+        month = self._month(origin.dataset, origin.partition)
+        for shard in month.shards(split):
+            if shard.sha256 == origin.sha256:
+                return RowOfMonth(dataset=month.dataset, month=month.month, split=split, row=shard.first + within)
+        raise NotFoundError(
+            f"trace: {origin.dataset}/{origin.partition} was packed again since this shard was linked. Run "
+            f"{origin.dataset} and {self._declaration.dataset} first"
+        )
+
+    def _of_split(self, question: Question, row: int) -> tuple[str, ShardOrigin, int]:
+        split, directory = self._split(question), self._directories[0]
+        if directory.facts.directory is None:
+            raise ConfigError(
+                f"trace: {directory.handle.artifact} is virtual: its loader decides the order of rows. Name the file, "
+                "too, as `shard`"
+            )
+        return (split, *directory.of_row(split, row))
+
+    def _of_file(self, question: Question, row: int) -> tuple[str, ShardOrigin, int]:
+        name = str(question.shard)
+        for directory in self._directories:
+            for split, origin in directory.named(name):
+                if question.split not in (None, split):
+                    continue
+                if not 0 <= row < origin.rows:
+                    raise NotFoundError(f"trace: no row {row} in {name}, which has {origin.rows}, counted from 0")
+                return split, origin, row
+        raise NotFoundError(f"trace: no file {name!r} in {self._directories[0].handle.artifact}")
+
+    def _packed_row(self, question: Question, row: int) -> RowOfMonth:
+        month, split = self._own(question.shard), self._split(question)
+        if not 0 <= row < (count := month.facts.splits[split].rows):
+            raise NotFoundError(f"trace: no row {row} in {month.month}, {split}, which has {count}, counted from 0")
+        return RowOfMonth(dataset=month.dataset, month=month.month, split=split, row=row)
+
+    def _of_row(self, found: RowOfMonth) -> Iterator[Found]:
+        month = self._month(found.dataset, found.month)
+        origins = month.origins(found.split)
+        low, high = np.searchsorted(origins["row"], [found.row, found.row + 1]).tolist()
+        yield from _notes(month, found.split, origins[low:high])
+
+    def _of_record(self, question: Question, name: str, record: int) -> Iterator[Found]:
+        month, absent = self._own(name), True
+        for split in self._splits if question.split is None else [self._split(question)]:
+            origins = month.origins(split)
+            for note in _notes(month, split, origins[origins["record"] == record]):
+                absent = False
+                yield note
+        if absent:
+            raise NotFoundError(f"trace: record {record} of {name} is in no row: no such record, or it was dropped")
+
+    def _of_patient(self, question: Question, patient: str) -> Iterator[Found]:
+        assert self._key is not None, "a dataset with months has a key"
+        digest, absent = patient_digest(self._key(), patient), True
+        for name in self._months if question.shard is None else [question.shard]:
+            month = self._own(name)
+            for split in self._splits if question.split is None else [self._split(question)]:
+                if (place := month.patient(split, digest)) is not None:
+                    absent = False
+                    origins = month.origins(split)
+                    yield from _notes(month, split, origins[origins["patient"] == place])
+        if absent:
+            raise NotFoundError(f"trace: no row of {self._declaration.dataset} is of this patient")
+
+    def _traced(self, month: TracedMonth, split: str, record: int, note: int, *, shown: bool) -> Trace:
+        origins = month.origins(split)
+        chosen = np.flatnonzero((origins["record"] == record) & (origins["note"] == note))
+        chosen = chosen[np.argsort(origins["chunk"][chosen])]
+        heads = np.searchsorted(origins["row"], origins["row"][chosen])
+        segments = origins[chosen]
+        places = [
+            place
+            for segment, number in zip(segments, (chosen - heads + 1).tolist(), strict=True)
+            for place in self._places(month, split, segment, {"segment": number, "note": note})
+        ]
+        for stale in month.stale:
+            self.notes = tuple(dict.fromkeys([*self.notes, f"{stale} was made of other rows. Run the dataset first"]))
+        return Trace(
+            dataset=month.dataset,
+            split=split,
+            document=int(chosen.min()),
+            file=month.month,
+            row=record,
+            tokens=int(segments["tokens"].sum()),
+            places=tuple(places),
+            text=self._text(month, split, segments) if shown else None,
+        )
+
+    def _places(self, month: TracedMonth, split: str, segment: np.void, at: dict[str, int]) -> Iterator[Place]:
+        row, start, stop = int(segment["row"]), int(segment["start"]), int(segment["start"] + segment["tokens"])
+        name = month.file(split, f"{month.month}.jsonl")
+        yield Place(artifact=str(month.handle.artifact), file=name, start=start, stop=stop, at={"row": row, **at})
+        for shard in month.shards(split):
+            if not shard.first <= row < shard.stop:
+                continue
+            within = row - shard.first
+            yield Place(artifact=str(shard.artifact), file=shard.file, start=start, stop=stop, at={"row": within, **at})
+            for directory in self._directories:
+                for _, file, before in directory.holding(shard.sha256):
+                    yield Place(
+                        artifact=str(directory.handle.artifact),
+                        file=file,
+                        start=start,
+                        stop=stop,
+                        at={"row": within, "row_of_split": before + within, **at},
+                    )
+
+    def _text(self, month: TracedMonth, split: str, segments: Origins) -> str:
+        assert self._bundle is not None
+        name = month.file(split, f"{month.month}.arrow")
+        file = PackedRowsFile(self._store.local(month.handle.artifact, [name]) / name)
+        ids = np.concatenate([file.block(row, row + 1).tokens[at : at + n] for row, at, n, *_ in segments.tolist()])
+        whole = ids[int(ids[0]) == month.facts.bos_id : len(ids) - (int(ids[-1]) == month.facts.separator_id)]
+        return self._bundle().decode(whole)
+
+
+def _notes(month: TracedMonth, split: str, segments: Origins) -> Iterator[Found]:
+    yield from ((month, split, int(one["record"]), int(one["note"])) for one in segments)
+
+
+def notes_tracer(notes: NotesDeclaration, store: ArtifactStore) -> CohortTracer:
+    """The tracer of a dataset of notes.
+
+    Args:
+        notes: The dataset.
+        store: Where its artifacts are.
+    """
+    return CohortTracer(
+        notes,
+        store,
+        splits=list(notes.splits),
+        months=notes.months.expected,
+        directories=[notes.artifact(DIRECTORIES[format]) for format in notes.formats],
+        bundle=partial(load_bundle, notes.tokenizer),
+        key=notes.patient_key.load,
+    )
+
+
+def replay_tracer(replay: ReplayDeclaration, store: ArtifactStore) -> CohortTracer:
+    """The tracer of a combination.
+
+    Args:
+        replay: The combination.
+        store: Where its directory is, and the datasets that it combines.
+    """
+    directory = replay.artifact(DIRECTORIES[replay.format])
+    return CohortTracer(replay, store, splits=replay.splits, months=(), directories=[directory])

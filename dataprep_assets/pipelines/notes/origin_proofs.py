@@ -1,0 +1,55 @@
+"""The proof that `origins.bin` leads from rows to notes: part of `round_trip` of a packed cohort.
+
+Entry point: `misplaced`.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dataprep_assets.pipelines.notes.note_search import Chunk
+from dataprep_assets.pipelines.notes.opened_cohort import OpenedCohort, SampledNote
+from dataprep_assets.pipelines.notes.packed_files import packed_paths
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
+from dataprep_assets.pipelines.notes.row_origins import Origins, read_origins
+
+__all__ = ["misplaced"]
+
+
+def misplaced(packed: OpenedCohort, split: str, notes: Sequence[SampledNote], chunks: Sequence[Chunk]) -> Iterator[str]:
+    """What is wrong with the origins of a split's rows, a sentence a defect.
+
+    Args:
+        packed: The cohort.
+        split: One of its splits.
+        notes: Sampled notes of it.
+        chunks: Their chunks, as the reference encodes them.
+    """
+    paths = packed_paths(packed.notes, packed.month)[split]
+    origins, file = read_origins(packed.directory / paths.origins), PackedRowsFile(packed.directory / paths.rows)
+    if len(origins) != packed.scans[split].segments:
+        yield f"{paths.origins} has {len(origins)} segments, the rows {packed.scans[split].segments}"
+        return
+    first = 0
+    for block in file.blocks(file.shape.batch_rows):
+        here = origins[first : first + block.segments.size]
+        if not np.array_equal(here["tokens"], block.segments):
+            yield f"{paths.origins}: its lengths of segments are not those of the rows from segment {first} on"
+            return
+        first += block.segments.size
+    for at, note in enumerate(notes):
+        found = _pieces(file, origins[(origins["record"] == note.record) & (origins["note"] == note.number)])
+        wanted = [chunk.ids for chunk in chunks if chunk.note == at]
+        # the pieces of a stream follow each other; chunks are packed in any order
+        same = b"".join(found) == b"".join(wanted) if packed.concatenated else sorted(found) == sorted(wanted)
+        if not same:
+            yield f"record {note.record}, note {note.number}: not where {paths.origins} says"
+
+
+def _pieces(file: PackedRowsFile, origins: Origins) -> list[bytes]:
+    """The tokens of these segments, int32, in the order of the rows."""
+    pieces = []
+    for row, start, tokens, *_ in origins.tolist():
+        held = file.block(row, row + 1).tokens
+        pieces.append(held[start : start + tokens].astype("<i4", copy=False).tobytes())
+    return pieces

@@ -1,0 +1,73 @@
+"""Which note each segment of packed rows is: `origins.bin`, by which a row leads to its record and back.
+
+28 bytes a segment, in the order of the rows, without a header: seven little-endian uint32.
+
+===========  ======================================================================================================
+``row``      the row that holds the segment, from 0
+``start``    its first token in the row, from 0
+``tokens``   how many it has
+``record``   the record of the cohort's file, from 1, as in messages
+``note``     the note within the record, from 1
+``chunk``    which piece of the note it is, from 0, in the order of its text
+``patient``  the place of the patient's digest in `patients.bin`, from 0
+===========  ======================================================================================================
+
+It stays in the artifact of the packed cohort, beside the notes: no shard and no receipt holds any of it.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.pipelines.notes.row_layout import RowLayout
+from dataprep_assets.pipelines.notes.spool import Spool
+
+__all__ = ["DTYPE", "Origins", "origins_of", "parse_origins", "read_origins"]
+
+DTYPE = np.dtype([(name, "<u4") for name in ("row", "start", "tokens", "record", "note", "chunk", "patient")])
+Origins = NDArray[Any]
+"""Shape `(segments,)`, of `DTYPE`."""
+
+
+def origins_of(layout: RowLayout, spool: Spool) -> Origins:
+    """The origins of the rows that a layout makes of a spool."""
+    counts = np.diff(layout.offsets)
+    tokens = layout.first_lengths + layout.second_lengths
+    starts = np.cumsum(tokens) - tokens
+    patients = spool.patients[layout.notes]
+    present = np.unique(patients)
+    rank = np.zeros(len(spool.digests), np.int64)
+    rank[sorted(present.tolist(), key=spool.digests.__getitem__)] = np.arange(present.size)
+    found = np.empty(tokens.size, DTYPE)
+    found["row"] = np.repeat(np.arange(counts.size), counts)
+    found["start"] = starts - np.repeat(starts[layout.offsets[:-1]], counts)
+    found["tokens"] = tokens
+    found["record"] = spool.records[layout.notes]
+    found["note"] = spool.numbers[layout.notes]
+    found["chunk"] = _chunks(layout)
+    found["patient"] = rank[patients]
+    return found
+
+
+def _chunks(layout: RowLayout) -> NDArray[np.int64]:
+    """The place of each segment among those of its note, by where in the note its text begins."""
+    order = np.lexsort((layout.first_starts + layout.second_starts, layout.notes))
+    notes = layout.notes[order]
+    found = np.empty_like(order)
+    found[order] = np.arange(order.size) - np.searchsorted(notes, notes)
+    return found
+
+
+def read_origins(path: Path) -> Origins:
+    """Those of a file; FormatError for one that was cut."""
+    return parse_origins(path.read_bytes(), str(path))
+
+
+def parse_origins(content: bytes, where: str) -> Origins:
+    """Those in the bytes of a file, which errors call `where`; FormatError when they were cut."""
+    if len(content) % DTYPE.itemsize:
+        raise FormatError(f"{where}: {len(content)} bytes are not a multiple of {DTYPE.itemsize}; it was cut")
+    return np.frombuffer(content, DTYPE)

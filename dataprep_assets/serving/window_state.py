@@ -1,0 +1,51 @@
+"""The place of a training run in a release, to be kept in its checkpoint: exact, and the same for any number of ranks.
+
+A step is one of the whole run, so every rank has the same; which samples of it a rank reads is `Schedule.samples`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from dataprep_assets.errors import ConfigError
+
+__all__ = ["WindowState"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowState:
+    """Where a run goes on: at `step`, the first that was not trained on yet.
+
+    `shard` and `epoch` follow from it, and are kept so that a person can read them and a restart can hold them against
+    the schedule. `release` is the digest of the manifest, `prefix` names the shards.
+    """
+
+    release: str
+    prefix: str
+    shards: int
+    steps_per_shard: int
+    step: int
+    shard: int
+    epoch: int
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of texts and numbers, for a checkpoint."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`; ConfigError for what is not a state of a window."""
+        names = {field.name: field.type for field in fields(cls)}
+        if set(value) != set(names) or any(type(value[name]) is not kind for name, kind in names.items()):
+            raise ConfigError(f"not the state of a window: it has {sorted(map(str, value))}, wanted {sorted(names)}")
+        return cls(**value)
+
+    def check(self, other: "WindowState") -> None:
+        """ConfigError naming what another window has otherwise: its shards would not be those that were left."""
+        kept, found = asdict(self), asdict(other)
+        if wrong := [name for name, value in kept.items() if found[name] != value]:
+            shown = "; ".join(f"{name} {found[name]}, the state has {kept[name]}" for name in wrong)
+            raise ConfigError(
+                f"this window cannot go on from that state: {shown}. Give it the release, the prefix and the "
+                "steps_per_shard that the run began with"
+            )

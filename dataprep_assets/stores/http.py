@@ -1,0 +1,251 @@
+"""Objects that a web server serves below a URL, for reading alone: a mirror, a CDN, or a repository on the hub.
+
+A key is the rest of the path. The server must answer HEAD, and ranges for files beyond one part. Redirects are followed
+anew for each request, so a signed URL of a storage behind them never grows old; a token goes to the first server
+alone. No message holds more of an answer than its status.
+
+Entry point: :class:`HttpStore`; `hub_url` for `hf://` addresses.
+"""
+
+import http.client
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Never
+from urllib.parse import quote, urlsplit
+
+from dataprep_assets.errors import ConfigError, SourceError
+from dataprep_assets.stores import ranged
+from dataprep_assets.stores.endpoints import check_endpoint
+from dataprep_assets.stores.keys import check_key
+from dataprep_assets.stores.pinned import download_pinned
+from dataprep_assets.stores.retry import RetryableError, RetryPolicy, parse_retry_after
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range, no_object
+
+__all__ = ["HttpStore", "hub_url"]
+
+_BLOCK = 1024 * 1024
+_RETRY_STATUS = {408, 425, 429, 500, 502, 503, 504}
+_REFUSED = {401, 403}
+_RETRY = RetryPolicy()
+
+
+def hub_url(address: str, environment: Mapping[str, str]) -> str:
+    """The URL of `hf://[datasets/]organization/name[@revision][/folder]`: of a dataset's files, or of a model's.
+
+    The hub is HF_ENDPOINT of `environment`, else https://huggingface.co; the revision `main` unless given. ConfigError
+    for an address without a name.
+    """
+    parts = urlsplit(address)
+    names = [name for name in f"{parts.netloc}{parts.path}".split("/") if name]
+    kind = f"{names.pop(0)}/" if names[:1] == ["datasets"] else ""
+    if len(names) < 2:
+        raise ConfigError(f"{address!r} is no repository: give hf://datasets/organization/name@revision/folder")
+    name, _, revision = names[1].partition("@")
+    endpoint = environment.get("HF_ENDPOINT") or "https://huggingface.co"
+    folder = "".join(f"/{quote(part)}" for part in names[2:])
+    return f"{endpoint.rstrip('/')}/{kind}{names[0]}/{name}/resolve/{quote(revision or 'main', safe='')}{folder}"
+
+
+class HttpStore(Store):
+    """See the module. `base` is the URL of the folder, without a query.
+
+    Args:
+        base: `https://host/folder`; `http://` on this machine alone, unless `allow_http`.
+        token: Sent as `Authorization: Bearer …` to the host of `base`.
+        token_name: The variable that messages name where access is refused.
+        allow_http: Whether plain HTTP may leave this machine.
+        retry: Of each request.
+        workers: Ranges of a download at once.
+        range_bytes: The largest of them.
+        timeout_seconds: Of each connect, and of each wait for bytes.
+    """
+
+    def __init__(
+        self,
+        base: str,
+        *,
+        token: str | None = None,
+        token_name: str = "",
+        allow_http: bool = False,
+        retry: RetryPolicy = _RETRY,
+        workers: int = 8,
+        range_bytes: int = ranged.PART_BYTES,
+        timeout_seconds: float = 60.0,
+    ) -> None:
+        parts = urlsplit(base)
+        if parts.query or parts.fragment:
+            raise ConfigError(f"{parts.scheme}://{parts.hostname}: a URL of a folder has no query; give it without one")
+        self._base = check_endpoint(base.rstrip("/"), "the URL of the release", allow_http=allow_http)
+        self._token, self._token_name = token, token_name
+        self._retry, self._workers, self._range_bytes = retry, workers, range_bytes
+        self._timeout = timeout_seconds
+
+    def __repr__(self) -> str:
+        return f"HttpStore({self._base!r})"
+
+    @property
+    def url(self) -> str:
+        return self._base
+
+    def head(self, key: str) -> ObjectInfo | None:
+        label = self._label(key)
+        return self._retry.run(lambda: self._head(key), label=label)
+
+    def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
+        label = self._label(key)
+        check_range(start, stop, label)
+        info = self.head(key)
+        if info is None:
+            raise no_object(label)
+        if version is not None and info.version != version:
+            raise ConflictError(f"{label}: it is version {info.version}, not {version}")
+        end = info.bytes if stop is None else min(stop, info.bytes)
+        for at in range(start, end, _BLOCK):
+            part = min(at + _BLOCK, end)
+            yield self._retry.run(lambda a=at, b=part: b"".join(self._range(info, a, b)), label=label)  # type: ignore[misc]
+
+    def download(
+        self, key: str, target: Path, *, sha256: str | None = None, progress: Progress | None = None
+    ) -> ObjectInfo:
+        label = self._label(key)
+
+        def fetch(info: ObjectInfo, report: Progress) -> str:
+            return ranged.download(
+                lambda start, stop: self._range(info, start, stop),
+                size=info.bytes,
+                target=target,
+                sha256=sha256,
+                etag=info.version,
+                label=label,
+                part_bytes=self._range_bytes,
+                workers=self._workers,
+                retry=self._retry,
+                progress=report,
+            )
+
+        return download_pinned(lambda: self.head(key), fetch, label=label, progress=progress)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        raise ConfigError(f"{self._base}: a web server does not list its files; only what a manifest names can be read")
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> Never:
+        self._refuse()
+
+    def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> Never:
+        self._refuse()
+
+    def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> Never:
+        self._refuse()
+
+    def copy(self, source: str, key: str) -> Never:
+        self._refuse()
+
+    def delete(self, key: str) -> None:
+        self._refuse()
+
+    def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
+        self._refuse()
+
+    def _refuse(self) -> Never:
+        raise ConfigError(f"{self._base}: it can be read, not written; publish to s3://, gs:// or a folder")
+
+    def _label(self, key: str) -> str:
+        return f"{self._base}/{check_key(key)}"
+
+    # --- one request
+
+    def _head(self, key: str) -> ObjectInfo | None:
+        label = self._label(key)
+        try:
+            with self._opened("HEAD", key, {}) as answer:
+                size = answer.headers.get("Content-Length", "")
+                if not size.isdigit():
+                    raise SourceError(f"{label}: the server does not say how long it is; it needs Content-Length")
+                return ObjectInfo(key=key, bytes=int(size), version=_version(answer.headers, int(size)))
+        except FileNotFoundError:
+            return None
+
+    def _range(self, info: ObjectInfo, start: int, stop: int) -> Iterator[bytes]:
+        """The bytes [start, stop) of the version that `info` names; see `ranged.download`."""
+        label = self._label(info.key)
+        if start == stop:
+            return
+        try:
+            answer = self._opened("GET", info.key, {"Range": f"bytes={start}-{stop - 1}"})
+        except FileNotFoundError:
+            raise ConflictError(f"{label}: it is not there any more") from None
+        with answer:
+            if answer.status == 206:
+                expected = f"bytes {start}-{stop - 1}/{info.bytes}"
+                if answer.headers.get("Content-Range") != expected:
+                    raise ConflictError(f"{label}: another range came than bytes {start}-{stop - 1} of {info.bytes}")
+            elif (start, stop) != (0, info.bytes):
+                raise SourceError(f"{label}: the server ignores ranges (HTTP {answer.status}); use one that knows them")
+            if _version(answer.headers, info.bytes) != info.version:
+                raise ConflictError(f"{label}: it was replaced")
+            left = stop - start
+            while left:
+                block = _received(answer, min(_BLOCK, left), label)
+                left -= len(block)
+                yield block
+
+    def _opened(self, method: str, key: str, headers: Mapping[str, str]) -> Any:
+        """The answer; FileNotFoundError for 404, RetryableError for what may pass, SourceError for a refusal."""
+        label = self._label(key)
+        url = f"{self._base}/{quote(key)}"
+        request = urllib.request.Request(url, method=method, headers={"Accept-Encoding": "identity", **headers})
+        if self._token:
+            # unredirected: the storage that the hub redirects to takes signed URLs, and must not see the token
+            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        try:
+            return _OPENER.open(request, timeout=self._timeout)
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise self._from_status(error, label) from None
+        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
+            raise RetryableError(f"cannot reach {urlsplit(url).netloc} ({type(error).__name__})") from None
+
+    def _from_status(self, error: urllib.error.HTTPError, label: str) -> Exception:
+        if error.code == 404:
+            return FileNotFoundError(label)
+        if error.code in _RETRY_STATUS:
+            return RetryableError(f"HTTP {error.code}", parse_retry_after(error.headers.get("Retry-After")))
+        if error.code == 416:
+            return ConflictError(f"{label}: it is shorter than it was")
+        if error.code in _REFUSED:
+            todo = f"set {self._token_name} to a token that may read it" if self._token_name else "check the URL"
+            return SourceError(f"{label}: the server refuses access (HTTP {error.code}); {todo}")
+        return SourceError(f"{label}: the server answered HTTP {error.code}")
+
+
+class _SameMethod(urllib.request.HTTPRedirectHandler):
+    """Follows a HEAD with a HEAD; Python before 3.13 asks for the whole object instead."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        found = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if found is not None:
+            found.method = req.get_method()
+        return found
+
+
+_OPENER = urllib.request.build_opener(_SameMethod())
+
+
+def _version(headers: Any, size: int) -> str:
+    """What names the present content of an object: its ETag, else its time of change; its size where there is none."""
+    found = headers.get("ETag") or headers.get("Last-Modified") or ""
+    return f"{found.removeprefix('W/').strip(chr(34))}" or f"{size} bytes"
+
+
+def _received(answer: Any, most: int, label: str) -> bytes:
+    try:
+        block: bytes = answer.read(most)
+    except (http.client.HTTPException, OSError) as error:
+        raise RetryableError(f"the connection broke ({type(error).__name__})") from None
+    if not block:
+        raise RetryableError(f"short body of {label}")
+    return block

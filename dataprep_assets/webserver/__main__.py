@@ -1,0 +1,32 @@
+"""`python -m dataprep_assets.webserver`: `dagster-webserver` with all its options, behind the guard."""
+
+import os
+from typing import Any
+
+import dagster_webserver.app
+import dagster_webserver.cli
+from dagster_webserver.webserver import DagsterWebserver
+from starlette.middleware import Middleware
+
+from dataprep_assets.webserver.guard import Guard, hosts_of
+
+__all__ = ["GuardedWebserver", "main"]
+
+
+class GuardedWebserver(DagsterWebserver[Any, Any]):
+    """Dagster's webserver, every request and WebSocket of which passes the guard first."""
+
+    def build_middleware(self) -> list[Middleware]:
+        return [Middleware(Guard, hosts=hosts_of(os.environ)), *super().build_middleware()]
+
+
+def main() -> None:
+    """Serve. The class is named in Dagster's factory alone, which its command line calls."""
+    if not hasattr(dagster_webserver.app, "DagsterWebserver"):
+        raise SystemExit("this version of dagster-webserver makes its server in another way: it would be unguarded")
+    dagster_webserver.app.DagsterWebserver = GuardedWebserver
+    dagster_webserver.cli.main()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main()

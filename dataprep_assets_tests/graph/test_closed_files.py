@@ -1,0 +1,101 @@
+"""What a sensitive dataset leaves is its owner's alone, and a check says what is not and how to close it."""
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, closed_to_others, places_of
+from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.spec import ArtifactSpec, RunStep
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.stores.private import are_private, open_to_others, private_files
+
+
+@pytest.fixture(autouse=True)
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_what_is_written_inside_is_private_and_the_umask_comes_back(tmp_path: Path) -> None:
+    with private_files():
+        (tmp_path / "folder" / "below").mkdir(parents=True)
+        with private_files(), private_files(False):
+            (tmp_path / "folder" / "file").touch()
+        (tmp_path / "folder" / "later").touch()
+        assert are_private()
+    (tmp_path / "public").touch()
+    assert not are_private()
+    modes = [mode(tmp_path / name) for name in ("folder", "folder/below", "folder/file", "folder/later", "public")]
+    assert modes == [0o700, 0o700, 0o600, 0o600, 0o644]
+
+
+def test_a_umask_that_is_stricter_is_not_loosened(tmp_path: Path) -> None:
+    os.umask(0o277)
+    with private_files():
+        (tmp_path / "file").touch()
+    assert mode(tmp_path / "file") == 0o400
+
+
+def test_the_check_names_folders_and_the_command_that_closes_them(tmp_path: Path) -> None:
+    store = LocalArtifacts(tmp_path)
+    with private_files():
+        (tmp_path / "d" / "shards" / ".staging").mkdir(parents=True)
+        (tmp_path / "d" / "shards" / "PATIENT.json").touch()
+    assert closed_to_others(places_of(store, "d")).passed
+    (tmp_path / "d" / "shards" / "PATIENT.json").chmod(0o640)
+    found = closed_to_others(places_of(store, "d"))
+    assert not found.passed
+    assert not found.warning
+    assert f"chmod -R go-rwx {tmp_path / 'd'}" in found.summary
+    assert found.table == ({"folder": str(tmp_path / "d"), "open": 1, "widest": "0040"},)
+    assert "PATIENT" not in str(found)
+    (tmp_path / "d" / "shards" / "PATIENT.json").chmod(0o400)
+    (tmp_path / "d" / "link").symlink_to("/")
+    assert closed_to_others(places_of(store, "d")).passed
+    assert not list(open_to_others(tmp_path / "not there"))
+
+
+def test_an_open_folder_of_dagsters_runs_fails_it_and_one_of_settings_does_not() -> None:
+    # not in the folder of the tests, which is closed and so closes what is below it
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder, "home")
+        (home / "storage").mkdir(parents=True)
+        assert closed_to_others([], str(home)).passed, "the folder above it is closed"
+        Path(folder).chmod(0o755)
+        assert f"go-rwx {home}" in closed_to_others([], str(home)).summary
+        home.chmod(0o700)
+        assert closed_to_others([], str(home)).passed
+        home.chmod(0o755)
+        (home / "storage").rmdir()
+        assert closed_to_others([], str(home)).passed, "settings alone"
+
+
+def test_every_artifact_of_a_sensitive_dataset_has_the_check(tmp_path: Path) -> None:
+    def spec(*, sensitive: bool) -> ArtifactSpec:
+        return ArtifactSpec(
+            declaration=DatasetDeclaration(dataset="d", sensitive=sensitive),
+            name="letters",
+            description="",
+            kinds=set(),
+            step=RunStep.called("letters"),
+            build=lambda _: (),
+            recipes=lambda *_: (),
+        )
+
+    assert spec(sensitive=False).proofs is None
+    proofs = spec(sensitive=True).proofs
+    assert proofs is not None
+    assert [(proof.name, proof.blocking) for proof in proofs.proofs] == [(CLOSED_TO_OTHERS, True)]
+    (tmp_path / "d" / "letters").mkdir(parents=True)
+    ((name, finding),) = proofs.examine(LocalArtifacts(tmp_path), [])
+    assert (name, finding.passed) == (CLOSED_TO_OTHERS, False)

@@ -1,0 +1,85 @@
+"""What of other datasets is made of the same source files, by what their receipts record."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.sharing import Sharing, sharing
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Receipt, record_files
+
+HELD, OTHER = "a" * 64, "b" * 64
+
+
+def spec(dataset: str, name: str, *keys: str, **more: Any) -> ArtifactSpec:
+    """An artifact of a dataset, in these partitions if there are any."""
+    return ArtifactSpec(
+        declaration=DatasetDeclaration(dataset=dataset),
+        name=name,
+        description=name,
+        kinds=set(),
+        step=RunStep.called(name),
+        build=lambda _: [],
+        recipes=lambda _store, _slots: [],
+        partitions=Partitions.fixed(keys, "shard") if keys else None,
+        **more,
+    )
+
+
+def finish(
+    store: LocalArtifacts, made: ArtifactSpec, key: str | None, sources: Mapping[str, str], ledger: bool = True
+) -> None:
+    """Write a receipt of a finished partition."""
+    artifact = made.located(store, key)
+    folder = artifact.directory(store.root)
+    folder.mkdir(parents=True)
+    (folder / "data").write_bytes(b"1")
+    Receipt(
+        dataset=artifact.dataset,
+        artifact=artifact.name,
+        partition=artifact.partition,
+        key="0" * 64,
+        inputs={},
+        files=record_files(folder),
+        facts={},
+        ledger=Ledger() if ledger else None,
+        measured={},
+        recipe={"version": 1, "settings": {}, "sources": dict(sources), "upstream": {}},
+    ).write(folder)
+
+
+def test_shards_of_a_file_are_found_whatever_it_is_called_and_where_they_went(tmp_path: Path) -> None:
+    store = LocalArtifacts(tmp_path)
+    chat = spec("chat", "packed_sft", "a-0", "a-1", "a-2")
+    finish(store, chat, "a-0", {"tokenizer": "t", "somewhere/else.parquet[0:9]": HELD})
+    finish(store, chat, "a-1", {"other.jsonl": OTHER})
+    bins = spec("release", "token_bins", "train-00000")
+    mirror = spec("release", "snapshot", "train-00000")
+    published = spec("release", "published_shards", published_to=lambda _: "s3://theirs/release")
+    finish(store, bins, "train-00000", {"x.jsonl": HELD})
+    finish(store, mirror, "train-00000", {"x.jsonl": HELD}, ledger=False)
+    finish(store, published, None, {})
+    apart = spec("apart", "token_bins", "train-00000")
+    finish(store, apart, "train-00000", {"x.jsonl": OTHER})
+    every = [([chat], store), ([mirror, bins, published], store), ([apart], store)]
+    assert list(sharing({HELD}, every)) == [
+        Sharing(dataset="chat", artifact="packed_sft", partitions=1, noun="shard"),
+        Sharing(
+            dataset="release", artifact="token_bins", partitions=1, noun="shard", published=("s3://theirs/release",)
+        ),
+    ]
+
+
+def test_a_dataset_that_cannot_be_read_stops_nobody(tmp_path: Path) -> None:
+    store = LocalArtifacts(tmp_path)
+    broken, sound = spec("broken", "token_bins", "train-00000"), spec("sound", "token_bins", "train-00000")
+    for made in (broken, sound):
+        finish(store, made, "train-00000", {"x.jsonl": HELD})
+    receipt = broken.located(store, "train-00000").directory(tmp_path) / "receipt.json"
+    receipt.unlink()
+    receipt.write_text("{")
+    found = sharing({HELD}, [([broken], store), ([sound], store)])
+    assert [one.dataset for one in found] == ["sound"]

@@ -1,0 +1,63 @@
+"""Stock MaxText trains on every label that is not its pad id: the rules, on rows that can be checked by eye."""
+
+import numpy as np
+import pytest
+
+from dataprep_assets.packing.stock_maxtext import Pipeline, StockRule
+
+PAD, BOS = 9, 8
+
+
+def rule(pipeline: Pipeline, pad: int | None = PAD, unk: int | None = None, bos: int | None = None) -> StockRule:
+    return StockRule(pipeline=pipeline, row_length=5, pad_id=pad, unk_id=unk, bos_id=bos)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "row", "inputs", "targets", "trained"),
+    [
+        # tfds shifts a row of L + 1 tokens away at both ends, the others lose the label of the last position
+        ("tfds", [1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5], [2, 3, 4, 5, 6], [1, 1, 1, 1, 1]),
+        ("grain", [1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [2, 3, 4, 5, PAD], [1, 1, 1, 1, 0]),
+        ("hf", [1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [2, 3, 4, 5, PAD], [1, 1, 1, 1, 0]),
+        ("tfds", [1, 2, 3], [1, 2, PAD, PAD, PAD], [2, 3, PAD, PAD, PAD], [1, 1, 0, 0, 0]),
+        ("grain", [1, 2, 3], [1, 2, 3, PAD, PAD], [2, 3, PAD, PAD, PAD], [1, 1, 0, 0, 0]),
+        ("grain", [1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5], [2, 3, 4, 5, PAD], [1, 1, 1, 1, 0]),
+        ("tfds", [1], [PAD] * 5, [PAD] * 5, [0] * 5),
+    ],
+)
+def test_rows_are_shifted_cut_and_padded_as_the_pipeline_does(
+    pipeline: Pipeline, row: list[int], inputs: list[int], targets: list[int], trained: list[int]
+) -> None:
+    found = rule(pipeline).labels([np.array(row)])
+    assert found.inputs.tolist() == [inputs]
+    assert found.targets.tolist() == [targets]
+    assert found.trained.astype(int).tolist() == [trained]
+
+
+def test_padding_that_a_writer_stored_is_trained_on_unless_the_ids_are_the_same() -> None:
+    """The defect that unpacked rows had: their padding is no padding to a tokenizer with another pad token, or none."""
+    stored = [np.array([1, 2, 3, 7, 7, 7])]
+    assert rule("tfds", pad=7).labels(stored).trained.sum() == 2
+    assert rule("tfds", pad=PAD).labels(stored).trained.sum() == 5
+    assert rule("tfds", pad=None).labels(stored).trained.sum() == 5
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "pad", "unk", "bos", "ignored"),
+    [
+        ("tfds", PAD, 1, BOS, {PAD}),
+        ("tfds", None, 1, BOS, {1}),
+        ("tfds", None, None, BOS, {-1}),
+        ("grain", None, None, BOS, {0}),
+        ("hf", PAD, 1, BOS, {PAD, BOS}),
+        ("hf", None, None, None, {-1}),
+    ],
+)
+def test_the_ids_that_are_no_labels(
+    pipeline: Pipeline, pad: int | None, unk: int | None, bos: int | None, ignored: set[int]
+) -> None:
+    found = rule(pipeline, pad, unk, bos)
+    assert found.ignored == ignored
+    real = found.labels([np.array([0, 1, *sorted(ignored)])])
+    assert set(real.targets[real.trained].tolist()).isdisjoint(ignored)
+    assert real.masked.any()

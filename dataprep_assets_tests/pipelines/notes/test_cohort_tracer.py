@@ -1,0 +1,236 @@
+"""Every row of a directory leads to the notes that are in it, and every note to all its rows."""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from dataprep_assets.errors import ConfigError, IntegrityError, NotFoundError
+from dataprep_assets.formats import example, tfrecord
+from dataprep_assets.graph.place import Place
+from dataprep_assets.graph.trace import Trace, Tracer, trace
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.notes.cohort_tracer import notes_tracer, replay_tracer
+from dataprep_assets.pipelines.notes.component import PackedCohorts
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
+from dataprep_assets.pipelines.notes.packed_cohorts_proofs import prove_cohort
+from dataprep_assets.pipelines.notes.replay import build_replay
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
+from dataprep_assets_tests.formats.shard_reader import read_directory
+from dataprep_assets_tests.pipelines.corpus.shards import bundle, reference_ids
+from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
+from dataprep_assets_tests.pipelines.notes.directories import SPLITS
+from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
+
+END = bundle().token("<|endoftext|>", key="separator").id
+MONTHS = ("2010-01", "2010-02")
+LONG = "The goat counts its buttons twice, then the kite. " * 8
+"""Longer than a row of 64."""
+
+
+class Clinic(NamedTuple):
+    """Two months of notes, packed and in directories."""
+
+    notes: NotesDeclaration
+    root: Path
+    tracer: Tracer
+
+
+def people(month: str) -> list[Any]:
+    """Patients of one to five notes, the third of which is long."""
+    return [
+        patient(
+            f"{month}-p{i}", *(note(f"{month}, child {i}, note {n}. {LONG if n == 2 else 'Tea.'}") for n in range(i))
+        )
+        for i in range(1, 6)
+    ]
+
+
+def declared(folder: Path, **changes: Any) -> NotesDeclaration:
+    """The clinic's notes, in rows of 64."""
+    source = written(folder / "in", {month: people(month) for month in MONTHS})
+    return plain(source, MONTHS, row_length=64, **({"splits": SPLITS, "order": "source"} | changes))
+
+
+@pytest.fixture(scope="module")
+def clinic(tmp_path_factory: pytest.TempPathFactory) -> Clinic:
+    folder = tmp_path_factory.mktemp("clinic")
+    notes = declared(folder)
+    assert not run_notes(notes, folder / "out").failed
+    return Clinic(notes, folder / "out", notes_tracer(notes, LocalArtifacts(folder / "out")))
+
+
+def files(root: Path, dataset: str, split: str) -> Iterator[tuple[str, list[list[int]]]]:
+    """Each TFRecord file of a split of a directory, in the reader's order: its path, and the ids of its rows."""
+    where = root / dataset / "tfds_directory" / dataset / "1.0.0"
+    info = read_directory(where)
+    chosen = next(one for one in info.splits if one.name == split)
+    column = next(c for c in info.columns if c.name in ("inputs", "tokens"))
+    for name in info.shard_names(chosen):
+        payloads = [record.payload for record in tfrecord.records(where / name)]
+        rows = example.decode_rows(payloads, info.columns)[column.name]
+        yield f"{dataset}/1.0.0/{name}", rows.tolist()
+
+
+@cache
+def encoded(text: str) -> list[int]:
+    found: list[int] = reference_ids([text])[0]
+    return found
+
+
+def wanted(month: str, record: int, number: int) -> list[int]:
+    """The ids that a note has, by the reference engine and not by the pipeline."""
+    text = people(month)[record - 1]["notes"][number - 1]["text"]
+    return [*encoded(text), END]
+
+
+def held(places: list[Place], content: dict[str, list[list[int]]]) -> list[int]:
+    """The ids at some places of a directory, one place after another."""
+    return [i for place in places for i in content[place.file][number(place, "row")][place.start : place.stop]]
+
+
+def number(place: Place, name: str) -> int:
+    value = place.at[name]
+    assert isinstance(value, int)
+    return value
+
+
+def in_directory(found: Trace, dataset: str) -> list[Place]:
+    return [place for place in found.places if place.artifact == f"{dataset}/tfds_directory"]
+
+
+def test_every_row_of_every_file_leads_to_its_notes_and_these_are_where_it_says(clinic: Clinic) -> None:
+    seen, several = set(), 0
+    for split in SPLITS:
+        content, at = dict(files(clinic.root, "notes", split)), 0
+        for file, rows in content.items():
+            for row, ids in enumerate(rows):
+                every = trace(clinic.tracer, tfrecord_row=at, split=split)
+                assert every == trace(clinic.tracer, tfrecord_row=row, shard=file.rpartition("/")[2])
+                covered = []
+                for found in every:
+                    places = in_directory(found, "notes")
+                    note_number = number(places[0], "note")
+                    assert held(places, content) == wanted(found.file, found.row, note_number)
+                    assert found.text == people(found.file)[found.row - 1]["notes"][note_number - 1]["text"]
+                    assert found.tokens == sum(place.stop - place.start for place in places)
+                    covered += [p for p in places if (p.file, p.at["row"], p.at["row_of_split"]) == (file, row, at)]
+                    seen.add((found.file, found.row, note_number))
+                    several += len(places) > 1
+                spans = sorted((p.start, p.stop) for p in covered)
+                assert [start for start, _ in spans] == [0, *(stop for _, stop in spans[:-1])], "a token of nobody"
+                assert all(i == clinic_pad() for i in ids[spans[-1][1] :])
+                at += 1
+    assert seen == {(m, r + 1, n + 1) for m in MONTHS for r, p in enumerate(people(m)) for n in range(len(p["notes"]))}
+    assert several, "no note is longer than a row: the test shows less than it says"
+
+
+def clinic_pad() -> int:
+    return bundle().token("<|pad|>", key="pad").id
+
+
+def test_packed_rows_shards_records_and_patients_name_the_same_notes(clinic: Clinic) -> None:
+    directory = LocalArtifacts(clinic.root).directory(clinic.notes.artifact("packed_cohorts", "2010-02"))
+    for split in SPLITS:
+        for line, text in enumerate((directory / split / "2010-02.jsonl").read_bytes().splitlines()):
+            ids = json.loads(text)["inputs"]
+            for found in trace(clinic.tracer, packed_row=line, shard="2010-02", split=split):
+                of_file = [p for p in found.places if p.file == f"{split}/2010-02.jsonl" and p.at["row"] == line]
+                note_number = number(of_file[0], "note")
+                assert all(
+                    "".join(map(chr, ids[p.start : p.stop]))
+                    in "".join(map(chr, wanted("2010-02", found.row, note_number)))
+                    for p in of_file
+                )
+                assert found in trace(clinic.tracer, file="2010-02", row=found.row)
+                assert found in trace(clinic.tracer, id=f"2010-02-p{found.row}")
+                shard = next(p for p in found.places if p.artifact == "notes/tfrecord_shards/2010-02")
+                name = shard.file.rpartition("/")[2].removesuffix(".tfrecords")
+                assert found in trace(clinic.tracer, tfrecord_row=number(shard, "row"), shard=name, split=split)
+    assert len(trace(clinic.tracer, file="2010-01", row=5)) == 5
+    assert {found.row for found in trace(clinic.tracer, id="2010-01-p3")} == {3}
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ({"tfrecord_row": 10**6, "split": "train"}, "no row 1000000 in notes/tfds_directory, train, which has"),
+        ({"tfrecord_row": 0}, "name the split, one of train, val"),
+        ({"tfrecord_row": 0, "shard": "2010-01_009-of-009"}, "no file '2010-01_009-of-009' in notes/tfds_directory"),
+        ({"packed_row": 0, "split": "train"}, "name the month; there are 2010-01 to 2010-02"),
+        ({"packed_row": 99, "shard": "2010-01", "split": "val"}, "no row 99 in 2010-01, val, which has"),
+        ({"file": "2010-01", "row": 99}, "record 99 of 2010-01 is in no row"),
+        ({"id": "p-CANARY"}, "no row of notes is of this patient"),
+        ({"token": 3, "split": "train"}, "notes are found by"),
+    ],
+)
+def test_what_does_not_exist_is_one_clear_line(clinic: Clinic, question: dict[str, Any], told: str) -> None:
+    with pytest.raises((NotFoundError, ConfigError)) as raised:
+        trace(clinic.tracer, **question)
+    assert told in str(raised.value)
+    assert "CANARY" not in str(raised.value)
+
+
+def test_a_stream_of_notes_is_traced_through_a_combination_of_datasets(tmp_path: Path) -> None:
+    unpacked = {"layout": "unpacked", "pipeline": "grain", "splits": {"train": 1.0}}
+    for name in ("first", "second"):
+        source = declared(tmp_path / name, dataset=name, template={"header": f"{name}\n"}, **unpacked)
+        assert not run_notes(source, tmp_path / "out").failed
+    mix = ReplayDeclaration.model_validate(
+        {"dataset": "mix", "sensitive": False, "sources": [{"dataset": "first"}, {"dataset": "second"}]}
+    )
+    build_replay(mix, LocalArtifacts(tmp_path / "out"))
+    tracer = replay_tracer(mix, LocalArtifacts(tmp_path / "out"))
+    content, at, notes, datasets = dict(files(tmp_path / "out", "mix", "train")), 0, 0, set()
+    for rows in content.values():
+        for _ in rows:
+            for found in trace(tracer, tfrecord_row=at, split="train"):
+                places = in_directory(found, "mix")
+                # a note cut at the end of a row goes on in the next one
+                body = wanted(found.file, found.row, number(places[0], "note"))
+                assert held(places, content) == [*encoded(f"{found.dataset}\n"), *body]
+                datasets.add(found.dataset)
+                notes += 1
+            at += 1
+    assert (datasets, notes >= 60) == ({"first", "second"}, True)
+    with pytest.raises(ConfigError, match="ask for records in the dataset that packed them"):
+        trace(tracer, file="2010-01", row=1)
+
+
+def test_of_a_sensitive_dataset_no_text_is_told_and_patients_need_their_key(
+    clinic: Clinic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = {"env": "WARD_KEY"}
+    update = {"sensitive": True, "patient_key": clinic.notes.patient_key.model_validate(key)}
+    tracer = PackedCohorts(clinic.notes.model_copy(update=update)).tracer(LocalArtifacts(clinic.root))
+    assert [found.text for found in trace(tracer, tfrecord_row=0, split="train")] == [None] * len(
+        trace(clinic.tracer, tfrecord_row=0, split="train")
+    )
+    monkeypatch.delenv("WARD_KEY", raising=False)
+    with pytest.raises(ConfigError, match="WARD_KEY"):
+        trace(tracer, id="2010-01-p3")
+    monkeypatch.setenv("WARD_KEY", "another key, of more than thirty-two characters")
+    with pytest.raises(NotFoundError):
+        trace(tracer, id="2010-01-p3")
+
+
+def test_what_was_made_of_other_rows_is_left_out_and_damage_is_found(tmp_path: Path) -> None:
+    notes = declared(tmp_path, splits={"train": 1.0})
+    assert not run_notes(notes, tmp_path / "out").failed
+    store = LocalArtifacts(tmp_path / "out")
+    (cohort,) = packed_cohorts(notes, store, ["2010-01"])
+    path = store.directory(cohort.artifact) / "origins.bin"
+    content = bytearray(path.read_bytes())
+    content[12:16], content[40:44] = content[40:44], content[12:16]  # records of the first two segments
+    path.unlink()
+    path.write_bytes(content)
+    failed = {name: finding.summary for name, finding in prove_cohort(cohort).items() if not finding.passed}
+    assert set(failed) == {"files_intact", "round_trip"}
+    assert "not where origins.bin says" in failed["round_trip"]
+    path.write_bytes(content[:-1])
+    with pytest.raises(IntegrityError, match=r"origins\.bin"):
+        trace(notes_tracer(notes, store), packed_row=0, shard="2010-01")

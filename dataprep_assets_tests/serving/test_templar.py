@@ -1,0 +1,41 @@
+"""A trainer of templar changes one import: our manager gives it the shards that the original's should have given."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.serving.templar import ShardedDatasetManager
+from dataprep_assets_tests.readers.pytorch import managed_turns
+from dataprep_assets_tests.serving.releases import LENGTH, published, tokens_of
+
+
+@pytest.mark.parametrize("start", [0, 4])
+def test_the_manager_goes_on_from_any_shard_and_around_the_end(tmp_path: Path, start: int) -> None:
+    """The original goes on with shard 1 after a start at 4, and asks for shards beyond the last.
+
+    See docs/formats/shard-window.md#restart and docs/formats/shard-window.md#start-beyond-the-last.
+    """
+    published(tmp_path, (8, 6, 8))
+    turns = managed_turns(tmp_path / "store", tmp_path / "cache", LENGTH, start, 4)
+    assert [turn["shard"] for turn in turns] == [(start + at) % 3 for at in range(5)]
+    for turn in turns:
+        tokens = tokens_of(turn["shard"], 6 if turn["shard"] == 1 else 8)
+        assert turn["of"] == 3
+        assert np.array_equal(turn["samples"].reshape(-1), tokens.astype(np.int64))
+        assert len(set(turn["ids"])) == len(turn["samples"])
+
+
+def test_the_place_is_that_of_the_original_and_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("R2_DATASET_BUCKET_NAME", raising=False)
+    monkeypatch.setenv("DATASET_BINS_PATH", "remote/tokenized/")
+    with pytest.raises(ConfigError, match="R2_DATASET_BUCKET_NAME: not set"):
+        ShardedDatasetManager(LENGTH, 0, 1, object())
+
+
+def test_other_types_and_ranks_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="samples are uint32"):
+        ShardedDatasetManager(LENGTH, 0, 1, None, np.uint16, release=tmp_path, cache_dir=tmp_path)
+    with pytest.raises(ConfigError, match="rank 2 of 2"):
+        ShardedDatasetManager(LENGTH, 2, 2, None, release=tmp_path, cache_dir=tmp_path)

@@ -1,0 +1,119 @@
+"""A release on the hub, and on a plain web server: the window reads it by ranges, whatever breaks on the way."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import ConfigError, MissingArtifactError, SourceError
+from dataprep_assets.serving import Release, ShardWindow
+from dataprep_assets.serving.release import MANIFEST, Place, locate
+from dataprep_assets.stores.http import HttpStore, hub_url
+from dataprep_assets.stores.preflight import preflight_reading
+from dataprep_assets.stores.retry import RetryPolicy
+from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.serving.releases import make_release
+from dataprep_assets_tests.serving.watched import QUICK, assert_is
+
+REPO = "someone/shards"
+FOLDER = "v1"
+AT_ONCE = RetryPolicy(attempts=4, base_seconds=0.0, max_seconds=0.0)
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
+    """The hub with a release of two shards, the tokens of which lie on its storage host."""
+    built = tmp_path_factory.mktemp("built")
+    release = make_release(built, (8, 8))
+    tree = {f"{FOLDER}/{file.key}": (built / file.key).read_bytes() for file in release.files}
+    tree[f"{FOLDER}/{MANIFEST}"] = release.to_bytes()
+    with HubServer(tree, repo_id=REPO, lfs_bytes=600, storage_host=True) as server:
+        yield server
+
+
+@pytest.fixture
+def on_hub(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    return f"hf://datasets/{REPO}@main/{FOLDER}"
+
+
+def over_web(hub: HubServer, **options: object) -> Place:
+    return Place(HttpStore(f"{hub.endpoint}/datasets/{REPO}/resolve/main/{FOLDER}", retry=AT_ONCE, **options))  # type: ignore[arg-type]
+
+
+def test_a_window_over_the_hub_reads_what_was_published_and_keeps_the_token_from_the_storage(
+    hub: HubServer, on_hub: str, tmp_path: Path
+) -> None:
+    since = len(hub.log)
+    with ShardWindow(on_hub, tmp_path / "cache", 1, keep=2, retry=QUICK) as window:
+        for step in (0, 1, 2):
+            assert_is(window.swap(step), step % 2)
+    asked = hub.log[since:]
+    assert any(entry.storage for entry in asked)
+    assert {entry.authorization for entry in asked if entry.storage} == {None}
+    assert {entry.authorization for entry in asked if not entry.storage} == {"Bearer hf_secret"}
+
+
+@pytest.mark.parametrize("kind", ["status", "reset", "truncate"])
+def test_what_breaks_on_the_way_is_read_again(hub: HubServer, kind: str, tmp_path: Path) -> None:
+    name = f"{FOLDER}/train_000000.npy"
+    hub.fail(name, kind, **({"status": 503} if kind == "status" else {}))  # type: ignore[arg-type]
+    place = over_web(hub, range_bytes=256)
+    since = len(hub.log)
+    with ShardWindow(place, tmp_path / "cache", 1, retry=QUICK) as window:
+        assert_is(window.swap(0), 0)
+    assert len(set(hub.spans(name, since))) > 1
+
+
+def test_what_is_not_there_or_refused_says_so(hub: HubServer, on_hub: str, tmp_path: Path) -> None:
+    with pytest.raises(MissingArtifactError, match="there is no such object"):
+        ShardWindow(Place(HttpStore(f"{hub.endpoint}/datasets/{REPO}/resolve/main/other", retry=AT_ONCE)), tmp_path, 1)
+    store = over_web(hub).store
+    assert store.head("nothing") is None
+    hub.fail(f"{FOLDER}/{MANIFEST}", "expired", method="HEAD", times=1)
+    with pytest.raises(SourceError, match=r"refuses access \(HTTP 403\); set HF_TOKEN to a token"):
+        locate(on_hub).store.head(MANIFEST)
+    for write in (lambda: store.put("x", b""), lambda: store.delete("x"), lambda: store.copy("x", "y")):
+        with pytest.raises(ConfigError, match="it can be read, not written"):
+            write()
+    with pytest.raises(ConfigError, match="does not list its files"):
+        next(store.list())
+
+
+def test_a_reader_tries_a_place_without_writing(hub: HubServer, on_hub: str, tmp_path: Path) -> None:
+    place = locate(on_hub)
+    steps = list(preflight_reading(place.store, [place.key(MANIFEST)]))
+    assert [(step.name, step.ok) for step in steps] == [
+        ("credentials and an object", True),
+        ("read", True),
+        ("range read", True),
+    ]
+    nothing = list(preflight_reading(locate(tmp_path).store))
+    assert [step.ok for step in nothing] == [False, False, False]
+    assert "nothing is there to be read" in nothing[0].error
+    assert not any(tmp_path.iterdir())
+    assert Release.from_bytes(b"".join(place.store.read(MANIFEST)), "here").dataset == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("hf://datasets/a/b@v1/c/d", "https://huggingface.co/datasets/a/b/resolve/v1/c/d"),
+        ("hf://datasets/a/b", "https://huggingface.co/datasets/a/b/resolve/main"),
+        ("hf://a/b@v2", "https://huggingface.co/a/b/resolve/v2"),
+    ],
+)
+def test_addresses_of_the_hub(address: str, url: str) -> None:
+    assert hub_url(address, {}) == url
+
+
+@pytest.mark.parametrize("address", ["hf://datasets/a", "hf://"])
+def test_an_address_without_a_repository_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="is no repository"):
+        hub_url(address, {})
+
+
+def test_a_web_server_in_the_clear_is_refused() -> None:
+    with pytest.raises(ConfigError, match="in the clear"):
+        locate("http://mirror.example/shards")
