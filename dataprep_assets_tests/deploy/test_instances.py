@@ -115,7 +115,9 @@ def test_a_pool_of_one_holds_for_the_first_runs_on_a_fresh_postgres(tmp_path: Pa
 
 def test_a_command_that_is_killed_holds_up_nothing_and_its_run_is_ended(tmp_path: Path) -> None:
     """Dagster watches the processes of its own launcher, and a command's run is of none."""
-    with instance("local", tmp_path / "home", {}) as found, notice_board(tmp_path) as board:
+    with notice_board(tmp_path) as board:
+        repository = with_planning(board.definitions).get_repository_def()
+    with instance("local", tmp_path / "home", {}) as found:
         limit_pools(found)
         environment = {**os.environ, "DAGSTER_HOME": str(tmp_path / "home")}
         running = forked.start([*ENDLESS, str(tmp_path)], env=environment)
@@ -128,8 +130,7 @@ def test_a_command_that_is_killed_holds_up_nothing_and_its_run_is_ended(tmp_path
         finally:
             running.kill()
             running.wait()
-        sensor = with_planning(board.definitions).get_repository_def().get_sensor_def("continue_builds")
-        sensor.evaluate_tick(dg.build_sensor_context(found))
+        repository.get_sensor_def("continue_builds").evaluate_tick(dg.build_sensor_context(found))
         ended = found.get_run_by_id(run.run_id)
         assert ended is not None
         assert ended.status == dg.DagsterRunStatus.FAILURE

@@ -35,6 +35,10 @@ _LAUNCH = """mutation($params: ExecutionParams!) { launchRun(executionParams: $p
   ... on LaunchRunSuccess { run { runId } } ... on PythonError { message }
   ... on RunConfigValidationInvalid { errors { message } } } }"""
 _RUNS = "query { runsOrError(limit: 100) { ... on Runs { results { runId jobName status tags { key value } } } } }"
+_ASSETS = "{ assetNodes { assetKey { path } groupName isPartitioned partitionStats { numPartitions numMaterialized } "
+_ASSETS += "assetMaterializations(limit: 1) { runId } } }"
+_CHECKS = """{ assetNodes { groupName assetKey { path } assetChecksOrError { ... on AssetChecks { checks { name blocking
+  executionForLatestMaterialization { status evaluation { description severity } } } } } } }"""
 _BACKFILLS = "query { partitionBackfillsOrError(limit: 20) { ... on PartitionBackfills { results { id status } } } }"
 _TICKS = """query($sensor: SensorSelector!) { sensorOrError(sensorSelector: $sensor) { ... on Sensor {
   sensorState { ticks(limit: 100) { status skipReason runIds } } } } }"""
@@ -104,6 +108,15 @@ class ServedProject:
         found = self.query(_RUNS)["runsOrError"]["results"]
         return [{**run, "tags": {tag["key"]: tag["value"] for tag in run["tags"]}} for run in found]
 
+    def runs_with(self, tag: str, value: str) -> list[str]:
+        """The ids of the latest runs that have a tag, newest first."""
+        return [run["runId"] for run in self.runs() if run["tags"].get(tag) == value]
+
+    @property
+    def groups(self) -> set[str]:
+        """The groups of assets that the UI has."""
+        return {node["groupName"] for node in self.query("{ assetNodes { groupName } }")["assetNodes"]}
+
     def backfills(self) -> dict[str, str]:
         """The latest backfills: id → status."""
         found = self.query(_BACKFILLS)["partitionBackfillsOrError"]["results"]
@@ -114,6 +127,27 @@ class ServedProject:
         selector = {**_REPOSITORY, "sensorName": sensor}
         ticks: list[dict[str, Any]] = self.query(_TICKS, sensor=selector)["sensorOrError"]["sensorState"]["ticks"]
         return ticks
+
+    def all_materialized(self, dataset: str) -> bool:
+        """Whether every asset of a dataset is materialized, each in all its partitions."""
+        nodes = [node for node in self.query(_ASSETS)["assetNodes"] if node["groupName"] == dataset]
+        for node in nodes:
+            stats = node["partitionStats"]
+            if node["isPartitioned"] and not 0 < stats["numPartitions"] <= stats["numMaterialized"]:
+                return False
+            if not node["assetMaterializations"]:
+                return False
+        return bool(nodes)
+
+    def checks(self, dataset: str) -> dict[str, str]:
+        """`asset: check` of a dataset → its latest status in the UI; "" where there is none for what is there."""
+        found = {}
+        for node in self.query(_CHECKS)["assetNodes"]:
+            if node["groupName"] == dataset:
+                for check in node["assetChecksOrError"].get("checks", ()):
+                    latest = check["executionForLatestMaterialization"]
+                    found[f"{'/'.join(node['assetKey']['path'])}: {check['name']}"] = latest["status"] if latest else ""
+        return found
 
     def stop_sensor(self, sensor: str) -> None:
         """Switch a sensor off, as its page does."""

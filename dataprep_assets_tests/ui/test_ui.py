@@ -29,7 +29,6 @@ from dataprep_assets_tests.project import SAMPLE, sample_attributes
 from dataprep_assets_tests.servers import wait_until
 from dataprep_assets_tests.ui.browser import Browser
 from dataprep_assets_tests.ui.clicks import cancel_backfill, launch_job, materialize_all, re_execute, resume_backfill
-from dataprep_assets_tests.ui.first_action import all_materialized, checks
 from dataprep_assets_tests.ui.hostile_page import ASSET, POOL, hostile_page
 from dataprep_assets_tests.ui.site import LOCATION, ServedProject, scratch_project
 from dataprep_assets_tests.ui.site import site as served
@@ -83,18 +82,13 @@ def corpus(site: ServedProject, browser: Browser, declaration: dict[str, Any]) -
     browser.open(f"{site.url}/locations", LOCATION, "Reload")
     site.declare("mine", "TokenizedCorpus", declaration)
     browser.click("Reload")
-    wait_until(lambda: "mine" in groups(site), 300)
+    wait_until(lambda: "mine" in site.groups, 300)
     return "mine"
-
-
-def groups(site: ServedProject) -> set[str]:
-    """The groups of assets that the UI has."""
-    return {node["groupName"] for node in site.query("{ assetNodes { groupName } }")["assetNodes"]}
 
 
 def green(site: ServedProject, dataset: str) -> bool:
     """Whether all of a dataset is there, and every check of it passed on what is there."""
-    return all_materialized(site, dataset) and set(checks(site, dataset).values()) == {"SUCCEEDED"}
+    return site.all_materialized(dataset) and set(site.checks(dataset).values()) == {"SUCCEEDED"}
 
 
 def damage(path: Path) -> None:
@@ -102,11 +96,6 @@ def damage(path: Path) -> None:
     content = path.read_bytes()
     middle = len(content) // 2
     path.write_bytes(content[:middle] + bytes(40) + content[middle + 40 :])
-
-
-def runs_with(site: ServedProject, tag: str, value: str) -> list[str]:
-    """The latest runs that have a tag, newest first."""
-    return [run["runId"] for run in site.runs() if run["tags"].get(tag) == value]
 
 
 def ship(site: ServedProject, *names: str) -> None:
@@ -164,8 +153,8 @@ def test_a_backfill_makes_what_is_not_there_and_its_failed_run_repairs_itself(
     damage(broken)
     keys = [{"path": [corpus, f"{name}_train"]} for name in ("snapshot", "token_bins")]
     launched = site.query(_BACKFILL, keys=keys, shards=shards)["launchPartitionBackfill"]
-    wait_until(lambda: bool(runs_with(site, "dagster/backfill", launched["backfillId"])), 120)
-    (failed,) = runs_with(site, "dagster/backfill", launched["backfillId"])
+    wait_until(lambda: bool(site.runs_with("dagster/backfill", launched["backfillId"])), 120)
+    (failed,) = site.runs_with("dagster/backfill", launched["backfillId"])
     assert site.wait_for_run(failed) == "FAILURE"
     assert files[shards[0]].read_bytes() == before[shards[0]][1], "what can be made is made"
     broken.write_bytes(content)
@@ -248,8 +237,8 @@ def test_a_job_that_is_killed_half_way_is_launched_again_and_ends_green(site: Se
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
     assert site.wait_for_run(run) == "FAILURE"
-    wait_until(lambda: bool(runs_with(site, "dagster/parent_run_id", run)), 120)
-    (again,) = runs_with(site, "dagster/parent_run_id", run)
+    wait_until(lambda: bool(site.runs_with("dagster/parent_run_id", run)), 120)
+    (again,) = site.runs_with("dagster/parent_run_id", run)
     assert site.wait_for_run(again) == "SUCCESS", "what the killed run held is free"
     assert green(site, "killed")
     states = {run["status"] for run in site.runs() if run["tags"].get(DATASET) == "killed"}
@@ -274,8 +263,8 @@ def test_the_same_button_makes_and_checks_every_other_kind(
     for other in beside:
         site.command("run", other)
     assert site.wait_for_run(launch_job(site, browser, name), 500) == "SUCCESS"
-    assert all_materialized(site, name)
-    assert "FAILED" not in checks(site, name).values()
+    assert site.all_materialized(name)
+    assert "FAILED" not in site.checks(name).values()
 
 
 _DRAWN = "[...document.querySelectorAll('img')].filter(i => i.src.startsWith('data:image/svg+xml'))"
