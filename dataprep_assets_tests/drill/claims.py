@@ -17,8 +17,9 @@ CLAIMS = {
     "sources": ("sources",),
 }
 """Parts of a receipt that say what the artifact is. Not among them: the name of the dataset, which may be another one's
-folder renamed; key and recipe, which say what was asked for and which `status` compares with what is asked for now; and
-`measured`, which claims nothing of the bytes."""
+folder renamed; key and recipe, which `status` compares with what is asked for; and `measured`, which claims nothing."""
+_NAMES = ("tokenizer", "vocab_size")
+"""Facts that may change without a byte: what the tokenizer is called, and how large it has become."""
 
 
 def _leaves(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
@@ -52,6 +53,7 @@ def _claim(part: tuple[str, ...]) -> Apply:
         def change(value: dict[str, Any]) -> None:
             nonlocal said
             leaves = [leaf for name in part for leaf in _leaves(value.get(name), (name,))]
+            leaves = [leaf for leaf in leaves if leaf[0] != "facts" or leaf[-1] not in _NAMES]
             if not leaves:
                 raise InapplicableError
             *way, last = random.choice(leaves)

@@ -74,6 +74,7 @@ def test_the_table_counts_what_was_missed() -> None:
         return Result(pipeline="corpus", kind=kind, name="", target="", place=0, where="", notice=notice)
 
     results = [result("cut", Notice(verify="short")), result("cut", Notice(proof="no")), result("lost", Notice())]
-    assert "| corpus | cut | 2 | 1 | 1 | 0 | 0 |" in render(results)
-    assert "| all | all | 3 | 1 | 1 | 0 | 1 |" in render(results)
+    assert "| fault | corpus | applied | verify | check | run | missed |" in render(results)
+    assert "| cut | 2 | 2 | 1 | 1 | 0 | 0 |" in render(results)
+    assert "| all | 3 | 3 | 1 | 1 | 0 | 1 |" in render(results)
     assert share(results) == pytest.approx(2 / 3)
