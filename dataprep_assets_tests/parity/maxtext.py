@@ -165,7 +165,7 @@ def _pairs(notes: NotesDeclaration, rows: Sequence[Mapping[str, list[int]]]) -> 
                     found[ids[at], ids[at + 1]] += 1
             continue
         ids = row["tokens"]
-        separator = 0  # <|endoftext|>, which ends every note and is in none
+        separator = rows[-1]["tokens"][-1]  # it ends every note, and is in none
         for before, after in pairwise(ids):
             found[before, after] += 1
             across += before == separator
