@@ -67,7 +67,9 @@ def rows_valid(packed: OpenedCohort) -> Finding:
     See docs/formats/packed-rows.md#invariants.
     """
     defects, looked, pad = [], 0, packed.notes.pad
-    pad_id = pad.id if pad.token is None else packed.bundle.token(pad.token, key="pad.token").id
+    pad_id = packed.facts.pad_id if pad is None else pad.id
+    if pad is not None and pad.token is not None:
+        pad_id = packed.bundle.token(pad.token, key="pad.token").id
     for name, scan in packed.scans.items():
         path = packed_paths(packed.notes, packed.month)[name].jsonl
         if scan.shape.row_length != packed.notes.capacity or scan.shape.columns != packed.notes.columns:
