@@ -12,7 +12,8 @@ __all__ = ["cancel_backfill", "launch_job", "materialize_all", "re_execute", "re
 _RE_EXECUTE = """[...document.querySelectorAll('button')].map(e => e.textContent.trim())
   .find(text => text.startsWith('Re-execute') || text === 'From failure')"""
 """What the button says depends on how many steps the run has; a dataset's job has one."""
-_MENU = "document.querySelector('[data-testid=\"backfill_actions_dropdown_toggle\"]')"
+_MENU = """[...document.querySelectorAll('button')].find(
+  e => !e.textContent.trim() && e.querySelector('[aria-label="expand_more"]'))"""
 _LAUNCHABLE = """[...document.querySelectorAll('button')].some(
   e => e.textContent.trim() === 'Launch backfill' && !e.disabled)"""
 
