@@ -49,4 +49,4 @@ def test_what_does_not_exist_is_one_line(folder: Path) -> None:
     assert len(told.stderr.splitlines()) == 1
     told = dataprep(folder, "trace", "sample_tasks", "--document", "0")
     assert told.returncode == 2
-    assert "only corpora, releases and blends for pretraining or chat can be traced" in told.stderr
+    assert "only corpora, releases, notes and blends for pretraining or chat can be traced" in told.stderr

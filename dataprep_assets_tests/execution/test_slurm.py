@@ -161,7 +161,7 @@ def test_shards_are_those_of_processes_though_task_controller_and_node_go(
     os.kill(cluster.tasks()[0], signal.SIGKILL)
     cluster.wait(lambda: bool(run.committed()), 60, "the first shard")
     before = run.committed()
-    cluster.kill_controller()
+    cluster.stop_controller()
     time.sleep(7)  # longer than the pool's look at the queue
     cluster.start_controller()
     cluster.wait(cluster.is_idle, 60, "the controller")

@@ -69,11 +69,12 @@ class SlurmCluster:
         """The controller, with the state that it has."""
         self.start("slurmctld", "slurmctld", "-D")
 
-    def kill_controller(self) -> None:
-        """kill -9."""
+    def stop_controller(self) -> None:
+        """As its service is stopped. One that is killed may come back with an older state, start a task that runs, and
+        drain the node for it, which a person has to undo."""
         process = self.processes.pop("slurmctld")
-        process.kill()
-        process.wait()
+        process.terminate()
+        process.wait(60)
 
     def run(self, *command: str) -> str:
         """What one of Slurm's commands prints."""

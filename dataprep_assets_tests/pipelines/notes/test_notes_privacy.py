@@ -276,7 +276,7 @@ def test_each_way_to_fail_was_taken(left: Left) -> None:
         "its file has no patient",
         "ValueError at",
         "more than the budget",
-        "are in several cohorts",
+        "in several cohorts",
         "2010-02: its worker process died",
         "have several files each",
         "nowhere: ",
