@@ -27,7 +27,7 @@ class Place:
         config = s3_client_config(connect_seconds=STALL_SECONDS, read_seconds=STALL_SECONDS)
         client = s3_client(Resource(endpoint_url=proxy.url), config)
         # Answers that a busy machine gives after the shorter limit must not use up the attempts.
-        retry = RetryPolicy(attempts=10, base_seconds=0, max_seconds=0)
+        retry = RetryPolicy(attempts=20, base_seconds=0, max_seconds=0)
         self.impatient = S3Store(client, bucket, retry=retry, part_bytes=PART_BYTES, range_bytes=PART_BYTES, workers=4)
         self.store = self.patient
         self.url, self.direct = url, new_store(url, bucket)
