@@ -171,6 +171,7 @@ def test_a_backfill_makes_what_is_not_there_and_its_failed_run_repairs_itself(
 def test_an_appended_file_arrives_while_the_sensor_is_on(
     site: ServedProject, browser: Browser, corpus: str, declaration: dict[str, Any], source: Path
 ) -> None:
+    site.command("run", corpus)  # whether or not an earlier test has
     sensor = f"{corpus}_on_new_files"
 
     def said() -> list[str]:
