@@ -1,22 +1,13 @@
 """Which other datasets follow a change: by what their specs are made of, over several datasets."""
 
-from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.downstream import Reached, reached
-from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
+from dataprep_assets_tests.graph import specs
 
 
 def spec(dataset: str, name: str, *inputs: ArtifactSpec | OtherDataset) -> ArtifactSpec:
     """An artifact of a dataset, made of others."""
-    return ArtifactSpec(
-        declaration=DatasetDeclaration(dataset=dataset),
-        name=name,
-        description=name,
-        kinds=set(),
-        step=RunStep.called(name),
-        build=lambda _: [],
-        recipes=lambda _store, _slots: [],
-        inputs=inputs,
-    )
+    return specs.spec(dataset, name, inputs=inputs)
 
 
 def told(names: list[str], others: dict[str, list[ArtifactSpec]]) -> list[Reached]:

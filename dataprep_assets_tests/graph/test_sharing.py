@@ -4,29 +4,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.sharing import Sharing, sharing
-from dataprep_assets.graph.spec import ArtifactSpec, Partitions, RunStep
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, record_files
+from dataprep_assets_tests.graph import specs
 
 HELD, OTHER = "a" * 64, "b" * 64
 
 
 def spec(dataset: str, name: str, *keys: str, **more: Any) -> ArtifactSpec:
     """An artifact of a dataset, in these partitions if there are any."""
-    return ArtifactSpec(
-        declaration=DatasetDeclaration(dataset=dataset),
-        name=name,
-        description=name,
-        kinds=set(),
-        step=RunStep.called(name),
-        build=lambda _: [],
-        recipes=lambda _store, _slots: [],
-        partitions=Partitions.fixed(keys, "shard") if keys else None,
-        **more,
-    )
+    return specs.spec(dataset, name, partitions=Partitions.fixed(keys, "shard") if keys else None, **more)
 
 
 def finish(

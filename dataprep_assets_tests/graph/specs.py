@@ -1,0 +1,20 @@
+"""Specs of artifacts that nothing builds, for what follows from the graph alone."""
+
+from typing import Any
+
+from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.spec import ArtifactSpec, RunStep
+
+
+def spec(dataset: str, name: str, **more: Any) -> ArtifactSpec:
+    """An artifact of a dataset; `more` are further fields of its spec."""
+    return ArtifactSpec(
+        declaration=DatasetDeclaration(dataset=dataset),
+        name=name,
+        description=name,
+        kinds=set(),
+        step=RunStep.called(name),
+        build=lambda _: [],
+        recipes=lambda _store, _slots: [],
+        **more,
+    )
