@@ -14,11 +14,14 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from dataprep_assets_tests.drill.campaign import Result, prepare, run
 from dataprep_assets_tests.drill.clean import false_alarms, shapes
 from dataprep_assets_tests.drill.datasets import PIPELINES
 from dataprep_assets_tests.drill.faults import chosen
 from dataprep_assets_tests.drill.table import render, share
+from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
 
 ENOUGH = 0.99
 PLACES = 2
@@ -38,9 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     results: list[Result] = []
-    for pipeline in [given.only] if given.only else PIPELINES:
-        results += _drilled(pipeline, given)
-    alarms = [] if given.only else _clean(given)
+    with pytest.MonkeyPatch.context() as patch:
+        leave_tfds_out(patch)
+        for pipeline in [given.only] if given.only else PIPELINES:
+            results += _drilled(pipeline, given)
+        alarms = [] if given.only else _clean(given)
     if given.json is not None:
         given.json.write_text("".join(json.dumps(result.to_json()) + "\n" for result in results))
     print(render(results))

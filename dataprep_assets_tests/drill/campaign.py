@@ -1,12 +1,10 @@
 """The drill itself: builds the datasets of a pipeline, applies every fault alone, and notes who noticed it."""
 
-import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.pipelines.notes import tfds_reader
 from dataprep_assets_tests.drill.box import Box
 from dataprep_assets_tests.drill.bytes_of_files import file_faults
 from dataprep_assets_tests.drill.claims import claim_faults
@@ -54,9 +52,6 @@ def prepare(pipeline: str, home: Path, *, aside: bool = True) -> tuple[Box, Call
 
     The second value gives every fault at so many places each.
     """
-    # the one check that TensorFlow answers takes seconds each time, does not block, and has tests of its own
-    if importlib.util.find_spec("tensorflow_datasets") is not None:
-        tfds_reader._NEEDED = ("left out of the drill",)
     folder = home / pipeline
     others = build_aside(pipeline, folder, home / "aside") if aside else None
     made = bench(pipeline, folder)

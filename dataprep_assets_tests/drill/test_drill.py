@@ -10,6 +10,7 @@ from dataprep_assets_tests.drill.datasets import PIPELINES
 from dataprep_assets_tests.drill.faults import Fault, chosen
 from dataprep_assets_tests.drill.judge import Notice
 from dataprep_assets_tests.drill.table import render, share
+from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
 
 SEED = 1
 ONCE_MISSED: dict[str, tuple[str, ...]] = {
@@ -50,7 +51,10 @@ OTHERS = {"corpus": 5, "notes": 6, "release": 4, "tasks": 4, "blend": 2}
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
-def test_faults_are_named_by_verify_or_a_check_of_the_right_artifact(pipeline: str, tmp_path: Path) -> None:
+def test_faults_are_named_by_verify_or_a_check_of_the_right_artifact(
+    pipeline: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_tfds_out(monkeypatch)
     box, table = prepare(pipeline, tmp_path, aside=False)
     every = list(table(1))
     wanted: list[Fault] = []

@@ -5,8 +5,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.notes import tfds_reader
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.tfds_directory_proofs import prove_directory
@@ -19,6 +22,11 @@ OTHER = declaration(dataset="replay", template={"header": "replay\n"}, splits=SP
 
 def directory(root: Path, notes: NotesDeclaration | ReplayDeclaration = NOTES) -> Path:
     return LocalArtifacts(root).directory(notes.artifact("tfds_directory")) / notes.dataset / "1.0.0"
+
+
+def leave_tfds_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where TFDS is not installed: its reader takes seconds each time, and has tests of its own."""
+    monkeypatch.setattr(tfds_reader, "_NEEDED", ("tensorflow_of_another_world",))
 
 
 def proven(found: Iterator[tuple[str, Finding]]) -> dict[str, Finding]:

@@ -16,10 +16,10 @@ import pytest
 from dataprep_assets.formats import array_record, example, tfrecord
 from dataprep_assets.formats.example import Column
 from dataprep_assets.integrity.receipt import _own_digest
-from dataprep_assets.pipelines.notes import tfds_reader
 from dataprep_assets.pipelines.notes.component import PackedCohorts
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, PackedRowsWriter, RowBlock
 from dataprep_assets.pipelines.notes.retractions import add_patients
+from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
 from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject
 
 HAS_TFDS = importlib.util.find_spec("tensorflow_datasets") is not None
@@ -279,7 +279,7 @@ def foreign_certificate(value: dict[str, Any]) -> None:
 
 
 def no_tfds(_: NotesProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tfds_reader, "_NEEDED", ("tensorflow_of_another_world",))
+    leave_tfds_out(monkeypatch)
 
 
 def of_directory(artifact: str, dataset: str = "notes") -> dict[tuple[str, str], Fault]:

@@ -11,15 +11,14 @@ import pytest
 from dataprep_assets.formats import example, tfds, tfrecord
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes import tfds_reader
 from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
 from dataprep_assets.pipelines.notes.cohort_shards_proofs import prove_cohort_shards
 from dataprep_assets.pipelines.notes.tfds_directory_proofs import prove_directory
+from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 
 NOTES = declaration()
 READER = "tfds_reads"
-"""TFDS itself is not asked here: it takes seconds, and has tests of its own."""
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tfds_reader, "_NEEDED", ("tensorflow_of_another_world",))
+    leave_tfds_out(monkeypatch)
     return Path(shutil.copytree(built, tmp_path / "root"))
 
 
