@@ -8,34 +8,41 @@ import numpy as np
 import pytest
 
 from dataprep_assets_tests.bench import pretrain
-from dataprep_assets_tests.bench.__main__ import main
-from dataprep_assets_tests.bench.comparison import REPOSITORY
 from dataprep_assets_tests.bench.runner import CommandFailedError, measure
 from dataprep_assets_tests.bench.verdict import Judge
-
-SAMPLE = REPOSITORY / "dataprep_assets" / "defs" / "samples" / "sample_corpus"
 
 
 @pytest.mark.slow
 def test_contenders_make_the_same_stream_and_the_table_has_a_row_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["--data", str(SAMPLE / "data" / "train"), "--tokenizer", str(SAMPLE / "tokenizer"), "--repeat", "1"]
-    report = tmp_path / "bench.json"
-    code = main([*arguments, "--runs", "1", "--only", "a,d,floor", "--json", str(report), "--scratch", str(tmp_path)])
+    """The usual script, the corpus pipeline, and a blend of the same texts as JSON lines and as Parquet."""
+    arguments = [
+        "--runs",
+        "1",
+        "--repeat",
+        "1",
+        "--workers",
+        "1",
+        "--only",
+        "a,d,e,f,floor",
+        "--scratch",
+        str(tmp_path),
+    ]
+    code = pretrain.main([*arguments, "--json", str(tmp_path / "bench.json")])
     printed = capsys.readouterr().out
-    found = json.loads(report.read_text())
+    found = json.loads((tmp_path / "bench.json").read_text())
     assert code == 0, printed
-    assert list(found["contenders"]) == ["a", "d", "floor"]
+    assert list(found["contenders"]) == ["a", "d", "e", "f", "floor"]
     assert {c["tokens"] for c in found["contenders"].values()} == {found["facts"]["tokens"]}
     assert found["facts"]["tokens"] > 100_000
     assert all(c["faults"] == [] for c in found["contenders"].values())
     assert all(c["full"][0]["cpu"] > 0 and c["peak_rss"] > 0 for c in found["contenders"].values())
-    for row in ("(a) research script", "(d) ours", "floor: no tokenizing"):
+    for row in ("(a) research script", "(d) ours", "(e) ours, a blend", "(f) a blend, Parquet", "floor: no tokenizing"):
         assert f"\n{row}" in printed
-    assert printed.count("agree") == 2
+    assert printed.count("agree") == 4
     assert len(found["targets"]) == 6
-    assert "Targets:" in printed
+    assert len(found["blends"]) == 16
 
 
 def _stream(out: Path, ids: list[int]) -> Path:
@@ -63,18 +70,3 @@ def test_runner_counts_the_cpu_of_grandchildren_and_orphans() -> None:
         assert measure([sys.executable, "-c", code]).cpu > 0.35
     with pytest.raises(CommandFailedError, match="exit code 3"):
         measure([sys.executable, "-c", "raise SystemExit(3)"])
-
-
-@pytest.mark.slow
-def test_a_blend_of_json_lines_or_parquet_makes_the_same_stream_as_the_corpus_pipeline(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["--runs", "1", "--repeat", "1", "--only", "d,e,f", "--scratch", str(tmp_path)]
-    code = pretrain.main([*arguments, "--json", str(tmp_path / "bench.json")])
-    printed = capsys.readouterr().out
-    found = json.loads((tmp_path / "bench.json").read_text())
-    assert code == 0, printed
-    assert list(found["contenders"]) == ["d", "e", "f"]
-    assert all(c["faults"] == [] and c["full"][0]["cpu"] > 0 for c in found["contenders"].values())
-    assert printed.count("agree") == 3
-    assert len(found["blends"]) == 16
