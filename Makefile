@@ -10,6 +10,10 @@ EXTRAS ?= r2,gcs,tfds
 comma := ,
 SAMPLES := sample_corpus sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks sample_blend_pretrain sample_blend_sft sample_blend_rl
 
+# modules are compiled when they are first imported: of the 32,000 that the readers bring most never are, and pip takes
+# a minute and a half for all of them
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+
 # a process more than cores: a fifth of the time tests wait for servers, daemons and kills. A file is one process's
 # alone, and those with slow tests go first
 PYTEST := $(BIN)/python -m pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist loadfile --no-loadscope-reorder
@@ -59,14 +63,14 @@ bench: $(VENV)/.installed-tests
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "Python 3.11 to 3.13 is needed: make PYTHON=python3.12 demo")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.$(if $(EXTRAS),[$(EXTRAS)])'
+	$(PIP) -e '.$(if $(EXTRAS),[$(EXTRAS)])'
 	touch $@
 
 $(VENV)/.installed-tests: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(if $(EXTRAS),$(EXTRAS)$(comma))k8s,ray,dev$(READERS)]'
+	$(PIP) -e '.[$(if $(EXTRAS),$(EXTRAS)$(comma))k8s,ray,dev$(READERS)]'
 ifneq ($(READERS),)
 # mosaicml-streaming declares older versions (NumPy) than it works with: pip would refuse it beside ours
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps mosaicml-streaming
+	$(PIP) --no-deps mosaicml-streaming
 endif
 	touch $@
 
