@@ -1,12 +1,13 @@
 """Dagster's SQLite storage, without what it does again for every event.
 
 Dagster 1.13 makes a new engine of SQLAlchemy for each question and each event, so that each statement is compiled
-again, opens and closes the database for it, which copies the write-ahead log into the file and syncs both, and reads
-the history of its tables (eighty Python files) again for each run's database and whenever an instance is opened, as
-each look of a sensor does: half of the time of a small run, and of a look. Here connections stay open until their
-instance is disposed of, the database of a run begins as a copy of an empty one, and one that has its tables is
-believed. Files and tables are Dagster's own. The UI follows a run by the changes of its file, which a commit to the log
-does not change: so whatever is written touches the file.
+again, opens and closes the database for it, which copies the write-ahead log into the file and syncs both, asks for
+each event of a check or an asset which tables and columns there are, and reads the history of its tables (eighty Python
+files) again for each run's database and whenever an instance is opened, as each look of a sensor does: half of the time
+of a small run, and of a look. Here connections stay open until their instance is disposed of, the database of a run
+begins as a copy of an empty one, and one that has its tables is believed. Files and tables are Dagster's own. The UI
+follows a run by the changes of its file, which a commit to the log does not change: so whatever is written touches the
+file.
 
 Entry point: `SqliteStorage`, named in `dagster.yaml`.
 """
@@ -31,7 +32,7 @@ from dagster._core.storage.sqlite_storage import (
     _schedule_directory,
 )
 from dagster._serdes import ConfigurableClassData
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool
 
 __all__ = ["SqliteStorage"]
@@ -51,8 +52,8 @@ class SqliteStorage(DagsterSqliteStorage):
         else:
             super().__init__(base_dir, inst_data)
         self.base_dir, self._inst_data = base_dir, inst_data
-        self._run_storage = _Runs(create_db_conn_string(runs, "runs"))
-        self._schedule_storage = _Schedules(create_db_conn_string(schedules, "schedules"))
+        self._run_storage = _Runs(str(Path(runs, "runs.db").absolute()))
+        self._schedule_storage = _Schedules(str(Path(schedules, "schedules.db").absolute()))
         self._event_log_storage = _Events(_event_logs_directory(base_dir))
 
     @classmethod
@@ -61,30 +62,53 @@ class SqliteStorage(DagsterSqliteStorage):
 
 
 class _Runs(SqliteRunStorage):
+    def __init__(self, path: str) -> None:
+        super().__init__(_url(path))
+        self._path = path
+
     @contextmanager
     def connect(self) -> Iterator[Connection]:
-        with _databases.connect(self._conn_string) as connection, connection.begin():
+        with _databases.connect(self._path) as connection, connection.begin():
             yield connection
 
     def dispose(self) -> None:
         super().dispose()
-        _databases.close(self._conn_string)
+        _databases.close(self._path)
 
 
 class _Schedules(SqliteScheduleStorage):
+    def __init__(self, path: str) -> None:
+        super().__init__(_url(path))
+        self._path = path
+
     @contextmanager
     def connect(self) -> Iterator[Connection]:
-        with _databases.connect(self._conn_string) as connection, connection.begin():
+        with _databases.connect(self._path) as connection, connection.begin():
             yield connection
 
     def dispose(self) -> None:
         super().dispose()
-        _databases.close(self._conn_string)
+        _databases.close(self._path)
 
 
 class _Events(SqliteEventLogStorage):
     _empty: bytes | None = None
     """The database of a run before its first event."""
+
+    def __init__(self, base_dir: str) -> None:
+        super().__init__(base_dir)
+        self._tables: set[str] = set()
+        self._columns: set[str] = set()
+
+    def has_table(self, table_name: str) -> bool:
+        if table_name not in self._tables and super().has_table(table_name):
+            self._tables.add(table_name)  # a table or a column that is there stays
+        return table_name in self._tables
+
+    def _has_asset_key_col_on_connection(self, conn: Connection, column_name: str) -> bool:
+        if column_name not in self._columns and super()._has_asset_key_col_on_connection(conn, column_name):
+            self._columns.add(column_name)
+        return column_name in self._columns
 
     @contextmanager
     def _connect(self, shard: str) -> Iterator[Connection]:
@@ -93,7 +117,7 @@ class _Events(SqliteEventLogStorage):
             if shard not in self._initialized_dbs:
                 self._begin(Path(path), shard)
                 self._initialized_dbs.add(shard)
-            with _databases.connect(self.conn_string_for_shard(shard)) as connection:
+            with _databases.connect(path) as connection:
                 before = _changes(connection)
                 with connection.begin():
                     yield connection
@@ -120,7 +144,7 @@ class _Events(SqliteEventLogStorage):
 
     def _make_tables(self, shard: str) -> None:
         # closed at once: what follows reads the file
-        self._initdb(_new_engine(self.conn_string_for_shard(shard), poolclass=NullPool))
+        self._initdb(_new_engine(self.path_for_shard(shard), poolclass=NullPool))
 
     def wipe(self) -> None:
         self._close()  # it removes the files
@@ -132,7 +156,7 @@ class _Events(SqliteEventLogStorage):
 
     def _close(self) -> None:
         for shard in self._initialized_dbs:
-            _databases.close(self.conn_string_for_shard(shard))
+            _databases.close(self.path_for_shard(shard))
 
 
 def _made(path: Path, table: str) -> bool:
@@ -148,38 +172,35 @@ def _made(path: Path, table: str) -> bool:
 
 
 class _Databases:
-    """The databases that this process has open, by their URLs; those that were not used for longest are closed."""
+    """The databases that this process has open, by their paths; those that were not used for longest are closed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._engines: OrderedDict[str, tuple[Engine, int]] = OrderedDict()
 
-    def connect(self, url: str) -> Connection:
+    def connect(self, path: str) -> Connection:
         """A connection, which returns to its engine when it is closed."""
         with self._lock:
-            return self._engine(url).connect()
+            return self._engine(path).connect()
 
-    def _engine(self, url: str) -> Engine:
-        path = make_url(url).database
-        assert path is not None
-        inode = os.stat(path).st_ino if os.path.exists(path) else 0
-        engine, known = self._engines.pop(url, (None, 0))
-        if engine is not None and inode != known:  # the file was removed, and perhaps made again
+    def _engine(self, path: str) -> Engine:
+        engine, known = self._engines.pop(path, (None, 0))
+        if engine is not None and _inode(path) != known:  # the file was removed, and perhaps made again
             engine.dispose()
             engine = None
         if engine is None:
-            engine = _new_engine(url)
+            engine = _new_engine(path)
             engine.connect().close()  # makes the file where there is none
-            inode = os.stat(path).st_ino
-        self._engines[url] = (engine, inode)
+            known = _inode(path)
+        self._engines[path] = (engine, known)
         if len(self._engines) > _MOST_OPEN:
             self._engines.popitem(last=False)[1][0].dispose()
         return engine
 
-    def close(self, url: str) -> None:
+    def close(self, path: str) -> None:
         """Close a database; it is opened again when it is asked for."""
         with self._lock:
-            engine, _ = self._engines.pop(url, (None, 0))
+            engine, _ = self._engines.pop(path, (None, 0))
         if engine is not None:
             engine.dispose()
 
@@ -195,8 +216,20 @@ _databases = _Databases()
 os.register_at_fork(after_in_child=_databases.forget)
 
 
-def _new_engine(url: str, **options: Any) -> Engine:
-    engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS}, **options)
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except FileNotFoundError:
+        return 0
+
+
+def _url(path: str) -> str:
+    folder, name = os.path.split(path)
+    return create_db_conn_string(folder, name.removesuffix(".db"))
+
+
+def _new_engine(path: str, **options: Any) -> Engine:
+    engine = create_engine(_url(path), connect_args={"timeout": _BUSY_SECONDS}, **options)
     event.listen(engine, "connect", _set_up)
     return engine
 
