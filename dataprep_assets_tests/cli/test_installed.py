@@ -42,6 +42,22 @@ def project(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "my-data"
 
 
+IN_ONE_PROCESS = """
+import shlex, sys
+from dataprep_assets.cli import main
+for line in sys.argv[1:]:
+    print(f"$ {line}", flush=True)
+    if (code := main(shlex.split(line)[1:])) != 0:
+        sys.exit(f"{line}: exit code {code}")
+"""
+
+
+def answers(folder: Path, *lines: str) -> dict[str, str]:
+    """What each command line of ours says in such a folder, one after the other."""
+    told = said(folder, "-c", IN_ONE_PROCESS, *lines)
+    return {part.partition("\n")[0]: part.partition("\n")[2] for part in told.split("$ ")[1:]}
+
+
 def said(folder: Path, *arguments: str) -> str:
     """What a Python process prints in a folder, in which the wheel is installed and the checkout is not."""
     site = next(parent / "site" for parent in (folder, *folder.parents) if (parent / "site").is_dir())
@@ -69,20 +85,13 @@ def test_the_installed_command_runs_the_sample_and_verifies_it(project: Path) ->
     assert "site" in said(project, "-c", "import dataprep_assets; print(dataprep_assets.__file__)")
     out = said(project, "-m", "dataprep_assets.cli", "run", "sample_corpus")
     assert "checks: 92 of 92 passed" in out
-    assert "all match their receipts" in said(project, "-m", "dataprep_assets.cli", "verify")
-    assert "all is up to date" in said(project, "-m", "dataprep_assets.cli", "run", "sample_corpus")
+    told = answers(project, "dataprep verify", "dataprep run sample_corpus")
+    assert "all match their receipts" in told["dataprep verify"]
+    assert "all is up to date" in told["dataprep run sample_corpus"]
     found = said(project.parent, "-m", "dataprep_assets.cli", "--project", str(project), "status", "sample_corpus")
     assert found == "sample_corpus: all is up to date\n"
 
 
-IN_ONE_PROCESS = """
-import shlex, sys
-from dataprep_assets.cli import main
-for line in sys.argv[1:]:
-    print(f"$ {line}", flush=True)
-    if (code := main(shlex.split(line)[1:])) != 0:
-        sys.exit(f"{line}: exit code {code}")
-"""
 NOT_RUN = {
     "python -m venv .venv && source .venv/bin/activate": "the fixture's environment has what pip would install",
     "pip install dataprep-assets": "the fixture has unpacked the wheel",
@@ -100,8 +109,7 @@ def test_the_tutorial_from_ones_own_text_to_a_training_loop(project: Path) -> No
 
     def run_commands() -> None:
         if commands:
-            told = said(project, "-c", IN_ONE_PROCESS, *commands)
-            outs.update((part.partition("\n")[0], part) for part in told.split("$ ")[1:])
+            outs.update(answers(project, *commands))
         commands.clear()
 
     for language, block in re.findall(r"^```(python|yaml|bash)\n(.*?)^```", page, re.DOTALL | re.MULTILINE):

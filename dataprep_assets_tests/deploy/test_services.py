@@ -10,6 +10,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._daemon.controller import all_daemons_healthy
 
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.pools import POOLS
@@ -127,7 +128,9 @@ def test_every_pool_is_limited_before_the_first_run_of_a_fresh_postgres(services
 
 
 def test_the_health_checks_of_compose_tell_who_serves(services: Cluster) -> None:
-    services.wait(lambda: services.healthy("daemon"), 120, "the daemon's heartbeats")
+    with services.instance() as instance:
+        services.wait(lambda: all_daemons_healthy(instance), 120, "the daemon's heartbeats")
+    assert services.healthy("daemon")
     assert services.healthy("postgres")
     assert services.healthy("code_location")
     assert services.healthy("webserver")
@@ -148,7 +151,6 @@ def test_a_new_folder_in_defs_is_there_after_a_reload(services: Cluster) -> None
     reloaded = services.graphql(_RELOAD)["reloadRepositoryLocation"]
     assert reloaded["locationOrLoadError"]["__typename"] == "RepositoryLocation", reloaded
     assert datasets() == {"sample_corpus", "sample_tasks"}
-    assert services.healthy("code_location")
     for log in ("code.log", "web.log"):  # the daemon of a fresh instance warns of its own cursors
         assert "warning" not in (services.folder / log).read_text().lower(), log
 
