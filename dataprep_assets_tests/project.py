@@ -9,7 +9,6 @@ from typing import Any
 
 import dagster as dg
 
-import dataprep_assets
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.graph.asset_path import asset_path
 from dataprep_assets.graph.spec import ArtifactSpec
@@ -21,15 +20,14 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets.resources.environment import initialized
-
-SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "samples" / "sample_corpus"
+from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 
 def sample_attributes(**changes: Any) -> dict[str, Any]:
     """The attributes of a corpus over the project's own sample data; `changes` replace top-level keys."""
     return {
         "dataset": "corpus",
-        "source": {"kind": "local", "path": str(SAMPLE / "data")},
+        "source": {"kind": "local", "path": str(SMALL)},
         "splits": {"train": ["train/**"], "val": ["validation/**"], "test": ["test/**"]},
         "tokenizer": {"path": str(SAMPLE / "tokenizer"), "name": "sample"},
         "document": {"separator": "<|endoftext|>"},

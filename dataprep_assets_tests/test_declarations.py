@@ -12,7 +12,7 @@ import pytest
 from dataprep_assets.code_location import bound
 from dataprep_assets.declarations import Declarations
 from dataprep_assets.errors import ConfigError
-from dataprep_assets_tests.project import SAMPLE
+from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 GOOD = f"""type: dataprep_assets.components.TokenizedCorpus
 attributes:
@@ -21,7 +21,7 @@ attributes:
   description: text
   source:
     kind: local
-    path: {SAMPLE / "data"}
+    path: {SMALL}
   splits:
     train: ["train/**"]
     val: ["validation/**"]

@@ -16,8 +16,8 @@ from pathlib import Path
 from dataprep_assets.formats.document_index import IDS, ROWS
 from dataprep_assets.pipelines.corpus.token_shard import TOKENS
 from dataprep_assets.tokenization.document_ids import DocumentIds
-from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE
 from dataprep_assets_tests.pipelines.corpus.shards import Shard, build, shard_work, source, stream_plan
+from dataprep_assets_tests.samples import SAMPLE
 
 TARGET = 0.02
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets_tests.cli.commands import dataprep
-from dataprep_assets_tests.project import SAMPLE
+from dataprep_assets_tests.samples import SAMPLE
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,8 @@ from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 from dataprep_assets_tests.faults.edits import flip_byte
-from dataprep_assets_tests.project import SAMPLE, cloned_project
+from dataprep_assets_tests.project import cloned_project
+from dataprep_assets_tests.samples import SAMPLE
 
 pytestmark = pytest.mark.slow
 

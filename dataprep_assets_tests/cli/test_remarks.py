@@ -8,7 +8,7 @@ import pytest
 from dataprep_assets.cli import check, main, project
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.project_template import write_project
-from dataprep_assets_tests.project import SAMPLE
+from dataprep_assets_tests.samples import SAMPLE
 
 SAMPLES = SAMPLE.parent
 DATASET = '{"datasets": [{"name": "a", "path": "%s"}]}'

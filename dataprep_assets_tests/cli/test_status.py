@@ -10,7 +10,8 @@ import yaml
 import zstandard
 
 from dataprep_assets_tests.cli.commands import dataprep
-from dataprep_assets_tests.project import SAMPLE, cloned_project
+from dataprep_assets_tests.project import cloned_project
+from dataprep_assets_tests.samples import SAMPLE
 
 pytestmark = pytest.mark.slow
 

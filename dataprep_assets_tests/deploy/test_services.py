@@ -17,7 +17,8 @@ from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.deploy.cluster import SCRIPTS, SERVICES, Cluster, deployment
-from dataprep_assets_tests.project import SAMPLE, cloned_project, sample_attributes
+from dataprep_assets_tests.project import cloned_project, sample_attributes
+from dataprep_assets_tests.samples import SAMPLE
 
 pytest.importorskip("dagster_postgres", reason="the extra `k8s` (with dagster-postgres) is not installed")
 pytestmark = pytest.mark.slow

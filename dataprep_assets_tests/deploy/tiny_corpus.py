@@ -7,7 +7,7 @@ from typing import Any
 
 import zstandard
 
-from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE
+from dataprep_assets_tests.samples import SAMPLE
 
 _TEXT = (
     "the river carries small stones down to the sea and every stone remembers a mountain; while über naïve façade "

@@ -16,7 +16,7 @@ from dataprep_assets_tests.bench.invented_text import sentence, vocabulary
 from dataprep_assets_tests.drill.datasets import VIEWS, Bench, corpus_attributes, write_texts
 from dataprep_assets_tests.drill.judge import alarms
 from dataprep_assets_tests.graph.building import build_all
-from dataprep_assets_tests.project import SAMPLE
+from dataprep_assets_tests.samples import SAMPLE
 
 __all__ = ["SHAPES", "false_alarms", "shapes"]
 

@@ -25,10 +25,10 @@ from dataprep_assets_tests.bench.invented_text import sentence, vocabulary
 from dataprep_assets_tests.graph.building import build_all
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 from dataprep_assets_tests.pipelines.tasks.trees import small
-from dataprep_assets_tests.project import SAMPLE
 from dataprep_assets_tests.sample.make_sample_blends import plain_chat, task
 from dataprep_assets_tests.sample.make_sample_notes import sample_cohorts
 from dataprep_assets_tests.sample.make_sample_tasks import VERSIONS, write_tree
+from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
 __all__ = ["PIPELINES", "VIEWS", "Bench", "bench", "corpus_attributes"]

@@ -15,7 +15,8 @@ from dataprep_assets.pipelines.corpus.component import corpus_specs
 from dataprep_assets_tests.fakes.places import Places, places
 from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
-from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE, data_files, run_pipeline, sample_declaration
+from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, run_pipeline, sample_declaration
+from dataprep_assets_tests.samples import SMALL
 
 TRAIN = "train/chunk1/example_train_0.jsonl.zst"
 VAL = "validation/chunk1/example_holdout_0.jsonl.zst"
@@ -194,7 +195,7 @@ def test_over_a_bucket_the_same_is_told_and_the_bucket_stays_as_it_is(
 ) -> None:
     place = servers.new(kind)
     store = BucketArtifacts(tmp_path / "cache", place, place.url, None)
-    data = Path(shutil.copytree(SAMPLE / "data", tmp_path / "data"))
+    data = Path(shutil.copytree(SMALL, tmp_path / "data"))
     corpus = sample_declaration(data, views=["nanogpt"])
     assert run_pipeline(corpus, store, 2).failed == {}
     assert list(stale(corpus_specs(corpus), store)) == []

@@ -15,10 +15,10 @@ from dataprep_assets.stores.store import Store
 from dataprep_assets_tests.fakes.buckets import QUICK, new_client, new_store
 from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
-from dataprep_assets_tests.project import SAMPLE
+from dataprep_assets_tests.samples import SMALL
 
 Trouble = Literal["503", "429", "403", "reset", "truncate", "flip"]
-DATA = {p.relative_to(SAMPLE / "data").as_posix(): p.read_bytes() for p in (SAMPLE / "data").rglob("*.zst")}
+DATA = {p.relative_to(SMALL).as_posix(): p.read_bytes() for p in SMALL.rglob("*.zst")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,8 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.pipelines.corpus.snapshot import build_snapshot
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, run_pipeline
-from dataprep_assets_tests.project import SAMPLE, sample_attributes
+from dataprep_assets_tests.project import sample_attributes
+from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.sources.buckets import DATA, Bucket, Gcs
 
 ATTRIBUTES = sample_attributes(

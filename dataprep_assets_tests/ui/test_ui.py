@@ -26,7 +26,8 @@ from dataprep_assets.orchestration.source_sensor import CHANGE
 from dataprep_assets_tests.deploy.backfill import run_pid
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
 from dataprep_assets_tests.fakes.listeners import webhook
-from dataprep_assets_tests.project import SAMPLE, sample_attributes
+from dataprep_assets_tests.project import sample_attributes
+from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.servers import wait_until
 from dataprep_assets_tests.ui.browser import Browser
 from dataprep_assets_tests.ui.clicks import cancel_backfill, launch_job, materialize_all, re_execute, resume_backfill

@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan, plan_from_json
 from dataprep_assets.pipelines.blend.planner import plan_blend
 from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, pretraining, small_sources, texts, write_rows
-from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE
+from dataprep_assets_tests.samples import SAMPLE
 
 
 def test_notes_and_categories_are_shown_and_change_no_plan(tmp_path: Path) -> None:

@@ -27,8 +27,9 @@ from dataprep_assets_tests.pipelines.blend.pipeline import (
     texts,
     write_rows,
 )
-from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE, Outcome
+from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome
 from dataprep_assets_tests.pipelines.corpus.shards import reference_ids
+from dataprep_assets_tests.samples import SAMPLE
 
 BUNDLE = TokenizerBundle.load(SAMPLE / "tokenizer")
 EOS = BUNDLE.token(SEPARATOR, key="separator").id

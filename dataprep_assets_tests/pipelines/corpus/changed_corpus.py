@@ -12,14 +12,15 @@ from dataprep_assets.graph.status import Stale, stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.component import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE, Outcome, run_pipeline, sample_declaration
+from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome, run_pipeline, sample_declaration
+from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 
 class ChangedCorpus:
     """A copy of the sample that a test may change, built once, and what later runs do."""
 
     def __init__(self, folder: Path, built: Path) -> None:
-        self.data = Path(shutil.copytree(SAMPLE / "data", folder / "data"))
+        self.data = Path(shutil.copytree(SMALL, folder / "data"))
         self.tokenizer = Path(shutil.copytree(SAMPLE / "tokenizer", folder / "tokenizer"))
         self.root = Path(shutil.copytree(built, folder / "root"))
         self.store = LocalArtifacts(self.root)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import dataprep_assets
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, Receipt
@@ -23,14 +22,13 @@ from dataprep_assets.pipelines.corpus.snapshot import build_snapshot
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins import build_token_bins, token_shards
 from dataprep_assets.pipelines.corpus.view import build_view
-
-SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "samples" / "sample_corpus"
+from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 
 def sample_declaration(
-    source: Path = SAMPLE / "data", tokenizer: Path = SAMPLE / "tokenizer", **changes: Any
+    source: Path = SMALL, tokenizer: Path = SAMPLE / "tokenizer", **changes: Any
 ) -> CorpusDeclaration:
-    """The sample corpus as its YAML declares it, with other places and any other changes."""
+    """The sample corpus as its YAML declares it, but small, with other places and any other changes."""
     declared: dict[str, Any] = {
         "dataset": "sample_corpus",
         "source": {"kind": "local", "path": source},

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import pytest
 import zstandard
 
-import dataprep_assets
 from dataprep_assets.formats import document_ends, flat_bins, meta
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -26,8 +25,8 @@ from dataprep_assets.planning.shard_plan import ShardSizing, plan_shards
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, certify
 from dataprep_assets.tokenization.engines import fast_engine
+from dataprep_assets_tests.samples import SAMPLE, SMALL
 
-SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "samples" / "sample_corpus"
 INCLUDE = ["**/*.jsonl.zst"]
 SPLITS = {"train": ["train/**"], "val": ["validation/**"], "test": ["test/**"]}
 
@@ -147,7 +146,7 @@ def build(root: Path, plan: StreamPlan, shards: Mapping[str, Sequence[SourcePart
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
     """Each split of the sample corpus in up to two shards, in text mode, without BOS, as uint16."""
     bundle = TokenizerBundle.load(SAMPLE / "tokenizer", name="sample")
-    data = SAMPLE / "data"
+    data = SMALL
     listed = [
         SourceFile(relpath=p.relative_to(data).as_posix(), size_bytes=p.stat().st_size, sha256=sha256_file(p))
         for p in data.rglob("*.zst")

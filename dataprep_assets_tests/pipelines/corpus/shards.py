@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, certify
 from dataprep_assets.tokenization.engines import ReferenceEngine, SpecialTokens, fast_engine
-from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE
+from dataprep_assets_tests.samples import SAMPLE
 
 SEPARATOR = "<|endoftext|>"
 

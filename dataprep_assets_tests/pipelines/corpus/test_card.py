@@ -18,7 +18,8 @@ from dataprep_assets.pipelines.corpus.declaration import (
     LocalSource,
     ObjectStoreSource,
 )
-from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE, run_pipeline, sample_declaration
+from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
+from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 LICENSE = "CC0-1.0 OR Apache-2.0"
 
@@ -26,7 +27,7 @@ LICENSE = "CC0-1.0 OR Apache-2.0"
 def declared(license: str = LICENSE) -> CorpusDeclaration:
     """The sample with two views; the reference engine needs no certificate, which would be most of the time."""
     made = sample_declaration(views=["nanogpt", "hf_parquet"])
-    source = LocalSource(kind="local", path=SAMPLE / "data", license=license)
+    source = LocalSource(kind="local", path=SMALL, license=license)
     tokenizer = made.tokenizer.model_copy(update={"engine": "tokenizers"})
     return made.model_copy(update={"source": source, "tokenizer": tokenizer})
 

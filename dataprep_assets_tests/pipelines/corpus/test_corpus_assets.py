@@ -17,8 +17,9 @@ from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets_tests.pipelines.corpus.corpus_source import source_texts
-from dataprep_assets_tests.project import SAMPLE, Project, differing_versions, failure_of, project, sample_attributes
+from dataprep_assets_tests.project import Project, differing_versions, failure_of, project, sample_attributes
 from dataprep_assets_tests.readers.transformers import token_ids, tokenizer_facts
+from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def test_bins_hold_exactly_the_ids_of_the_reference_document_by_document(
     ends = document_ends.open_ends(directory / "document_ends.bin").tolist()
     reference = Tokenizer.from_file(str(SAMPLE / "tokenizer" / "tokenizer.json"))
     reference.encode_special_tokens = True
-    texts = source_texts(SAMPLE / "data" / folder)
+    texts = source_texts(SMALL / folder)
     assert len(ends) == len(texts)
     start = 0
     for row, (text, end) in enumerate(zip(texts, ends, strict=True)):
@@ -156,7 +157,7 @@ def test_a_missing_shard_is_refused_by_name(copied: Project) -> None:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(SAMPLE / "data", tmp_path / "source"))
+    return Path(shutil.copytree(SMALL, tmp_path / "source"))
 
 
 def test_one_bad_shard_is_red_and_alone_and_rerunning_mends_only_it(source: Path, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from dataprep_assets.pipelines.corpus.token_bins import build_token_bins
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
-    SAMPLE,
     Outcome,
     data_files,
     debris,
@@ -33,6 +32,7 @@ from dataprep_assets_tests.pipelines.corpus.shards import (
     stream_plan,
     write_lines,
 )
+from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 pytestmark = pytest.mark.slow
 
@@ -52,9 +52,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def copy_in_another_order(target: Path) -> Path:
     """The sample's data created last file first, so that directories list otherwise."""
-    files = sorted((p for p in (SAMPLE / "data").rglob("*") if p.is_file()), reverse=True)
+    files = sorted((p for p in SMALL.rglob("*") if p.is_file()), reverse=True)
     for number, path in enumerate(files):
-        place = target / path.relative_to(SAMPLE / "data")
+        place = target / path.relative_to(SMALL)
         place.parent.mkdir(parents=True, exist_ok=True)
         for filler in range(number % 3):  # other entries in the directory, gone again
             (place.parent / f"filler{filler}").touch()

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets_tests.faults.edits import edit_ids, edit_json, edit_receipt, flip_byte
-from dataprep_assets_tests.project import SAMPLE, Project, evaluated, project, sample_attributes
+from dataprep_assets_tests.project import Project, evaluated, project, sample_attributes
+from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 Fault = Callable[[Project, pytest.MonkeyPatch], None]
 
@@ -31,7 +32,7 @@ def attributes(folder: Path) -> dict[str, object]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     folder = tmp_path_factory.mktemp("finished")
-    shutil.copytree(SAMPLE / "data", folder / "source")
+    shutil.copytree(SMALL, folder / "source")
     shutil.copytree(SAMPLE / "tokenizer", folder / "tokenizer")
     with project(attributes(folder), folder) as made:
         made.run_all()

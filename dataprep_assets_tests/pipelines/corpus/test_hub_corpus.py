@@ -15,11 +15,12 @@ from dataprep_assets.pipelines.corpus.component import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, HubSource
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline
-from dataprep_assets_tests.project import SAMPLE, Project, failure_of, project, sample_attributes
+from dataprep_assets_tests.project import Project, failure_of, project, sample_attributes
+from dataprep_assets_tests.samples import SMALL
 
 
 def tree() -> dict[str, bytes]:
-    files = {p.relative_to(SAMPLE / "data").as_posix(): p.read_bytes() for p in (SAMPLE / "data").rglob("*.zst")}
+    files = {p.relative_to(SMALL).as_posix(): p.read_bytes() for p in SMALL.rglob("*.zst")}
     return {**files, "README.md": b"# data\n"}
 
 

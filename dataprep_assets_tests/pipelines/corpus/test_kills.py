@@ -18,13 +18,13 @@ from dataprep_assets.execution.tasks import Task, TaskId
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.faults.armed import Role, armed, passed
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
-    SAMPLE,
     data_files,
     debris,
     receipts,
     run_pipeline,
     sample_declaration,
 )
+from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +86,7 @@ class Run:
         command = [
             "-m",
             "dataprep_assets_tests.pipelines.corpus.pipeline",
-            SAMPLE / "data",
+            SMALL,
             SAMPLE / "tokenizer",
             root,
             str(workers),

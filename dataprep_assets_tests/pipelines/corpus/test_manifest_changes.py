@@ -11,7 +11,8 @@ from dataprep_assets.pipelines.corpus.component import corpus_specs
 from dataprep_assets.pipelines.corpus.manifest_changes import Amounts, ManifestChanges, changes_between, changes_shown
 from dataprep_assets.planning.cost import shown_bytes
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
-from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE, sample_declaration
+from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
+from dataprep_assets_tests.samples import SMALL
 
 
 def entries(sizes: Mapping[str, int], commit: str | None = None) -> list[ManifestEntry]:
@@ -86,7 +87,7 @@ def test_of_a_sensitive_dataset_no_file_is_named() -> None:
 
 
 def test_the_build_that_replaces_a_manifest_tells_it_and_the_next_one_nothing(tmp_path: Path) -> None:
-    data = Path(shutil.copytree(SAMPLE / "data", tmp_path / "data"))
+    data = Path(shutil.copytree(SMALL, tmp_path / "data"))
     manifest = corpus_specs(sample_declaration(data))[0]
 
     def build() -> Mapping[str, object]:

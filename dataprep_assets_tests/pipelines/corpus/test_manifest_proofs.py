@@ -6,13 +6,14 @@ from pathlib import Path
 from dataprep_assets.errors import SourceError
 from dataprep_assets.pipelines.corpus.manifest_proofs import count_matches, entries_resolve, plan_covers
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
-from dataprep_assets_tests.pipelines.corpus.sample_shards import INCLUDE, SAMPLE, SPLITS, Sample
+from dataprep_assets_tests.pipelines.corpus.sample_shards import INCLUDE, SPLITS, Sample
+from dataprep_assets_tests.samples import SMALL
 
 ONE = "train/chunk1/example_train_10.jsonl.zst"
 
 
 def resolve(entry: ManifestEntry) -> Path:
-    return SAMPLE / "data" / entry.relpath
+    return SMALL / entry.relpath
 
 
 def relisted(sample: Sample, **changes: object) -> list[SourceFile]:

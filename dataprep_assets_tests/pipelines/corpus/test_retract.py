@@ -29,13 +29,13 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import ReferenceEngine
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
-    SAMPLE,
     Outcome,
     products,
     receipts,
     run_pipeline,
     sample_declaration,
 )
+from dataprep_assets_tests.samples import SAMPLE
 
 WORDS = ["apple", "river", "stone", "cloud", "music", "paper", "window", "garden"]
 

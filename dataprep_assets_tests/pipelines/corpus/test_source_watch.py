@@ -14,7 +14,8 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact
 from dataprep_assets.pipelines.corpus.source_watch import corpus_watch
 from dataprep_assets_tests.fakes.hub_server import HubServer
-from dataprep_assets_tests.project import SAMPLE, sample_attributes
+from dataprep_assets_tests.project import sample_attributes
+from dataprep_assets_tests.samples import SMALL
 from dataprep_assets_tests.servers import free_port
 
 NEW = "train/chunk2/example_train_2.jsonl.zst"
@@ -24,7 +25,7 @@ FIRST = "train/chunk1/example_train_0.jsonl.zst"
 def corpus(folder: Path, source: dict[str, object] | None = None) -> CorpusDeclaration:
     """A corpus over a copy of the sample's files in `folder / "data"`, or of another source."""
     if source is None:
-        shutil.copytree(SAMPLE / "data", folder / "data", dirs_exist_ok=True)
+        shutil.copytree(SMALL, folder / "data", dirs_exist_ok=True)
         source = {"kind": "local", "path": "data"}
     return declared(CorpusDeclaration, sample_attributes(source=source), folder / "defs.yaml")
 
@@ -80,7 +81,7 @@ def hub_source(folder: Path, endpoint: str, revision: str) -> dict[str, str]:
 
 
 def test_a_branch_that_moves_is_one_request_until_it_does(tmp_path: Path) -> None:
-    tree = {p.relative_to(SAMPLE / "data").as_posix(): p.read_bytes() for p in (SAMPLE / "data").rglob("*.zst")}
+    tree = {p.relative_to(SMALL).as_posix(): p.read_bytes() for p in SMALL.rglob("*.zst")}
     with HubServer(tree, repo_id="org/corpus") as hub:
         source = hub_source(tmp_path, hub.endpoint, "main")
         declaration = corpus(tmp_path, source)
@@ -102,7 +103,7 @@ def test_a_branch_that_moves_is_one_request_until_it_does(tmp_path: Path) -> Non
 
 
 def test_a_pinned_commit_is_not_asked_again(tmp_path: Path) -> None:
-    tree = {p.relative_to(SAMPLE / "data").as_posix(): p.read_bytes() for p in (SAMPLE / "data").rglob("*.zst")}
+    tree = {p.relative_to(SMALL).as_posix(): p.read_bytes() for p in SMALL.rglob("*.zst")}
     with HubServer(tree, repo_id="org/corpus") as hub:
         declaration = corpus(tmp_path, hub_source(tmp_path, hub.endpoint, hub.commit))
         planned(declaration, tmp_path)

@@ -9,7 +9,8 @@ import pytest
 
 from dataprep_assets.pipelines.corpus.corpus_view import artifact_name
 from dataprep_assets.pipelines.corpus.declaration import VIEWS
-from dataprep_assets_tests.project import SAMPLE, Project, failure_of, project, sample_attributes
+from dataprep_assets_tests.project import Project, failure_of, project, sample_attributes
+from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 NAMES = [artifact_name(view) for view in VIEWS]
 CHECKS = ("same_stream", "layout_valid", "no_retracted_document")
@@ -18,7 +19,7 @@ CHECKS = ("same_stream", "layout_valid", "no_retracted_document")
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     attributes = sample_attributes(
-        source={"kind": "local", "path": str(SAMPLE / "data")},
+        source={"kind": "local", "path": str(SMALL)},
         splits={"val": ["validation/**"]},
         shards={},
         tokenizer={"path": str(SAMPLE / "tokenizer"), "engine": "tokenizers"},
