@@ -1,10 +1,10 @@
 """What the index of documents costs: `python -m dataprep_assets_tests.bench.index`.
 
-Shards of the sample corpus (documents of about 500 tokens, ids of two bytes) are tokenized in this process. Compared are
-the CPU seconds of the index with those of everything else, and the bytes of `document_ids.bin` and `document_rows.bin`
-with those of `tokens.bin`. Which rows the documents were is known in any case; what the index adds is the hash of each
-document, and one more file to write, join and digest. Both are clocked where they happen: on a busy machine, two whole
-runs differ by more than the index takes.
+Shards of the sample corpus (documents of about 500 tokens, ids of two bytes) are tokenized in this process. Compared
+are the CPU seconds of the index with those of everything else, and the bytes of `document_ids.bin` and
+`document_rows.bin` with those of `tokens.bin`. Which rows the documents were is known in any case; what the index adds
+is the hash of each document, and one more file to write, join and digest. Both are clocked where they happen: on a
+busy machine, two whole runs differ by more than the index takes.
 """
 
 import argparse
