@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,7 +74,8 @@ def command(
         question["text"] = _text_of(text_file)
     component = project.component(dataset)
     tracer = component.tracer(component.store(project.storage()))
-    for one in trace(tracer, decode=not no_text, **question):
+    for found in trace(tracer, decode=not no_text, **question):
+        one = replace(found, source_bytes=tracer.source_bytes(found))
         print(json.dumps(one.to_json(), ensure_ascii=False) if json_ else "\n".join(one.lines()))
     for note in tracer.notes:
         print(f"note: {note}", file=sys.stderr)

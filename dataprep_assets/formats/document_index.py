@@ -7,7 +7,7 @@ documents are rows `row`, `row + 1`, … of their source file, until the next ru
 first documents of a file are the first rows of its range without saying so; a run begins wherever rows were left out
 (blank lines, bad records, filtered documents). Without any, there is no such file. docs/formats/document-index.md.
 
-Entry points: `open_ids`, `open_runs`, `concatenate_runs` and `RunWriter`, `DocumentRows`.
+Entry points: `open_ids`, `open_runs`, `concatenate_ids`, `concatenate_runs` and `RunWriter`, `DocumentRows`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.stores.files import create
+from dataprep_assets.stores.files import concatenate, create
 
 __all__ = [
     "IDS",
@@ -28,6 +28,7 @@ __all__ = [
     "DocumentRows",
     "FileRows",
     "RunWriter",
+    "concatenate_ids",
     "concatenate_runs",
     "no_runs",
     "open_ids",
@@ -97,6 +98,13 @@ class RunWriter:
             self._file.write(runs.astype(_DTYPE, copy=False).tobytes())
         self._documents += len(rows)
         self._next = int(rows[-1]) + 1
+
+
+def concatenate_ids(parts: Sequence[Path], target: Path, documents: int) -> None:
+    """Join the ids of source files into the new file ``target``; FormatError when they are not ``documents``."""
+    found = concatenate(parts, target) // _DTYPE.itemsize
+    if found != documents:
+        raise FormatError(f"{target}: would hold the ids of {found} documents, the stream has {documents}")
 
 
 def concatenate_runs(parts: Sequence[tuple[Path, int]], target: Path) -> int:

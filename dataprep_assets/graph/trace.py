@@ -14,7 +14,7 @@ from typing import Any
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.place import Place
 
-__all__ = ["Question", "Trace", "Tracer", "trace"]
+__all__ = ["Question", "SourceBytes", "Trace", "Tracer", "trace"]
 
 _WHERE = frozenset({"split", "shard", "file", "sample"})
 """Fields of a question that say where to look; each other one is a way to ask."""
@@ -79,6 +79,24 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SourceBytes:
+    """Which bytes of its source file a row is, the line's end left out: `[start, stop)`; or why there are none."""
+
+    start: int = 0
+    stop: int = 0
+    absent: str | None = None
+
+    def __str__(self) -> str:
+        return self.absent or f"bytes [{self.start}, {self.stop}) of the source file"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain builtins: `source_bytes`, with `no_source_bytes` where it is null."""
+        if self.absent is not None:
+            return {"source_bytes": None, "no_source_bytes": self.absent}
+        return {"source_bytes": [self.start, self.stop]}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trace:
     """One document: where it came from, and every place of it.
 
@@ -91,6 +109,8 @@ class Trace:
         tokens: How many tokens it has.
         places: Where they lie.
         text: Decoded from them; None for sensitive data, or where it was not asked for.
+        source_bytes: Which bytes of the source file the row is; None where it was not asked for
+            (`Tracer.source_bytes`).
     """
 
     dataset: str
@@ -101,6 +121,7 @@ class Trace:
     tokens: int
     places: tuple[Place, ...]
     text: str | None = field(default=None, repr=False)
+    source_bytes: SourceBytes | None = None
 
     @property
     def source(self) -> str:
@@ -110,11 +131,16 @@ class Trace:
     def to_json(self) -> dict[str, Any]:
         """Plain builtins."""
         value = asdict(self) | {"source": self.source, "places": [_place_json(place) for place in self.places]}
+        del value["source_bytes"]
+        if self.source_bytes is not None:
+            value |= self.source_bytes.to_json()
         return value if self.text is not None else {k: v for k, v in value.items() if k != "text"}
 
     def lines(self) -> Iterator[str]:
         """For a person, the source first."""
         yield self.source
+        if self.source_bytes is not None:
+            yield f"  {self.source_bytes}"
         yield f"  {self.dataset}/{self.split}: document {self.document}, {self.tokens} tokens"
         for place in self.places:
             details = [f"tokens [{place.start}, {place.stop})"]
@@ -156,6 +182,13 @@ class Tracer(ABC):
 
         NotFoundError when there is none; ConfigError for a question that this dataset cannot answer.
         """
+
+    def source_bytes(self, found: Trace) -> SourceBytes | None:
+        """Which bytes of its source file the row of a trace is, read from the source; None where no pipeline says.
+
+        A question of its own: it reads the source up to the row, which no other one needs.
+        """
+        return None
 
 
 def trace(tracer: Tracer, *, decode: bool = True, **question: Any) -> list[Trace]:

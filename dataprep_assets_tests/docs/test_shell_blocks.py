@@ -38,7 +38,7 @@ LINES = (
     Lines(r"dataprep ui", file=f"{TESTS}/ui/site.py", proof='"ui", "--port"'),
     Lines(
         r"(cd|cp|rm) .*|echo .*|dataprep .*sample_corpus.*",
-        "docs/corpus-changes.md",
+        "README.md",
         f"{TESTS}/cli/test_tour.py",
         "tour()",
     ),

@@ -11,6 +11,7 @@ from dataprep_assets.formats.document_index import (
     DocumentRows,
     FileRows,
     RunWriter,
+    concatenate_ids,
     concatenate_runs,
     no_runs,
     open_ids,
@@ -69,6 +70,10 @@ def test_a_cut_file_is_refused(tmp_path: Path) -> None:
     assert open_ids(path, 3).tolist() == [0, 0, 0]
     with pytest.raises(FormatError, match=r"index\.bin: holds the ids of 3 documents, the stream has 4"):
         open_ids(path, 4)
+    concatenate_ids([path, path], tmp_path / "both", 6)
+    assert open_ids(tmp_path / "both", 6).tolist() == [0] * 6
+    with pytest.raises(FormatError, match="would hold the ids of 3 documents, the stream has 4"):
+        concatenate_ids([path], tmp_path / "cut", 4)
     with pytest.raises(FormatError, match="24 bytes are not a multiple of 16; the file was cut"):
         open_runs(path)
     path.write_bytes(b"")

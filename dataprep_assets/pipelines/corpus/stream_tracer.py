@@ -12,12 +12,13 @@ from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.place import Locate, Place
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.trace import Question, Trace, Tracer
+from dataprep_assets.graph.trace import Question, SourceBytes, Trace, Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.corpus_view import ViewFacts, artifact_name
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.source_rows import SourceRows
 from dataprep_assets.pipelines.corpus.stream_index import IndexedShard, StreamIndex
 from dataprep_assets.pipelines.corpus.token_shard import QUARANTINE, TOKENS
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
@@ -42,6 +43,7 @@ class StreamTracer(Tracer):
         *,
         bundle: Callable[[], TokenizerBundle],
         ids: Callable[[], DocumentIds | None],
+        source_bytes: Callable[[str, int, int | None], SourceBytes | None] = lambda *_: None,
     ) -> None:
         """Open a dataset for questions.
 
@@ -52,7 +54,9 @@ class StreamTracer(Tracer):
             splits: Its finished shards by split, in the order of each split's stream.
             bundle: Loads the tokenizer, for texts.
             ids: How documents are identified now, for questions by id.
+            source_bytes: Which bytes of a source file a row of it is that became the document with a hash.
         """
+        self._source_bytes = source_bytes
         self.index = StreamIndex(splits)
         self.store, self._declaration = store, declaration
         self._load_bundle, self._ids = bundle, ids
@@ -74,6 +78,14 @@ class StreamTracer(Tracer):
         if not found:
             raise NotFoundError(self._absence(question))
         return found
+
+    def source_bytes(self, found: Trace) -> SourceBytes | None:
+        document = next(self.index.by_row(found.file, found.row), None)
+        if document is None:
+            return None
+        shard, number = document
+        hashed = None if shard.facts.document_ids is None else int(shard.hashes[number])
+        return self._source_bytes(found.file, found.row, hashed)
 
     def located(self, question: Question) -> Found:
         """The documents that a question names; a pipeline with ways of its own answers those first."""
@@ -243,4 +255,5 @@ def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequen
         corpus_splits(corpus, store),
         bundle=lambda: load_bundle(corpus.tokenizer),
         ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
+        source_bytes=SourceRows(corpus, store).bytes_of,
     )

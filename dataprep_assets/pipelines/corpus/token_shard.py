@@ -289,8 +289,7 @@ def _sealed(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) ->
     )
     flat_bins.validate(final / TOKENS, shard.plan.dtype, ledger.tokens)
     if shard.plan.ids is not None:
-        flat_bins.concatenate([p.ids for p in paths], final / IDS)
-        document_index.open_ids(final / IDS, ledger.documents)
+        document_index.concatenate_ids([p.ids for p in paths], final / IDS, ledger.documents)
     document_index.concatenate_runs(
         [(p.rows, part.ledger.documents) for p, part in zip(paths, in_order, strict=True)], final / ROWS
     )

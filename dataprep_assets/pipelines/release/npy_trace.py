@@ -13,6 +13,7 @@ from dataprep_assets.graph.trace import Question
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.source_rows import SourceRows
 from dataprep_assets.pipelines.corpus.stream_index import IndexedShard, Numbers
 from dataprep_assets.pipelines.corpus.stream_tracer import Found, StreamTracer, corpus_splits
 from dataprep_assets.pipelines.corpus.token_bins import TOKEN_BINS
@@ -207,6 +208,7 @@ def release_tracer(release: ReleaseDeclaration, store: ArtifactStore, specs: Seq
         splits,
         bundle=partial(load_bundle, release.tokenizer),
         ids=lambda: release.document.ids(sensitive=release.sensitive),
+        source_bytes=SourceRows(release, store).bytes_of,
     )
     receipts = {shard.partition: shard.handle.receipt for every in splits.values() for shard in every}
     tracer.streams = NpyStreams(release, store, receipts)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,45 @@ def test_every_document_is_at_every_place_that_is_told(built: Built) -> None:
                 if "olmo_bins" in place.artifact:
                     assert place.at == {"instances": sorted({at // 32 for at in range(place.start, place.stop)})}
     assert tracer.notes == ()
+
+
+def test_a_row_of_plain_json_lines_has_its_bytes_and_others_say_why_not(built: Built) -> None:
+    tracer = built.tracer()
+    absent = {
+        ".zst": "no byte range: the source file is compressed (zstd)",
+        ".gz": "no byte range: the source file is compressed (gzip)",
+        ".parquet": "no byte range: the source file is of format parquet",
+    }
+    for split, documents in built.documents.items():
+        for number, (file, _, _, name) in enumerate(documents):
+            (found,) = trace(tracer, document=number, split=split)
+            at = tracer.source_bytes(found)
+            assert at is not None
+            told = replace(found, source_bytes=at)
+            if (why := absent.get(Path(file).suffix)) is not None:
+                assert list(told.lines())[1] == f"  {why}"
+                assert told.to_json()["source_bytes"] is None
+                continue
+            start, stop = told.to_json()["source_bytes"]
+            assert json.loads((built.source / file).read_bytes()[start:stop])["id"] == name
+            assert list(told.lines())[1] == f"  bytes [{start}, {stop}) of the source file"
+
+
+def test_no_bytes_are_told_of_a_source_that_changed_or_is_gone(built: Built, tmp_path: Path) -> None:
+    shutil.copytree(built.source, tmp_path / "source")
+    tracer = built.tracer(declared(tmp_path / "source"))
+    (found,) = trace(tracer, id="doc-205")
+    assert found.file == "val/f.jsonl"
+    path = tmp_path / "source" / found.file
+    for change in (
+        lambda data: data.replace(b"doc-205", b"doc-502"),  # of the same size
+        lambda data: b"x" * len(data),
+        lambda data: data + b"\n",
+    ):
+        path.write_bytes(change((built.source / found.file).read_bytes()))
+        assert "has changed since" in str(tracer.source_bytes(found))
+    path.unlink()
+    assert "cannot be read: No such file" in str(tracer.source_bytes(found))
 
 
 def test_every_way_leads_to_the_document_and_back(built: Built) -> None:

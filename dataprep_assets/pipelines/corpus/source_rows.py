@@ -1,0 +1,78 @@
+"""Which bytes of its source file a row of a corpus is: found in the source as it lies there now.
+
+Tracing needs no source; this does. A row is told only where it holds what the shard's index says of the document: a
+file may have been edited since, even to the same size.
+"""
+
+import json
+from functools import cached_property
+from pathlib import Path
+
+from dataprep_assets.graph.trace import SourceBytes
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.manifest import load_manifest, open_source
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sources.access import SourceAccess
+from dataprep_assets.sources.line_range import MOST_BYTES, line_range
+from dataprep_assets.tokenization.document_ids import hash_id
+
+__all__ = ["SourceRows"]
+
+_CHANGED = SourceBytes(absent="no byte range: the source file has changed since. Run the dataset")
+
+
+class SourceRows:
+    """The source files of a corpus."""
+
+    def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
+        """Take a corpus whose manifest is in a store; nothing is read yet."""
+        self._corpus, self._store = corpus, store
+
+    def bytes_of(self, file: str, row: int, hashed: int | None) -> SourceBytes:
+        """The bytes of a row of a source file, or why there are none.
+
+        Args:
+            file: As the manifest names it.
+            row: From 1.
+            hashed: The hash of the document that it became; None where the shard has none: then it is not compared.
+        """
+        entry = self._entries[file]
+        if entry.format != "jsonl":
+            return SourceBytes(absent=f"no byte range: the source file is of format {entry.format}")
+        if entry.compression is not None:
+            return SourceBytes(absent=f"no byte range: the source file is compressed ({entry.compression})")
+        path = self._access.path(entry)
+        try:
+            if path.stat().st_size != entry.size_bytes:
+                return _CHANGED
+            found = line_range(path, row)
+            if found is None and entry.size_bytes <= MOST_BYTES:
+                return _CHANGED
+            if found is None:
+                return SourceBytes(absent=f"no byte range: the row is not in the first {MOST_BYTES >> 30} GiB")
+            return SourceBytes(start=found[0], stop=found[1]) if self._holds(path, found, hashed) else _CHANGED
+        except OSError as error:
+            return SourceBytes(absent=f"no byte range: the source file cannot be read: {error.strerror}")
+
+    def _holds(self, path: Path, found: tuple[int, int], hashed: int | None) -> bool:
+        """Whether these bytes of a file are a record whose hash is this one."""
+        ids = self._corpus.document.ids(sensitive=self._corpus.sensitive)
+        if hashed is None or ids is None:
+            return True
+        with open(path, "rb") as file:
+            file.seek(found[0])
+            line = file.read(found[1] - found[0])
+        try:
+            value = json.loads(line)[ids.id_field or self._corpus.text_field]
+        except (ValueError, KeyError, TypeError):
+            return False
+        return hash_id(value, ids.key) == hashed
+
+    @cached_property
+    def _entries(self) -> dict[str, ManifestEntry]:
+        return {entry.relpath: entry for entry in load_manifest(self._corpus, self._store).entries}
+
+    @cached_property
+    def _access(self) -> SourceAccess:
+        return open_source(self._corpus.source)
