@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, accepted
@@ -90,8 +91,18 @@ def check_result(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetChe
     )
 
 
-def check_evaluation(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetCheckEvaluation:
-    """The same as an event, for what is not evaluated by a step of its own."""
+def check_evaluation(
+    spec: ArtifactSpec, name: str, finding: Finding, made: dg.EventLogRecord | None = None
+) -> dg.AssetCheckEvaluation:
+    """The same as an event, for what is not evaluated by a step of its own.
+
+    Args:
+        spec: The artifact.
+        name: The check's name.
+        finding: What its proof found.
+        made: The materialization that it was found of, where that is not one of the same run. Without it the UI goes by
+            the times of both, and SQLite keeps that of an evaluation in whole seconds.
+    """
     result = check_result(spec, name, finding)
     return dg.AssetCheckEvaluation(
         asset_key=asset_key(spec),
@@ -101,6 +112,11 @@ def check_evaluation(spec: ArtifactSpec, name: str, finding: Finding) -> dg.Asse
         description=result.description,
         metadata=result.metadata,
         blocking=_blocks(spec, name) is True,
+        target_materialization_data=None
+        if made is None
+        else AssetCheckEvaluationTargetMaterializationData(
+            storage_id=made.storage_id, run_id=made.run_id, timestamp=made.timestamp
+        ),
     )
 
 
