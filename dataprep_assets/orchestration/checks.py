@@ -15,8 +15,10 @@ from dataprep_assets.orchestration.partitions import partitions_of_run
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.stores.private import privately
 
-__all__ = ["check_evaluation", "check_result", "checks_of", "findings"]
+__all__ = ["LONGEST_DESCRIPTION", "check_evaluation", "check_result", "checks_of", "findings"]
 
+LONGEST_DESCRIPTION = 1_000
+"""Characters of a result: a line of a check's history that a person reads. What is longer is cut; the table has more."""
 _MAX_ROWS = 50
 
 
@@ -85,7 +87,7 @@ def check_result(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetChe
         asset_key=asset_key(spec),
         check_name=name,
         passed=finding.passed,
-        description=cells.text(finding.summary),
+        description=_line(cells.text(finding.summary)),
         severity=dg.AssetCheckSeverity.WARN if finding.warning else dg.AssetCheckSeverity.ERROR,
         metadata=metadata,
     )
@@ -118,6 +120,13 @@ def check_evaluation(
             storage_id=made.storage_id, run_id=made.run_id, timestamp=made.timestamp
         ),
     )
+
+
+def _line(sentence: str) -> str:
+    """A sentence as the history shows it."""
+    if len(sentence) <= LONGEST_DESCRIPTION:
+        return sentence
+    return sentence[: LONGEST_DESCRIPTION - 1].rstrip(" ,") + "…"
 
 
 def _blocks(spec: ArtifactSpec, name: str) -> bool | None:
