@@ -18,7 +18,7 @@ from dataprep_assets.stores.private import privately
 __all__ = ["LONGEST_DESCRIPTION", "check_evaluation", "check_result", "checks_of", "findings"]
 
 LONGEST_DESCRIPTION = 1_000
-"""Characters of a result: a line of a check's history that a person reads. What is longer is cut; the table has more."""
+"""Characters of a result, which is a line of a check's history. What is longer is cut; the table has more."""
 _MAX_ROWS = 50
 
 
