@@ -99,6 +99,22 @@ def _located(path: Path, component: "DatasetComponent") -> "Iterator[tuple[Remar
     from dataprep_assets.graph.declaration_mistakes import read
 
     (document, *_) = read(path)
-    for remark in component.remarks():
+    for remark in (*component.remarks(), *_of_other_datasets(component)):
         sentence = cells_of(component.declaration).text(remark.sentence)
         yield remark, f"{path}:{document.line_of(remark.keys)}: {sentence}"
+
+
+def _of_other_datasets(component: "DatasetComponent") -> "Iterator[Remark]":
+    """Of each dataset that it is made of and that is not declared here: it may be another project's, or misspelt."""
+    from dataprep_assets.graph.declaration_mistakes import nearest
+    from dataprep_assets.graph.remark import Remark
+    from dataprep_assets.graph.spec import OtherDataset
+
+    declared = list(project.declarations().files)
+    inputs = [source for spec in component.specs for source in spec.inputs if isinstance(source, OtherDataset)]
+    for name in dict.fromkeys(source.dataset for source in inputs if source.dataset not in declared):
+        near = nearest(name, declared)
+        sentence = f"sources: {name}: no dataset of this project; " + (
+            f"did you mean {near!r}?" if near else "its artifacts have to be in the same storage"
+        )
+        yield Remark(keys=("sources",), sentence=sentence, hint=True)

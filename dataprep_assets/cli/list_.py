@@ -51,7 +51,8 @@ def command(
 ) -> int:
     """List the datasets with their state: never run, up to date, how many artifacts to make, or a broken declaration.
 
-    A dataset that was run is examined as by `dataprep status`; name those that you want, where sources are large.
+    A dataset that was run is examined as by `dataprep status`, but for the bytes of its artifacts, of which the sizes
+    are compared. Local sources are read: name the datasets that you want, where these are large.
     """
     components = project.components()
     for name in datasets or ():
@@ -93,7 +94,7 @@ def _to_make(component: "DatasetComponent") -> tuple[int | None, str]:
     store = component.store(project.storage())
     if never_built(component.specs, store):
         return None, ""
-    found = list(stale(component.specs, store, known_failures(component.specs)))
+    found = list(stale(component.specs, store, known_failures(component.specs), verification="size"))
     return len(found), cells_of(component.declaration).text(str(found[0])) if found else ""
 
 

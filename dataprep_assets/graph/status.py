@@ -21,7 +21,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.overlay import OverlayArtifacts
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Receipt, Verification
 
 __all__ = ["Stale", "foreseeing", "never_built", "stale", "sweep", "unplanned"]
 
@@ -55,6 +55,8 @@ def stale(
     specs: Sequence[ArtifactSpec],
     store: ArtifactStore,
     failed_checks: Mapping[tuple[str, ...], Sequence[str]] | None = None,
+    *,
+    verification: Verification | None = None,
 ) -> Iterator[Stale]:
     """Yield what is stale, in build order; nothing when all is up to date. Nothing is written to the store.
 
@@ -63,9 +65,10 @@ def stale(
         store: Where its artifacts are; each is read as thoroughly as its spec says, and local sources whole. With an
             overlay of one (`foreseeing`), what is foreseen can be read from it afterwards.
         failed_checks: Path of an asset → names of its blocking checks whose latest result is a failure.
+        verification: How thoroughly every artifact is read, whatever its spec says.
     """
     with foreseeing(store) as view:
-        examination = _Examination(view)
+        examination = _Examination(view, verification)
         for spec in specs:
             yield from examination.of_spec(spec)
             for name in (failed_checks or {}).get(spec.path, ()):
@@ -93,8 +96,9 @@ class _Examination:
     `found` are the stale slots of each spec; `open` those of them whose new content is not known (yet).
     """
 
-    def __init__(self, view: OverlayArtifacts) -> None:
+    def __init__(self, view: OverlayArtifacts, verification: Verification | None) -> None:
         self._view = view
+        self._verification = verification
         self._found: dict[ArtifactSpec, dict[str | None, Stale]] = {}
         self._open: dict[ArtifactSpec, dict[str | None, Stale]] = {}
         self._unplanned: dict[ArtifactSpec, Stale] = {}
@@ -176,7 +180,8 @@ class _Examination:
         return receipt or Change(kind="absent", reason="absent")
 
     def _damage(self, spec: ArtifactSpec, artifact: Artifact, receipt: Receipt) -> Change | None:
-        defects = self._view.damage(artifact, receipt, spec.verification or spec.declaration.verify)
+        wanted = self._verification or spec.verification or spec.declaration.verify
+        defects = self._view.damage(artifact, receipt, wanted)
         return Change(kind="damaged", reason=f"damaged: {defects[0]}" + _more(len(defects))) if defects else None
 
     def _foresee_inputs(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.errors import DataprepError, MissingArtifactError
+from dataprep_assets.errors import BadRecordError, CorruptSourceError, DataprepError, MissingArtifactError
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.shown import number_of
@@ -20,7 +20,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.disk_room import refused
 from dataprep_assets.orchestration.anew import built
-from dataprep_assets.orchestration.keys import asset_key, job_name, store_of
+from dataprep_assets.orchestration.keys import DAMAGED_SOURCES, asset_key, job_name, store_of
 from dataprep_assets.orchestration.metadata import definition_metadata, metadata_of, rendered_entries
 from dataprep_assets.orchestration.partitions import definition_of, register_in_order
 from dataprep_assets.orchestration.plans import made_of, plan_metadata
@@ -152,6 +152,7 @@ def _told(spec: ArtifactSpec, error: Exception) -> str:
 
 def _failure(spec: ArtifactSpec, failed: Mapping[str, Exception], done: int) -> dg.Failure:
     noun = spec.noun
+    of_sources = all(isinstance(error, CorruptSourceError | BadRecordError) for error in failed.values())
     shown = {partition: _told(spec, error) for partition, error in sorted(failed.items())[:_FAILURES_SHOWN]}
     if len(failed) > _FAILURES_SHOWN:
         shown[f"and {len(failed) - _FAILURES_SHOWN:,} more"] = f"the log names every {noun}"
@@ -162,7 +163,8 @@ def _failure(spec: ArtifactSpec, failed: Mapping[str, Exception], done: int) -> 
         metadata={
             f"failed_{noun}s": dg.MetadataValue.table(
                 [dg.TableRecord({noun: partition, "error": error}) for partition, error in shown.items()]
-            )
+            ),
+            **({DAMAGED_SOURCES: len(failed)} if of_sources else {}),
         },
         allow_retries=False,
     )

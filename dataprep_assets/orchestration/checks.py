@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, accepted
@@ -14,8 +15,10 @@ from dataprep_assets.orchestration.partitions import partitions_of_run
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.stores.private import privately
 
-__all__ = ["check_evaluation", "check_result", "checks_of", "findings"]
+__all__ = ["LONGEST_DESCRIPTION", "check_evaluation", "check_result", "checks_of", "findings"]
 
+LONGEST_DESCRIPTION = 1_000
+"""Characters of a result, which is a line of a check's history. What is longer is cut; the table has more."""
 _MAX_ROWS = 50
 
 
@@ -84,14 +87,24 @@ def check_result(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetChe
         asset_key=asset_key(spec),
         check_name=name,
         passed=finding.passed,
-        description=cells.text(finding.summary),
+        description=_line(cells.text(finding.summary)),
         severity=dg.AssetCheckSeverity.WARN if finding.warning else dg.AssetCheckSeverity.ERROR,
         metadata=metadata,
     )
 
 
-def check_evaluation(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetCheckEvaluation:
-    """The same as an event, for what is not evaluated by a step of its own."""
+def check_evaluation(
+    spec: ArtifactSpec, name: str, finding: Finding, made: dg.EventLogRecord | None = None
+) -> dg.AssetCheckEvaluation:
+    """The same as an event, for what is not evaluated by a step of its own.
+
+    Args:
+        spec: The artifact.
+        name: The check's name.
+        finding: What its proof found.
+        made: The materialization that it was found of, where that is not one of the same run. Without it the UI goes by
+            the times of both, and SQLite keeps that of an evaluation in whole seconds.
+    """
     result = check_result(spec, name, finding)
     return dg.AssetCheckEvaluation(
         asset_key=asset_key(spec),
@@ -101,7 +114,19 @@ def check_evaluation(spec: ArtifactSpec, name: str, finding: Finding) -> dg.Asse
         description=result.description,
         metadata=result.metadata,
         blocking=_blocks(spec, name) is True,
+        target_materialization_data=None
+        if made is None
+        else AssetCheckEvaluationTargetMaterializationData(
+            storage_id=made.storage_id, run_id=made.run_id, timestamp=made.timestamp
+        ),
     )
+
+
+def _line(sentence: str) -> str:
+    """A sentence as the history shows it."""
+    if len(sentence) <= LONGEST_DESCRIPTION:
+        return sentence
+    return sentence[: LONGEST_DESCRIPTION - 1].rstrip(" ,") + "…"
 
 
 def _blocks(spec: ArtifactSpec, name: str) -> bool | None:

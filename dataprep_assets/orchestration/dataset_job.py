@@ -114,7 +114,8 @@ class _Build:
         job = definitions.resolve_implicit_global_asset_job_def()
         tags = {BUILD_RUN: self._context.run.run_id}
         if not materialize(job, runs, self._context.instance, tags=tags, say=say, complain=complain):
-            why = said[next((at for at, line in enumerate(said) if line == "failed"), 0) + 1 :]
+            after = said[next((at for at, line in enumerate(said) if line == "failed"), 0) + 1 :]
+            why = [line for line in after if line != "failed" and not line.endswith(" …")]  # titles of other runs
             raise dg.Failure(
                 description=f"{self._dataset}: "
                 + " | ".join(why)

@@ -1,12 +1,14 @@
 """`automation.freshness`: the products of a dataset are to be made at least so often.
 
 Dagster's own policy is shown on the asset, and evaluated by the daemon. The check `fresh` says the same among the other
-checks, in orange: a sensor evaluates it, without a run, when it would say something else than before. A run that reuses
+checks, in orange: a sensor evaluates it, without a run, when it would say something else than before, and when the
+product was made since (the UI shows no result of a check that is older than the materialization). A run that reuses
 everything is a materialization all the same: it proved that the product is what it should be.
 """
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
@@ -24,6 +26,29 @@ FRESH = "fresh"
 _LONGEST_INTERVAL_SECONDS = 600
 _SHORTEST_INTERVAL_SECONDS = 30
 _LOOKS_A_WINDOW = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Said:
+    """The last evaluation of a check.
+
+    Attributes:
+        passed: Whether it passed.
+        at: When it began, in seconds since 1970.
+        run: The run that evaluated it; "" for a sensor.
+        materialization: The number of the materialization that it is of; None where only `at` tells.
+    """
+
+    passed: bool
+    at: float
+    run: str
+    materialization: int | None
+
+    def of(self, made: dg.EventLogRecord) -> bool:
+        """Whether the UI shows it as a result of this materialization, or says that there is none."""
+        if self.run and self.run == made.run_id:
+            return True
+        return self.at > made.timestamp if self.materialization is None else self.materialization == made.storage_id
 
 
 def policy_of(automation: Automation | None) -> dg.FreshnessPolicy | None:
@@ -61,14 +86,14 @@ def fresh_check(spec: ArtifactSpec, window: timedelta) -> dg.AssetChecksDefiniti
         name=FRESH, asset=key, description=f"It was made in the last {_words(window)}, or found to be current then."
     )
     def fresh(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        finding = kept_fresh(_last_made(context.instance, [key])[key], time.time(), window)
+        finding = kept_fresh(_when(_last_made(context.instance, [key]).get(key)), time.time(), window)
         return check_result(spec, FRESH, finding)
 
     return fresh
 
 
 def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timedelta) -> dg.SensorDefinition:
-    """The sensor that evaluates the checks of a dataset's products whenever they would say something else than before.
+    """The sensor that evaluates the checks of a dataset's products: when one is made, and when it becomes stale.
 
     Args:
         dataset: Its name.
@@ -88,10 +113,10 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
         description=f"Says so when a product of {dataset} is older than {_words(window)}, in its check `{FRESH}`.",
     )
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        made, told = _last_made(context.instance, keys), _last_told(context.instance, keys)
-        findings = {key: kept_fresh(made[key], time.time(), window) for key in keys}
-        anew = [key for key in keys if findings[key].passed != told.get(key)]
-        events = [check_evaluation(by_key[key], FRESH, findings[key]) for key in anew]
+        made, said = _last_made(context.instance, keys), _last_said(context.instance, keys)
+        findings = {key: kept_fresh(_when(made.get(key)), time.time(), window) for key in keys}
+        anew = [key for key in keys if not _stands(said.get(key), made.get(key), findings[key].passed)]
+        events = [check_evaluation(by_key[key], FRESH, findings[key], made.get(key)) for key in anew]
         stale = [key.to_user_string() for key in keys if not findings[key].passed]
         sentence = f"{len(keys) - len(stale)} of {len(keys)} products are fresh" + "".join(
             f"; {s} is not" for s in stale
@@ -101,23 +126,39 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
     return freshness
 
 
-def _last_made(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, float | None]:
-    """When each asset was last materialized, in seconds since 1970."""
+def _last_made(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, dg.EventLogRecord]:
+    """The last materialization of each asset that has one."""
     entries = [record.asset_entry for record in instance.get_asset_records(keys)]
-    last = {entry.asset_key: entry.last_materialization_record for entry in entries}
-    return {key: record.timestamp if (record := last.get(key)) is not None else None for key in keys}
+    found = {entry.asset_key: entry.last_materialization_record for entry in entries}
+    return {key: record for key, record in found.items() if record is not None}
 
 
-def _last_told(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, bool]:
+def _last_said(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, _Said]:
     """What each check said last; nothing for one that never said anything."""
     checks = [dg.AssetCheckKey(key, FRESH) for key in keys]
-    found: dict[dg.AssetKey, bool] = {}
+    found: dict[dg.AssetKey, _Said] = {}
     for check, summary in instance.event_log_storage.get_asset_check_summary_records(checks).items():
         record = summary.last_completed_check_execution_record
-        evaluation = record.event.asset_check_evaluation if record is not None and record.event is not None else None
-        if evaluation is not None:
-            found[check.asset_key] = evaluation.passed
+        if record is None or (evaluation := record.evaluation) is None:
+            continue
+        target = evaluation.target_materialization_data
+        found[check.asset_key] = _Said(
+            passed=evaluation.passed,
+            at=record.create_timestamp,
+            run=record.run_id,
+            materialization=None if target is None else target.storage_id,
+        )
     return found
+
+
+def _when(made: dg.EventLogRecord | None) -> float | None:
+    """The moment of a materialization, in seconds since 1970."""
+    return None if made is None else made.timestamp
+
+
+def _stands(said: _Said | None, made: dg.EventLogRecord | None, passes: bool) -> bool:
+    """Whether the last evaluation says what one would say now, of the materialization that is the last now."""
+    return said is not None and said.passed == passes and (made is None or said.of(made))
 
 
 def _words(window: timedelta) -> str:

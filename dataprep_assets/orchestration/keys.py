@@ -1,4 +1,4 @@
-"""How Dagster and a dataset find each other: the key of an asset, the name of the job, tags, the store."""
+"""How Dagster and a dataset find each other: the key of an asset, the name of the job, tags, entries, the store."""
 
 import dagster as dg
 
@@ -7,10 +7,12 @@ from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.resources import StorageResource
 
-__all__ = ["DATASET", "asset_key", "job_name", "store_of"]
+__all__ = ["DAMAGED_SOURCES", "DATASET", "asset_key", "job_name", "store_of"]
 
 DATASET = "dataprep/dataset"
 """Tag of runs, backfills and jobs: the dataset that they make."""
+DAMAGED_SOURCES = "damaged_sources"
+"""Entry of a failed step that would have succeeded with other source files: in how many partitions they are damaged."""
 
 
 def asset_key(spec: ArtifactSpec | OtherDataset) -> dg.AssetKey:

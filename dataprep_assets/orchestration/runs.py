@@ -1,18 +1,20 @@
 """Materializes a whole dataset in this process, in a few Dagster runs, and tells which checks failed last.
 
-The runs are those that a backfill from the UI would launch. Receipts make what is finished free.
+The runs are those that a backfill from the UI would launch. Receipts make what is finished free. When nothing but
+damaged sources made one split fail, the others are made all the same, so that all damaged files are told at once.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import dagster as dg
 from dagster._core.errors import DagsterAssetCheckFailedError
 
+from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import ACCEPTED
 from dataprep_assets.graph.runs import PlannedRun
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.orchestration.keys import asset_key
+from dataprep_assets.orchestration.keys import DAMAGED_SOURCES, asset_key
 from dataprep_assets.orchestration.lost_runs import end_lost_runs
 from dataprep_assets.orchestration.timeline import execute
 
@@ -35,7 +37,7 @@ def materialize(
     complain: Callable[[str], None] = _complain,
     verbose: bool = False,
 ) -> bool:
-    """Do the runs in order; False as soon as one fails.
+    """Do the runs in order; False as soon as one fails. After damaged sources what needs none of them is still done.
 
     Args:
         job: The implicit job of all assets.
@@ -47,7 +49,8 @@ def materialize(
         verbose: Whether the stacks of errors are shown, too.
     """
     end_lost_runs(instance)
-    for run in runs:
+    held_up: set[ArtifactSpec] = set()
+    for run in _possible(runs, held_up):
         say(f"  {run.title} …")
         outcome = execute(job, run, instance, tags or {}, verbose=verbose)
         failed = [e for e in outcome.get_asset_check_evaluations() if not e.passed]
@@ -61,8 +64,39 @@ def materialize(
         for evaluation in failed:
             say(f"    check {evaluation.check_name}: {evaluation.description}")
         if not outcome.success:
-            return False
-    return True
+            if not _of_sources(outcome):
+                return False
+            held_up.update(run.specs)
+    return not held_up
+
+
+def _of_sources(outcome: dg.JobExecutionResult) -> bool:
+    """Whether nothing but the bytes of source files made a run fail."""
+    failures = [event.step_failure_data.user_failure_data for event in outcome.all_events if event.is_step_failure]
+    return bool(failures) and all(told is not None and DAMAGED_SOURCES in told.metadata for told in failures)
+
+
+def _possible(runs: Iterable[PlannedRun], held_up: set[ArtifactSpec]) -> Iterator[PlannedRun]:
+    """The runs that need nothing that failed.
+
+    Args:
+        runs: All of them, in order.
+        held_up: The artifacts that failed; gets those that are made of them.
+    """
+    left = iter(runs)
+    while True:
+        try:
+            run = next(left, None)
+        except DataprepError:
+            if held_up:
+                return  # what failed would have planned it
+            raise
+        if run is None:
+            return
+        if any(spec in held_up or held_up.intersection(spec.inputs) for spec in run.specs):
+            held_up.update(run.specs)
+        else:
+            yield run
 
 
 def _why(event: dg.DagsterEvent, *, checked: bool) -> str | None:

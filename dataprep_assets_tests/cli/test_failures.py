@@ -54,6 +54,9 @@ def test_damaged_sources_are_told_in_one_line_and_verbose_shows_the_stack(projec
     good = tmp_path / "good"
     shutil.copytree(train, good)
     (train / "chunk1" / "example_train_1.jsonl.zst").write_bytes(zstandard.compress(b'{"text": "a"}\n{bad\n'))
+    (of_test,) = (project / "mine" / DATA / "test").rglob("*.zst")
+    whole = of_test.read_bytes()
+    of_test.write_bytes(whole[:-10])
     for cut in (train / "chunk1" / "example_train_2.jsonl.zst", train / "chunk2" / "example_train_0.jsonl.zst"):
         cut.write_bytes(cut.read_bytes()[:-10])
     try:
@@ -62,9 +65,11 @@ def test_damaged_sources_are_told_in_one_line_and_verbose_shows_the_stack(projec
     finally:
         shutil.rmtree(train)
         shutil.copytree(good, train)
+        of_test.write_bytes(whole)
     assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert len(done.stderr.splitlines()) == 2, done.stderr
     assert done.stderr.startswith("    sample_corpus__token_bins_train: 2 of 3 shards failed; the others are")
+    assert f"{of_test.name}: truncated" in done.stderr.splitlines()[1], "another split, in the same run"
     for told in ("example_train_1.jsonl.zst: row 2, byte 14: bad_json", "chunk1/example_train_2.jsonl.zst: truncated"):
         assert done.stderr.count(told) == 1
     assert "chunk2/example_train_0.jsonl.zst: truncated" in done.stderr

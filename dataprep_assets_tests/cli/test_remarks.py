@@ -96,7 +96,42 @@ RL = [
         "a/b",
     ),
 ]
-BASES = {"notes": NOTES, "blend_sft": SFT, "blend_pretrain": PRETRAIN, "blend_rl": RL}
+_BOTH = """    - {dataset: sample_notes, license: CC0-1.0 OR Apache-2.0}
+    - {dataset: sample_replay, license: CC0-1.0 OR Apache-2.0}"""
+COMBINED = [
+    (
+        _BOTH,
+        "    - {dataset: nots_0}",
+        "sources:",
+        "nots_0: no dataset of this project; did you mean 'notes_0'?",
+    ),
+    (
+        _BOTH,
+        "    - {dataset: elsewhere}",
+        "sources:",
+        "elsewhere: no dataset of this project; its artifacts",
+    ),
+]
+TASKS = [
+    ("old_root: ./data/old", "old_root: ./data/older", "old_root:", "older/Data/rejection_sampling/0_data: no such"),
+    ("version: all", "version: version_9", "Copa:", "tasks.Copa.version"),
+    ("version: all", "version: latest\n      versions_in: none", "Copa:", "`versions_in` names the folder"),
+    ("mode: symlink", "old_folder: ArcC", "ArcC_Cloze:", "0_data/ArcC: no such folder; `old_folder` is its name"),
+    (
+        "original: ./data/original",
+        "original: ./data/orig",
+        "original:",
+        "orig: no such folder; the old project's base",
+    ),
+]
+BASES = {
+    "notes": NOTES,
+    "blend_sft": SFT,
+    "blend_pretrain": PRETRAIN,
+    "blend_rl": RL,
+    "notes_replay_combined": COMBINED,
+    "tasks": TASKS,
+}
 CASES = [(base, number) for base, cases in BASES.items() for number in range(len(cases))]
 
 

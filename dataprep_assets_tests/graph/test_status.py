@@ -64,7 +64,9 @@ def test_damage_names_the_file_and_how_many_more(corpus: ChangedCorpus) -> None:
     assert kind == "damaged"
     assert reason.startswith("damaged: document_ends.bin: sha256")
     assert "more)" not in reason
+    assert list(stale(corpus.specs(), corpus.store, verification="size")) == [], "of this size it was, as `list` looks"
     (shard / "tokens.bin").unlink()
+    assert "token_bins/val-00000: damaged" in str(next(stale(corpus.specs(), corpus.store, verification="size")))
     assert told(corpus.statuses())["token_bins/val-00000"][1].endswith(" (and 1 more)")
 
 

@@ -1,10 +1,12 @@
 """A product that nobody made for too long is seen among the checks; Dagster's own policy says the same."""
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster._core.loader import LoadingContextForTest
 
 from dataprep_assets.graph.products import products
 from dataprep_assets.orchestration.freshness import FRESH, kept_fresh
@@ -72,6 +74,30 @@ def test_a_stale_product_is_told_once_and_a_rerun_makes_it_fresh(tmp_path: Path)
         assert made.passed
         fresh = board.tick(SENSOR)
         assert (fresh.asset_events, fresh.skip_message) == ([], "1 of 1 products are fresh")
+
+
+def shown(board: NoticeBoard) -> bool:
+    """Whether the UI shows the last evaluation as one of the last materialization."""
+    key = dg.AssetCheckKey(REPORT, FRESH)
+    record = board.instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
+    return asyncio.run(record.targets_latest_materialization(LoadingContextForTest(board.instance)))
+
+
+def test_a_product_that_is_made_again_is_told_again(tmp_path: Path) -> None:
+    """The job of a dataset makes the product and leaves this check alone, as this run of the asset does."""
+    with notice_board(tmp_path, automation={"freshness": "36h"}) as board:
+        board.materialize()
+        job = board.definitions.resolve_implicit_global_asset_job_def()
+        for _ in range(2):
+            assert (
+                job.get_subset(asset_selection={REPORT}, asset_check_selection=set())
+                .execute_in_process(instance=board.instance, raise_on_error=False)
+                .success
+            )
+            assert not shown(board)
+            assert len(reported(board).asset_events) == 1
+            assert shown(board)
+            assert board.tick(SENSOR).asset_events == []
 
 
 def test_time_alone_makes_it_stale_without_a_run(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """`dataprep_assets.components.TaskMigration`: task folders of an old project, put where a new one's trainer looks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import ClassVar
 from dagster.components.scaffold.scaffold import scaffold_with
 
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -17,6 +18,7 @@ from dataprep_assets.orchestration.scaffold import scaffolder
 from dataprep_assets.pipelines.tasks.card import tasks_card
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts
+from dataprep_assets.pipelines.tasks.remarks import task_remarks
 from dataprep_assets.pipelines.tasks.routes import partitions, route_of, target_of, task_line
 from dataprep_assets.pipelines.tasks.task_folder import task_folder_spec
 
@@ -36,6 +38,9 @@ class TaskMigration(DatasetComponent):
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(TASK_FOLDER, partitions(self.declaration)[0])
+
+    def remarks(self) -> Iterable[Remark]:
+        return task_remarks(self.declaration)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         lines = [f"{'task':<24}{'version':>16}{'files':>8}{'rows':>10}   for the training script"]

@@ -1,0 +1,83 @@
+"""The history of a check after a hundred runs: each line says what was examined or what fails, and none grows."""
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+import pytest
+
+from dataprep_assets.graph.finding import Finding
+from dataprep_assets.orchestration.checks import LONGEST_DESCRIPTION, check_evaluation, check_result, findings
+from dataprep_assets.orchestration.keys import asset_key
+from dataprep_assets.orchestration.partitions import range_tags
+from dataprep_assets_tests.graph.notices import KEYS, ensure_notice
+from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
+
+RUNS = 100
+SHOUTING = range(40, 43)
+"""In these runs the notice shouts; the next time that it is its turn, it is mended."""
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NoticeBoard]:
+    """A notice is changed, made and examined in each of a hundred runs, one after the other in turn."""
+    with notice_board(tmp_path_factory.mktemp("board")) as board:
+        notices = board.specs[0]
+        checks = [dg.AssetCheckKey(asset_key(notices), proof.name) for proof in notices.proofs.proofs]  # type: ignore[union-attr]
+        for number in range(RUNS):
+            key = KEYS[number % len(KEYS)]
+            board.say(key, "LEAVE" if number in SHOUTING else "word " * (number + 1))
+            for made in KEYS if number == 0 else (key,):
+                ensure_notice(board.declaration, board.store, made)
+            run = dg.DagsterRun(job_name="made_up", tags=range_tags([key]))
+            for name, finding in findings(notices, board.storage, run, checks):
+                board.instance.report_runless_asset_event(check_evaluation(notices, name, finding))
+        yield board
+
+
+def history(board: NoticeBoard, check: str) -> Sequence[dg.AssetCheckEvaluation]:
+    """All evaluations of a check, the first one first, as its tab of the UI gets them."""
+    key = dg.AssetCheckKey(asset_key(board.specs[0]), check)
+    records = board.instance.event_log_storage.get_asset_check_execution_history(key, limit=2 * RUNS)
+    found = [record.evaluation for record in reversed(records)]
+    return [evaluation for evaluation in found if evaluation is not None]
+
+
+def test_every_evaluation_names_what_was_examined_and_what_it_found(board: NoticeBoard) -> None:
+    evaluations = history(board, "has_words")
+    assert len(evaluations) == RUNS
+    for number, evaluation in enumerate(evaluations):
+        words = 1 if number in SHOUTING else number + 1
+        assert evaluation.passed
+        assert f"For example {KEYS[number % 3]}: {words} words" in (evaluation.description or ""), number
+    assert len({evaluation.description for evaluation in evaluations}) == RUNS, "no two runs read alike"
+
+
+def test_a_failure_is_named_until_it_is_mended(board: NoticeBoard) -> None:
+    evaluations = history(board, "is_polite")
+    failed = [number for number, evaluation in enumerate(evaluations) if not evaluation.passed]
+    assert failed == list(range(40, 45)), "of three, the last is mended in its next turn"
+    said = {number: evaluations[number].description or "" for number in failed}
+    assert said[40].startswith("1 of 3 notices fails (1 examined now, 2 before), first n-1: shouted")
+    assert said[42].startswith("3 of 3 notices fail")
+    assert said[44].startswith("1 of 3 notices fails (1 examined now, 2 before), first n-0: shouted")
+
+
+def test_no_evaluation_grows(board: NoticeBoard) -> None:
+    for check in ("has_words", "is_polite"):
+        evaluations = history(board, check)
+        lengths = [len(dg.serialize_value(evaluation)) for evaluation in evaluations]
+        assert max(lengths[50:]) <= max(lengths[:50]) + 20, "digits of counts alone"
+        assert max(lengths) < 3_000, "bytes"
+
+
+def test_a_description_has_an_end(board: NoticeBoard) -> None:
+    """The UI shows the whole of it in a line of the history; the table has the rest."""
+    rows = tuple({"what": f"defect {number}"} for number in range(10_000))
+    finding = Finding(passed=False, summary="All of it is wrong, " * 10_000, table=rows)
+    result = check_result(board.specs[0], "has_words", finding)
+    assert result.description is not None
+    assert LONGEST_DESCRIPTION - 3 < len(result.description) <= LONGEST_DESCRIPTION
+    assert result.description.endswith("…")
+    table = result.metadata["table"].value
+    assert isinstance(table, list)
+    assert len(table) == 50
