@@ -142,7 +142,7 @@ def killed(folder: Path, declaration: dict[str, object], seconds: float) -> int:
         )
         # the first seconds are the start of the interpreter
         with suppress(subprocess.TimeoutExpired):
-            process.wait(rng.uniform(3, 20))
+            process.wait(rng.uniform(3, 40))
         if process.poll() is not None:
             if process.returncode:
                 print(f"exit code {process.returncode} after {kills} kills")
@@ -159,8 +159,7 @@ def killed(folder: Path, declaration: dict[str, object], seconds: float) -> int:
     same = files == products(other) and receipts(one) == receipts(other)
     left = debris(other, after_a_kill=True)
     print(
-        f"{kills} kills, {len(files):,} files: {'the same bytes' if same else 'OTHER BYTES'}, "
-        f"left: {left or 'nothing'}"
+        f"{kills} kills, {len(files):,} files: {'the same bytes' if same else 'OTHER BYTES'}, left: {left or 'nothing'}"
     )
     return int(not same or bool(left))
 
