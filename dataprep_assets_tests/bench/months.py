@@ -1,7 +1,8 @@
 """Notes of many tiny months from the command line: `python -m dataprep_assets_tests.bench.months`.
 
 A project of 24 birth years is run with one bad record in it, once more when that is mended, and once with nothing to
-do; then every proof of every month is run as if nobody had run it before. Each command is a process of its own.
+do; then a month that was built fails, and is mended; then every proof of every month is run as if nobody had run it
+before. Each command is a process of its own.
 
 With `--kills SECONDS` the same months are made twice instead: undisturbed, and by commands that are killed (SIGKILL,
 with all their processes) at random moments until so many seconds are over, and then finished, to the same bytes.
@@ -121,11 +122,18 @@ def measured(folder: Path, declaration: dict[str, object], source: Path) -> int:
     mended = measure(run, environment)
     _line("the month is mended", mended)
     _line("nothing to do", measure(run, environment))
+    victim.write_bytes(good.replace(b'"patient_id"', b'"nobody"', 1))
+    _line("a built month fails", measure([*_FAILS, *run], environment))
+    victim.write_bytes(good.replace(b'"text": "', b'"text": "again, ', 1))
+    again = measure(run, environment)
+    _line("and is mended, with another text", again)
+    victim.write_bytes(good)
+    _line("and has its first text again", measure(run, environment))
     prove = [sys.executable, "-m", __spec__.name, "--prove", str(folder / "project")]
     (folder / "project" / "declared.json").write_text(json.dumps(declaration))
     proofs = measure(prove, environment)
     _line("every proof of every month anew", proofs)
-    met = mended.wall < MENDED_SECONDS and proofs.cpu <= PROOFS_SECONDS
+    met = max(mended.wall, again.wall) < MENDED_SECONDS and proofs.cpu <= PROOFS_SECONDS
     print(f"targets: mended in {MENDED_SECONDS} s, proofs in {PROOFS_SECONDS} s of CPU: {'met' if met else 'MISSED'}")
     return int(not met)
 
