@@ -280,6 +280,8 @@ def _quiet() -> None:
 def instance() -> "dg.DagsterInstance":
     """The instance, made on first use, with the pools of the assets limited."""
 
+    # what a run of many partitions will make is written at once
+    os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "1000")
     from dataprep_assets.orchestration.pools import limit_pools
 
     _quiet()

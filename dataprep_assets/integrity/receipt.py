@@ -118,7 +118,8 @@ def parse_receipt(data: bytes, where: str) -> Receipt:
     """A receipt from the bytes of its file; IntegrityError, naming `where`, when they are not one."""
     try:
         value = json.loads(data)
-        actual, digest, content = _own_digest(value), value.pop("digest"), value.pop("content")
+        digest = value.pop("digest")
+        actual, content = digest_value(value), value.pop("content")
         value["files"] = tuple(_file_record(f) for f in value["files"])
         value["sources"] = tuple(value["sources"])
         value["ledger"] = Ledger.from_json(value["ledger"]) if value["ledger"] else None

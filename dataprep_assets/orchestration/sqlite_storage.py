@@ -5,9 +5,10 @@ again, opens and closes the database for it, which copies the write-ahead log in
 each event of a check or an asset which tables and columns there are, and reads the history of its tables (eighty Python
 files) again for each run's database and whenever an instance is opened, as each look of a sensor does: half of the time
 of a small run, and of a look. Here connections stay open until their instance is disposed of, the database of a run
-begins as a copy of an empty one, and one that has its tables is believed. Files and tables are Dagster's own. The UI
-follows a run by the changes of its file, which a commit to the log does not change: so whatever is written touches the
-file.
+begins as a copy of an empty one, and one that has its tables is believed. What a run says that it will make, an event
+for each partition, is written at once (where DAGSTER_EVENT_BATCH_SIZE is set, as every command sets it). Files and
+tables are Dagster's own. The UI follows a run by the changes of its file, which a commit to the log does not change: so
+whatever is written touches the file.
 
 Entry point: `SqliteStorage`, named in `dagster.yaml`.
 """
@@ -16,12 +17,15 @@ import os
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
+from dagster._core.events import DagsterEventType
+from dagster._core.events.log import EventLogEntry
 from dagster._core.storage.event_log import SqliteEventLogStorage
+from dagster._core.storage.event_log.schema import AssetKeyTable, SqlEventLogStorageTable
 from dagster._core.storage.runs import SqliteRunStorage
 from dagster._core.storage.schedules import SqliteScheduleStorage
 from dagster._core.storage.sqlite import create_db_conn_string
@@ -37,6 +41,7 @@ from sqlalchemy.pool import NullPool
 
 __all__ = ["SqliteStorage"]
 
+_PLANNED = DagsterEventType.ASSET_MATERIALIZATION_PLANNED
 _BUSY_SECONDS = 60.0
 _MOST_OPEN = 16
 """Databases that stay open: a process writes to few at a time."""
@@ -95,20 +100,38 @@ class _Events(SqliteEventLogStorage):
     _empty: bytes | None = None
     """The database of a run before its first event."""
 
-    def __init__(self, base_dir: str) -> None:
-        super().__init__(base_dir)
-        self._tables: set[str] = set()
-        self._columns: set[str] = set()
+    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+        super().__init__(base_dir, inst_data)
+        self._there: set[str] = set()
+        """Tables and columns that were found in the index; nothing takes them away but `wipe`."""
 
     def has_table(self, table_name: str) -> bool:
-        if table_name not in self._tables and super().has_table(table_name):
-            self._tables.add(table_name)  # a table or a column that is there stays
-        return table_name in self._tables
+        if table_name not in self._there and super().has_table(table_name):
+            self._there.add(table_name)
+        return table_name in self._there
 
     def _has_asset_key_col_on_connection(self, conn: Connection, column_name: str) -> bool:
-        if column_name not in self._columns and super()._has_asset_key_col_on_connection(conn, column_name):
-            self._columns.add(column_name)
-        return column_name in self._columns
+        name = f"{AssetKeyTable.name}.{column_name}"
+        if name not in self._there and super()._has_asset_key_col_on_connection(conn, column_name):
+            self._there.add(name)
+        return name in self._there
+
+    def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
+        """Write what a run of many partitions will make in two transactions, and other events one by one."""
+        planned = [one for one in events if one.dagster_event_type == _PLANNED]
+        for run in dict.fromkeys(one.run_id for one in planned):
+            of_run = [one for one in planned if one.run_id == run]
+            rows = [self._event_to_row(one) for one in of_run]
+            with self.run_connection(run) as connection:
+                connection.execute(SqlEventLogStorageTable.insert(), rows)
+            with self.index_transaction() as connection:
+                connection.execute(SqlEventLogStorageTable.insert(), rows)
+                for one in {row["asset_key"]: one for row, one in zip(rows, of_run, strict=True)}.values():
+                    # an asset's row has the id of a materialization alone, which these are not
+                    self._store_asset_event(connection, one, event_id=0)
+        for one in events:
+            if one.dagster_event_type != _PLANNED:
+                self.store_event(one)
 
     @contextmanager
     def _connect(self, shard: str) -> Iterator[Connection]:
@@ -148,6 +171,7 @@ class _Events(SqliteEventLogStorage):
 
     def wipe(self) -> None:
         self._close()  # it removes the files
+        self._there.clear()
         super().wipe()
 
     def dispose(self) -> None:

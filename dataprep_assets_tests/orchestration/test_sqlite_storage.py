@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -74,6 +75,57 @@ def test_who_watches_a_run_sees_each_event_though_the_writer_keeps_the_file_open
             while f"event {number}" not in seen.get(timeout=20):
                 pass
         assert log.stat().st_size > 0  # the events are not in the file itself
+
+
+MONTHS = dg.StaticPartitionsDefinition([f"2010-{month:02d}" for month in range(1, 13)])
+
+
+@dg.asset(partitions_def=MONTHS, backfill_policy=dg.BackfillPolicy.single_run())
+def months() -> None:
+    """An asset of which a run makes many partitions."""
+
+
+@dg.asset_check(asset=months)
+def sound() -> dg.AssetCheckResult:
+    """A check that is planned, too."""
+    return dg.AssetCheckResult(passed=True)
+
+
+@pytest.mark.parametrize("batch", ["0", "1000"])
+def test_what_a_run_will_make_is_the_same_whether_it_is_written_at_once(
+    batch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.setenv("DAGSTER_EVENT_BATCH_SIZE", batch)
+    shutil.copy(TEMPLATE / "dagster.yaml", tmp_path)
+    of_range = {"dagster/asset_partition_range_start": "2010-02", "dagster/asset_partition_range_end": "2010-11"}
+    wanted = set(MONTHS.get_partition_keys()[1:-1])
+    job = dg.Definitions(assets=[months], asset_checks=[sound]).resolve_implicit_global_asset_job_def()
+    with dg.DagsterInstance.from_config(str(tmp_path)) as ours:
+        with monkeypatch.context() as patched:
+            one_by_one: list[str] = []
+            storage = type(ours.event_log_storage)
+            store = storage.store_event
+
+            def counted(self: Any, event: dg.EventLogEntry) -> None:
+                one_by_one.append(str(event.dagster_event_type))
+                store(self, event)
+
+            patched.setattr(storage, "store_event", counted)
+            run = job.execute_in_process(instance=ours, tags=of_range)
+        planned = "DagsterEventType.ASSET_MATERIALIZATION_PLANNED"
+        assert one_by_one.count(planned) == (10 if batch == "0" else 0)
+        kind = dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+        # both of the run's own database and of that of all runs
+        of_run = [log.dagster_event for log in ours.all_logs(run.run_id, of_type=kind)]
+        assert {event.partition for event in of_run if event is not None} == wanted
+        assert len(of_run) == len(ours.event_log_storage.get_event_records(dg.EventRecordsFilter(kind))) == 10
+        assert ours.get_materialized_partitions(months.key) == wanted
+        (record,) = ours.get_asset_records([months.key])
+        assert record.asset_entry.last_run_id == run.run_id
+        assert record.asset_entry.last_materialization is not None
+        checks = ours.event_log_storage.get_latest_asset_check_execution_by_key([sound.check_key])
+        assert checks[sound.check_key].run_id == run.run_id
 
 
 def test_a_home_that_was_removed_and_made_again_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from itertools import accumulate
 from pathlib import Path
@@ -50,6 +51,7 @@ class _Installed:
         raise TokenizerError(f"this is the identity of {self.name}, not the engine")
 
 
+@cache
 def _installed(name: str) -> _Installed:
     try:
         return _Installed(name, metadata.version(name))

@@ -33,6 +33,7 @@ from dataprep_assets.pipelines.notes.replay import combined_directory_spec
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.pipelines.notes.tfds_directory import tfds_directory_spec
+from dataprep_assets.pipelines.notes.tokenizer_beside import tokenizer_beside
 
 
 @scaffold_with(scaffolder(Path(__file__).with_name("packed_cohorts.scaffold.yaml")))
@@ -115,9 +116,23 @@ class CombinedCohorts(DatasetComponent):
     model: ClassVar[type[ReplayDeclaration]] = ReplayDeclaration
     declaration: ReplayDeclaration
 
+    folder: Path | None = None
+    """Of its `defs.yaml`; beside it lie those of its sources."""
+
+    @classmethod
+    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
+        component = super().load(attributes, context)
+        component.folder = Path(context.path)
+        return component
+
+    def tokenizer(self) -> str | None:
+        """The folder of its sources' tokenizer, or its name on the hub; None where it is declared elsewhere."""
+        return tokenizer_beside(self.folder, self.declaration.sources[0].dataset)
+
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        specs = [combined_directory_spec(self.declaration, step=RunStep.called("combined directory"))]
+        step = RunStep.called("combined directory")
+        specs = [combined_directory_spec(self.declaration, step=step, tokenizer=self.tokenizer)]
         return [*specs, replay_card(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
@@ -130,5 +145,5 @@ class CombinedCohorts(DatasetComponent):
         sources = " + ".join(source.dataset for source in self.declaration.sources)
         lines = [f"{sources}, by {self.declaration.mode}"]
         if (receipt := store.receipt(self.product(store))) is not None:
-            lines.append(combined_line(self.declaration, store, DirectoryFacts.of(receipt)))
+            lines.append(combined_line(self.declaration, store, DirectoryFacts.of(receipt), self.tokenizer()))
         return lines

@@ -27,6 +27,7 @@ from dataprep_assets.pipelines.corpus.declaration import (
     ObjectStoreSource,
     TokenizerDeclaration,
 )
+from dataprep_assets.pipelines.notes.note_tokens import Encode
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.pipelines.notes.rendering import HeaderTemplate
 from dataprep_assets.sources.cohorts import CohortFormat, expected_months
@@ -161,6 +162,15 @@ class NoteTemplate(Declared):
         "fail", description="A field that is missing or null: `fail`, or `drop` the note and count it."
     )
     defaults: dict[str, str] = Field({}, description="Field → text where it is missing or null, instead.")
+    encode: Encode = Field(
+        "apart",
+        description="`apart`: header and text are tokenized one by one. `together`: as one text, so that a token may "
+        "span both; what the chunks of a long note repeat is then the tokens that are the header's alone.",
+    )
+
+    def key_parts(self) -> dict[str, Any]:
+        """What of it enters keys: all, but for `encode` where it is what it was before there was a choice."""
+        return self.model_dump(mode="json", exclude={"encode"} if self.encode == "apart" else set())
 
 
 class LongNotes(Declared):

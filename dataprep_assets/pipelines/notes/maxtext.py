@@ -110,8 +110,14 @@ def maxtext_line(notes: NotesDeclaration, store: ArtifactStore, format: FileForm
     return f"MaxText: {options}"
 
 
-def combined_line(replay: ReplayDeclaration, store: ArtifactStore, facts: DirectoryFacts) -> str:
-    """The options that train on a combination in ``store`` whose receipt has these ``facts``, in a line for people."""
+def combined_line(
+    replay: ReplayDeclaration, store: ArtifactStore, facts: DirectoryFacts, tokenizer: str | None = None
+) -> str:
+    """The options that train on a combination in ``store``, in a line for people.
+
+    ``facts`` are those of its receipt. ``tokenizer`` is the folder of its sources' tokenizer, or its name on the hub;
+    None where it is not known here. Combinations are directories of shards, which tfds and grain read and hf does not.
+    """
     where, split = store.location(replay.artifact(DIRECTORIES[replay.format])), replay.splits[0]
     if replay.mode == "virtual" and replay.format == "tfrecord":
         return (
@@ -130,7 +136,7 @@ def combined_line(replay: ReplayDeclaration, store: ArtifactStore, facts: Direct
         return f"{_LOADER} {_joined(found | {'max_target_length': str(facts.row_length)} | _PREPACKED)}"
     # rows for tfds are stored one token longer, which it shifts away
     length = {"max_target_length": str(facts.row_length - (facts.pipeline == "tfds"))}
-    tokenizer = f"<folder of {facts.tokenizer}, the tokenizer of {replay.sources[0].dataset}>"
+    tokenizer = tokenizer or f"<folder of {facts.tokenizer}, the tokenizer of {replay.sources[0].dataset}>"
     pipeline: Pipeline = "grain" if found["dataset_type"] == "grain" else "tfds"
     return f"MaxText: {_joined(found | length | _unpacked(tokenizer, pipeline, facts.rows))}"
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dataprep_assets.packing.splitting import SplitRule, split, without_room
+from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and_body
 from dataprep_assets.pipelines.notes.opened_cohort import OpenedCohort, SampledNote
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
@@ -45,8 +47,13 @@ class NoteSearch:
         """The chunks of these notes, in order; none of a note whose header leaves no room in a row."""
         packed = self._packed
         separator, bos = packed.facts.separator_id, packed.facts.bos_id
-        headers = [([] if bos is None else [bos]) + self._ids(note.header) for note in notes]
-        bodies = [[*self._ids(note.text), separator] for note in notes]
+        encode, begin = packed.notes.template.encode, [] if bos is None else [bos]
+        cut_notes = [
+            header_and_body(self._ids(note.header), self._ids(encoded_text(note.header, note.text, encode)), encode)
+            for note in notes
+        ]
+        headers = [[*begin, *header.tolist()] for header, _ in cut_notes]
+        bodies = [[*body.tolist(), separator] for _, body in cut_notes]
         if packed.concatenated:
             whole = [np.array(h + b, "<i4").tobytes() for h, b in zip(headers, bodies, strict=True)]
             return [Chunk(note=note, chunk=0, ids=ids) for note, ids in enumerate(whole)]
@@ -65,9 +72,8 @@ class NoteSearch:
             before[note] += 1
         return found
 
-    def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self._reference.encode([text])[0].tolist()
-        return ids
+    def _ids(self, text: str) -> NDArray[np.uint32]:
+        return self._reference.encode([text])[0]
 
     def there(self, chunks: Sequence[Chunk]) -> list[bool]:
         """Which of these chunks the rows hold: as whole segments, or in the stream where rows are one."""

@@ -41,9 +41,10 @@ class NotesPlan:
         notes = self.notes
         declared = notes.model_dump(
             mode="json",
-            include={"template", "row_length", "long_notes", "order", "packing", "splits", "layout", "bad_records"},
+            include={"row_length", "long_notes", "order", "packing", "splits", "layout", "bad_records"},
         )
         return declared | {
+            "template": notes.template.key_parts(),
             # a list: shares are dealt out in the declared order
             "splits": list(notes.splits.items()),
             "format": notes.cohorts.format,

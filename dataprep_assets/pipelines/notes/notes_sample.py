@@ -20,6 +20,7 @@ from dataprep_assets.pipelines.corpus.engine_certificate import (
 )
 from dataprep_assets.pipelines.notes.cohort_source import CohortFile, list_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.note_tokens import encoded_text
 from dataprep_assets.pipelines.notes.patient_key import cohort_digest
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import Note, read_notes
@@ -47,7 +48,7 @@ def _sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
     for month, (_, path) in cohorts.items():
         with unquoting(month):
             digests[month] = cohort_digest(key, sha256_file(path), sensitive=notes.sensitive)
-    cohorts_read, template = notes.cohorts.model_dump(mode="json"), notes.template.model_dump(mode="json")
+    cohorts_read, template = notes.cohorts.model_dump(mode="json"), notes.template.key_parts()
     return Sample(
         kind="notes_engine_certificate",
         parts=[[cohorts_read, template], digests],
@@ -82,6 +83,7 @@ def _texts(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, Path]
         found = read_notes(file.reader(path), fields, template, key=key, month=month)
         try:
             for note in islice((note for note in found if isinstance(note, Note)), NOTES_PER_COHORT):
-                yield from (note.header, note.text[:CHARACTERS_PER_DOCUMENT])
+                text = encoded_text(note.header, note.text[:CHARACTERS_PER_DOCUMENT], notes.template.encode)
+                yield from (note.header, text)
         except CorruptSourceError:
             continue

@@ -10,7 +10,7 @@ share is refused: it would be there twice without anyone having asked.
 Entry points: `combined_directory_spec`, `build_replay`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -55,8 +55,16 @@ VERSION = 1
 _EQUAL = ("columns", "row_length", "pad_id", "layout", "pipeline", "rows", "format")
 
 
-def combined_directory_spec(replay: ReplayDeclaration, *, step: RunStep) -> ArtifactSpec:
-    """The directory of a combination, in the one run that makes it: its sources are datasets of their own."""
+def combined_directory_spec(
+    replay: ReplayDeclaration, *, step: RunStep, tokenizer: Callable[[], str | None] = lambda: None
+) -> ArtifactSpec:
+    """The directory of a combination, in the one run that makes it: its sources are datasets of their own.
+
+    Args:
+        replay: The combination.
+        step: The run.
+        tokenizer: Tells where the tokenizer of its sources is, for the trainer's settings.
+    """
     name = DIRECTORIES[replay.format]
     return ArtifactSpec(
         declaration=replay,
@@ -70,7 +78,7 @@ def combined_directory_spec(replay: ReplayDeclaration, *, step: RunStep) -> Arti
         names_places=frozenset({"locations of the sources"}) if replay.mode == "virtual" else None,
         recipes=lambda store, _: [_recipe(replay, store, _sources(replay, store))],
         build=lambda request: [Outcome.of(*build_replay(replay, request.store))],
-        metadata=partial(_metadata, replay),
+        metadata=partial(_metadata, replay, tokenizer),
         proofs=Proofs(
             proofs=VIRTUAL_PROOFS if replay.mode == "virtual" else COMBINED_PROOFS, examine=partial(_examine, replay)
         ),
@@ -81,8 +89,10 @@ def _examine(replay: ReplayDeclaration, store: ArtifactStore, _: Sequence[str]) 
     return prove_combined(replay, store)
 
 
-def _metadata(replay: ReplayDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    line = combined_line(replay, store, DirectoryFacts.of(receipt))
+def _metadata(
+    replay: ReplayDeclaration, tokenizer: Callable[[], str | None], store: ArtifactStore, receipt: Receipt
+) -> Mapping[str, Shown]:
+    line = combined_line(replay, store, DirectoryFacts.of(receipt), tokenizer())
     return {**split_counts(receipt), "maxtext": Markdown(f"```\n{line}\n```")}
 
 

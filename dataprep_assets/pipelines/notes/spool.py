@@ -23,6 +23,7 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.corpus.stream_documents import sampled
 from dataprep_assets.pipelines.corpus.token_stream import load_encoder
+from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and_body
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.reading import EMPTY, MISSING_METADATA, Dropped, Note, Opened, read_notes
 from dataprep_assets.sources.cohorts import CohortReader
@@ -236,19 +237,29 @@ class _Filling:
         batch, self._batch, self._size = self._batch, [], 0
         if not batch:
             return
-        texts = [note.text for note in batch]
+        encode = self._plan.notes.template.encode
+        texts = [encoded_text(note.header, note.text, encode) for note in batch]
         ids, offsets = self._encoder.encode([*(note.header for note in batch), *texts])
         bounds = offsets.astype(np.int64)
         self._recheck(texts, ids, bounds[len(batch) :])
         bounds_list = bounds.tolist()
         pieces = []
         for at in range(len(batch)):
-            header = ids[bounds_list[at] : bounds_list[at + 1]]
-            body = ids[bounds_list[len(batch) + at] : bounds_list[len(batch) + at + 1]]
+            header, body = header_and_body(
+                ids[bounds_list[at] : bounds_list[at + 1]],
+                ids[bounds_list[len(batch) + at] : bounds_list[len(batch) + at + 1]],
+                encode,
+            )
+            self._columns["headers"].append(self._bos.size + header.size)
+            self._columns["bodies"].append(body.size + self._separator.size)
             pieces += [self._bos, header, body, self._separator]
         flat = np.concatenate(pieces, dtype=np.uint32)
         self._file.write(flat.astype("<u4", copy=False).data)
-        self._count(batch, texts, ids, np.diff(bounds))
+        self._count(batch)
+        self._special_literals += self._literals.count(texts)
+        # the header's own encoding is not in the rows where it is encoded together with the text
+        kept = ids if encode == "apart" else ids[bounds[len(batch)] :]
+        self._literal_separators += int(np.count_nonzero(kept == self._plan.stream.separator_id))
         if self._report is not None:
             cpu = time.process_time()
             self._report(
@@ -259,10 +270,8 @@ class _Filling:
             )
             self._read, self._cpu = self._reader.bytes_read, cpu
 
-    def _count(self, batch: list[Note], texts: list[str], ids: NDArray[np.uint32], lengths: Int64) -> None:
-        columns, count = self._columns, len(batch)
-        columns["headers"].extend((lengths[:count] + self._bos.size).tolist())
-        columns["bodies"].extend((lengths[count:] + 1).tolist())
+    def _count(self, batch: list[Note]) -> None:
+        columns = self._columns
         for note in batch:
             ordinal = self._patients[note.patient]
             columns["dates"].append(note.date)
@@ -271,8 +280,6 @@ class _Filling:
             columns["records"].append(note.record)
             columns["numbers"].append(note.number)
             columns["characters"].append(len(note.text))
-        self._special_literals += self._literals.count(texts)
-        self._literal_separators += int(np.count_nonzero(ids == self._plan.stream.separator_id))
 
     def _recheck(self, texts: list[str], ids: NDArray[np.uint32], bounds: Int64) -> None:
         rate = self._plan.stream.sample_rate

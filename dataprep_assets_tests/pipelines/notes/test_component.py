@@ -12,6 +12,7 @@ from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest, ge
 
 from dataprep_assets.cli.project import component as dataset_named
 from dataprep_assets.cli.project import folder
+from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
@@ -143,6 +144,12 @@ def test_what_is_scaffolded_is_a_declaration(component: Any, tmp_path: Path) -> 
     found = declared(component.model, yaml.safe_load(written.read_text())["attributes"], written)
     assert found.dataset == "my_notes"
     assert list(graph_of(component(found)).asset_check_keys)
+
+
+def test_the_docs_export_the_patients_key_that_the_scaffold_names(tmp_path: Path) -> None:
+    declaration = yaml.safe_load(scaffolded(PackedCohorts, tmp_path).read_text())["attributes"]
+    page = PROJECT_ROOT / "docs" / "pipelines" / "notes.md"
+    assert f"export {declaration['patient_key']['env']}=" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("component", COMPONENTS)

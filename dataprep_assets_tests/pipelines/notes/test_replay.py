@@ -127,6 +127,42 @@ def test_a_virtual_mixture_of_array_records_is_what_grain_takes(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    ("pipeline", "format", "wanted"),
+    [
+        ("tfds", "tfrecord", {"dataset_type": "tfds", "train_split": "train", "packing": "True"}),
+        ("grain", "tfrecord", {"dataset_type": "grain", "grain_file_type": "tfrecord", "packing": "False"}),
+        ("grain", "array_record", {"dataset_type": "grain", "grain_file_type": "arrayrecord", "packing": "False"}),
+        # hf reads no directory of shards
+        ("hf", "tfrecord", {"dataset_type": "tfds", "train_split": "train", "packing": "True"}),
+    ],
+)
+def test_the_settings_of_a_mixture_are_complete_with_the_tokenizer_of_its_sources(
+    pipeline: str, format: str, wanted: dict[str, str], tmp_path: Path
+) -> None:
+    source(tmp_path, "finetune", layout="unpacked", pipeline=pipeline, formats=["tfrecord", "array_record"])
+    mix = combined(sources=[{"dataset": "finetune"}], format=format)
+    store, component = LocalArtifacts(tmp_path / "out"), CombinedCohorts(mix)
+    build_replay(mix, store)
+    assert "tokenizer_path=<folder of" in component.summary(store)[-1], "nothing is declared beside"
+    for name, attributes in (
+        ("broken", "attributes: ["),
+        ("mix", ""),
+        ("ours", "type: x\nattributes: {dataset: finetune, tokenizer: {path: ../bpe}}"),
+    ):
+        (tmp_path / "defs" / name).mkdir(parents=True)
+        (tmp_path / "defs" / name / "defs.yaml").write_text(attributes)
+    component.folder = tmp_path / "defs" / "mix"
+    said, line = component.summary(store)[-1].split(": ", 1)
+    assert said == "MaxText"
+    tokenizer = {"tokenizer_type": "huggingface", "tokenizer_path": str(tmp_path / "defs" / "bpe")}
+    shared = {"train_data_columns": "['tokens']", "tokenize_train_data": "False", "max_target_length": "32"}
+    settings = dict(setting.split("=", 1) for setting in line.split(" "))
+    assert wanted | shared | tokenizer == {name: settings[name] for name in (*wanted, *shared, *tokenizer)}
+    shown = component.specs[0].metadata(store, store.require(component.product(store)))["maxtext"]
+    assert line in str(shown)
+
+
+@pytest.mark.parametrize(
     ("changes", "why"),
     [
         ({"row_length": 64}, "row_length 64, not 32"),

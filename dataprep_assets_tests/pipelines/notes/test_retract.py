@@ -191,10 +191,11 @@ def test_only_the_months_that_held_them_are_rebuilt_and_nothing_is_left(ward: Wa
         {"layout": "unpacked"},
         {"packing": {"algorithm": "concat_then_split"}},
         {"row_length": 16, "long_notes": {"rule": "repeat_header", "overlap": 2}, **HEADER},
+        {"row_length": 16, "cohorts": HEADER["cohorts"], "template": {**HEADER["template"], "encode": "together"}},
         {"row_length": 16, "long_notes": {"rule": "truncate"}},
         {"tokenizer": {"path": CORPUS / "tokenizer", "engine": "fastokens", "refuse": CLASSES}},
     ],
-    ids=["unpacked", "one_stream", "cut", "truncated", "by_the_reference"],
+    ids=["unpacked", "one_stream", "cut", "encoded_together", "truncated", "by_the_reference"],
 )
 def test_however_rows_are_made_the_check_knows_their_notes(changes: dict[str, Any], tmp_path: Path) -> None:
     ward = Ward(tmp_path, **changes)

@@ -6,6 +6,7 @@ import pytest
 
 from dataprep_assets.cli import main
 from dataprep_assets.errors import IntegrityError, TransferError
+from dataprep_assets.integrity.sync import MANIFEST
 from dataprep_assets.pipelines.release.migration import migrate, plan_migration
 from dataprep_assets.serving import ShardWindow
 from dataprep_assets.serving.release import Place, read_release
@@ -62,4 +63,6 @@ def test_sync_copies_a_release_by_its_manifest(tmp_path: Path, capsys: pytest.Ca
     assert main(["sync", *ends, "--dry-run"]) == 0
     assert main(["sync", *ends]) == 0
     assert "ShardWindow" in capsys.readouterr().out
+    # docs/storage.md: a release is its own manifest
+    assert not (tmp_path / "own" / MANIFEST).exists()
     assert read_release(Place(LocalStore(tmp_path / "own"))).digest == read_release(source).digest
