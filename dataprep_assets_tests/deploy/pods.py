@@ -86,6 +86,7 @@ class Node:
         if not (available() and container["securityContext"].get("readOnlyRootFilesystem")):
             return ""
         empty = {volume["name"] for volume in pod["volumes"] if "emptyDir" in volume}
-        folders = [self._here(m["mountPath"]) for m in container["volumeMounts"] if m["name"] in empty]
+        mounts = [m for m in container["volumeMounts"] if m["name"] in empty and not m.get("readOnly")]
+        folders = [self._here(m["mountPath"]) for m in mounts]
         folders = [str(self.folder / "tmp") if folder == "/tmp" else folder for folder in folders]
         return f"from dataprep_assets_tests.confined import confine\nconfine({folders!r})\n"
