@@ -197,7 +197,9 @@ def test_the_webserver_is_the_guarded_one(deployment: Deployment) -> None:
     answers = {}
     for host in ("dagster.example", "elsewhere.example"):
         url = f"http://127.0.0.1:{deployment.cluster.web_port}/graphql"
-        asked = urllib.request.Request(url, b'{"query": "{version}"}', {"Content-Type": "application/json", "Host": host})
+        asked = urllib.request.Request(
+            url, b'{"query": "{version}"}', {"Content-Type": "application/json", "Host": host}
+        )
         try:
             with urllib.request.urlopen(asked, timeout=60) as answer:
                 answers[host] = answer.status
