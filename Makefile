@@ -2,17 +2,19 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# modules are compiled when they are first imported: of the 32,000 that the readers bring most never are, and pip takes
+# a minute and a half for all of them
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # the trainers' own readers, for the tests of the views; `make test READERS=` leaves them (and PyTorch) out
 READERS ?= ,readers
 # buckets (r2, gcs), and TensorFlow with the readers of TFDS directories (tfds)
 EXTRAS ?= r2,gcs,tfds
 # pip refuses empty extras, `.[]` and `.[,dev]`; and in a call of make's a comma ends the argument
 comma := ,
+# Where every file that is installed has a hash in requirements/; elsewhere its version alone is fixed
+HASHED := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
+hashed = $(foreach extra,$(subst $(comma), ,$(1)),-r requirements/$(extra).txt)
 SAMPLES := sample_corpus sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks sample_blend_pretrain sample_blend_sft sample_blend_rl
-
-# modules are compiled when they are first imported: of the 32,000 that the readers bring most never are, and pip takes
-# a minute and a half for all of them
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
 # a process more than cores: a fifth of the time tests wait for servers, daemons and kills. A file is one process's
 # alone, and those with slow tests go first
@@ -60,17 +62,28 @@ docs: $(VENV)/.installed-tests
 bench: $(VENV)/.installed-tests
 	$(BIN)/python -m dataprep_assets_tests.bench
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml constraints.txt $(wildcard requirements/*.txt)
 	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "Python 3.11 to 3.13 is needed: make PYTHON=python3.12 demo")'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.$(if $(EXTRAS),[$(EXTRAS)])'
+ifneq ($(HASHED),)
+# first what builds the rest: what pip would fetch to build with has no hashes
+	$(PIP) --require-hashes --no-deps -r requirements/base.txt
+	$(if $(EXTRAS),$(PIP) --require-hashes --no-deps --no-build-isolation $(call hashed,$(EXTRAS)))
+	$(PIP) --no-deps --no-build-isolation -e .
+else
+	$(PIP) -c constraints.txt -e '.$(if $(EXTRAS),[$(EXTRAS)])'
+endif
 	touch $@
 
 $(VENV)/.installed-tests: $(VENV)/.installed
-	$(PIP) -e '.[$(if $(EXTRAS),$(EXTRAS)$(comma))k8s,ray,dev$(READERS)]'
-ifneq ($(READERS),)
+ifneq ($(HASHED),)
+	$(PIP) --require-hashes --no-deps --no-build-isolation $(call hashed,k8s$(comma)ray$(comma)dev$(READERS))
+# a PyTorch for GPUs wants libraries of NVIDIA beside it, which are not pinned; that for CPUs wants nothing more
+	$(if $(READERS),$(PIP) -c constraints.txt torch)
+else
+	$(PIP) -c constraints.txt -e '.[$(if $(EXTRAS),$(EXTRAS)$(comma))k8s,ray,dev$(READERS)]'
 # mosaicml-streaming declares older versions (NumPy) than it works with: pip would refuse it beside ours
-	$(PIP) --no-deps mosaicml-streaming
+	$(if $(READERS),$(PIP) -c constraints.txt --no-deps mosaicml-streaming)
 endif
 	touch $@
 

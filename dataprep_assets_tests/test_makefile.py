@@ -19,10 +19,27 @@ def test_whatever_extras_are_left_out_pip_is_asked_for_what_it_accepts(
     make = shutil.which("make")
     if make is None:
         pytest.skip("no make")
-    command = [make, "-n", f"VENV={tmp_path}", f"EXTRAS={extras}", f"READERS={readers}", "demo", "test"]
+    command = [make, "-n", f"VENV={tmp_path}", f"EXTRAS={extras}", f"READERS={readers}", "HASHED=", "demo", "test"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     demo, tests = re.findall(r"-e '\.([^']*)'", done.stdout)
     wanted = {extra for extra in extras.split(",") if extra}
     assert Requirement(f"dataprep-assets{demo}").extras == wanted
     assert demo != "[]", "refused by pip 23"
     assert Requirement(f"dataprep-assets{tests}").extras == wanted | {"k8s", "ray", "dev"} | set(readers.split(",")[1:])
+
+
+@pytest.mark.parametrize("extras", ["", "r2", "r2,gcs,tfds"])
+@pytest.mark.parametrize("readers", ["", ",readers"])
+def test_where_hashes_are_known_nothing_is_installed_without_one(extras: str, readers: str, tmp_path: Path) -> None:
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("no make")
+    command = [make, "-n", f"VENV={tmp_path}", f"EXTRAS={extras}", f"READERS={readers}", "HASHED=yes", "demo", "test"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    calls = [line.partition("pip install ")[2] for line in done.stdout.splitlines() if "pip install " in line]
+    free = [call for call in calls if "--require-hashes" not in call]
+    assert [call.split()[-1] for call in free] == [".", *(["torch"] if readers else [])]
+    assert all("--no-deps" in call for call in calls if not call.endswith("torch"))
+    named = re.findall(r"-r requirements/(\w+)\.txt", done.stdout)
+    assert named == ["base", *filter(None, extras.split(",")), "k8s", "ray", "dev", *readers.split(",")[1:]]
+    assert all((ROOT / "requirements" / f"{name}.txt").is_file() for name in named)

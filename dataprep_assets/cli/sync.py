@@ -24,15 +24,37 @@ def command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and what is odd in the source.")
     ] = False,
+    private: Annotated[
+        bool,
+        typer.Option("--private", help="Copies in a folder are their owner's alone, as those of such a folder are."),
+    ] = False,
     source_profile: Profile = None,
     dest_profile: Profile = None,
 ) -> int:
     """Copy a dataset, a release or any prefix between two places, digests compared."""
+    from dataprep_assets.stores.private import private_files
+
+    there, here = project.place(source, source_profile), project.place(destination, dest_profile)
+    with private_files(private or _is_closed(there)):
+        return _sync(there, here, prefix, tuple(select or ()), dry_run=dry_run)
+
+
+def _is_closed(place: "Place") -> bool:
+    """Whether the place is a folder, and it or a dataset in it is closed to others than its owner."""
+    from dataprep_assets.stores.connect import LocalPlace
+    from dataprep_assets.stores.private import OTHERS
+
+    if not isinstance(place, LocalPlace) or not place.root.is_dir():
+        return False
+    datasets = (entry for entry in place.root.iterdir() if not entry.name.startswith("."))
+    return any(not folder.stat().st_mode & OTHERS for folder in (place.root, *datasets) if folder.is_dir())
+
+
+def _sync(there: "Place", here: "Place", prefix: str, select: tuple[str, ...], *, dry_run: bool) -> int:
     from dataprep_assets.integrity.sync import MANIFEST, Item, Sync
     from dataprep_assets.serving.release import MANIFEST as RELEASE
     from dataprep_assets.stores.connect import consumer_lines, server_between
 
-    there, here = project.place(source, source_profile), project.place(destination, dest_profile)
     identity = hashlib.sha256(f"{there} {here} {prefix}".encode()).hexdigest()[:16]
     work = Path(project.storage().cache or project.current().root / ".dataprep" / "cache") / "sync" / identity
     if not select and there().head(f"{prefix}{RELEASE}") is not None:
@@ -42,7 +64,7 @@ def command(
         destination=here(),
         work=work,
         prefix=prefix,
-        select=tuple(select or ()),
+        select=select,
         server=server_between(there, here),
     )
     plan = copying.plan()

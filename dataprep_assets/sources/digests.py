@@ -1,14 +1,39 @@
-"""The SHA-256 of source files: as they lie there, and as it was while they were read.
+"""The SHA-256 of source files: as they lie there, as it was while they were read, and what stands for it.
 
-Entry points: `source_digest`, `require_digest`.
+Entry points: `SourceDigests`, `PLAIN`, `source_digest`, `require_digest`.
 """
+
+import hmac
+from dataclasses import dataclass, field
 
 from dataprep_assets.errors import CorruptSourceError, SourceError
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
 
-__all__ = ["require_digest", "source_digest"]
+__all__ = ["PLAIN", "SourceDigests", "require_digest", "source_digest"]
+
+
+@dataclass(frozen=True)
+class SourceDigests:
+    """What stands for source files in keys, receipts, listings and messages of a dataset. Picklable.
+
+    It is their SHA-256. Of sensitive data it is HMAC-SHA256 of that under `key`, because a plain one tells whoever has
+    a copy of a file that it is among the sources.
+    """
+
+    key: bytes | None = field(default=None, repr=False)
+
+    def of(self, sha256: str) -> str:
+        """What stands for a file with this SHA-256 (hex): 64 hex digits."""
+        if self.key is None:
+            return sha256
+        # the word is that of the first sources which had it; another would make all notes anew
+        return hmac.digest(self.key, b"dataprep_assets/cohort_file\0" + sha256.encode(), "sha256").hex()
+
+
+PLAIN = SourceDigests()
+"""Their SHA-256."""
 
 
 def source_digest(access: SourceAccess, entry: ManifestEntry) -> str:

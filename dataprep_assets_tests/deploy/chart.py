@@ -107,6 +107,21 @@ class Rendered:
         return found
 
 
+TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where Kubernetes mounts the token of a pod's account."""
+
+
+def has_token(pod: Mapping[str, Any]) -> bool:
+    """Whether a container of the pod gets the token of its account, with which it may speak to Kubernetes' API.
+
+    None is mounted where the pod says so, nor over what a container has at that place (the admission plugin
+    `ServiceAccount`, `mountServiceAccountToken`).
+    """
+    if pod.get("automountServiceAccountToken") is False:
+        return False
+    return any(all(m["mountPath"] != TOKEN for m in c.get("volumeMounts") or ()) for c in pod["containers"])
+
+
 def literals(container: Mapping[str, Any]) -> dict[str, str]:
     """The variables of a container whose values stand in its manifest; of several of a name the last, as ever."""
     return {v["name"]: v["value"] for v in container.get("env") or () if "value" in v}

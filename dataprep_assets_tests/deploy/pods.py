@@ -1,6 +1,7 @@
 """The pods of a rendered deployment as processes of this machine: commands, variables, and what they may write to.
 
-A path of a pod (DAGSTER_HOME, the workspace, /scratch) is a folder of the test's; addresses are the loopback's.
+A path of a pod (DAGSTER_HOME, the workspace, /scratch) is a folder of the test's; addresses are the loopback's. The
+token of an account is a kubeconfig in the process's home, which a pod without a token lacks.
 """
 
 import importlib.metadata
@@ -13,10 +14,18 @@ from typing import Any
 
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.confined import available
-from dataprep_assets_tests.deploy.chart import Rendered
+from dataprep_assets_tests.deploy.chart import Rendered, has_token
 from dataprep_assets_tests.forked import Forked
 
 CHECKOUT = Path(__file__).parents[2]
+
+
+def _program(name: str) -> str:
+    """What a command of the image imports; `dagster-webserver` is the guarded one there."""
+    if name == "dagster-webserver":
+        return "dataprep_assets.webserver.__main__ import main"
+    (script,) = importlib.metadata.entry_points(group="console_scripts", name=name)
+    return f"{script.module} import {script.attr}"
 
 
 @dataclass
@@ -36,10 +45,9 @@ class Node:
         if words[0] == "/bin/bash":
             words = shlex.split(words[-1])
         words = [self._here(word) for word in words]
-        (script,) = importlib.metadata.entry_points(group="console_scripts", name=words[0])
         code = (
             f"import sys, tempfile\n{self._confinement(pod)}"
-            f"tempfile.tempdir = None\nsys.argv = {words!r}\nfrom {script.module} import {script.attr} as main\nmain()"
+            f"tempfile.tempdir = None\nsys.argv = {words!r}\nfrom {_program(words[0])} as main\nmain()"
         )
         environment = {k: self._here(v) for k, v in self.rendered.environment(container, self.secrets).items()}
         with open(self.folder / f"{name}.log", "ab") as log:
@@ -48,7 +56,7 @@ class Node:
                 env={
                     **{k: os.environ[k] for k in ("PATH", "VIRTUAL_ENV", "LANG") if k in os.environ},
                     "PYTHONPATH": str(CHECKOUT),
-                    "HOME": "/nonexistent",
+                    "HOME": str(self.folder / "account") if has_token(pod) else "/nonexistent",
                     "TMPDIR": str(self.folder / "tmp"),
                     **environment,
                 },
@@ -78,6 +86,7 @@ class Node:
         if not (available() and container["securityContext"].get("readOnlyRootFilesystem")):
             return ""
         empty = {volume["name"] for volume in pod["volumes"] if "emptyDir" in volume}
-        folders = [self._here(m["mountPath"]) for m in container["volumeMounts"] if m["name"] in empty]
+        mounts = [m for m in container["volumeMounts"] if m["name"] in empty and not m.get("readOnly")]
+        folders = [self._here(m["mountPath"]) for m in mounts]
         folders = [str(self.folder / "tmp") if folder == "/tmp" else folder for folder in folders]
         return f"from dataprep_assets_tests.confined import confine\nconfine({folders!r})\n"

@@ -164,8 +164,18 @@ def test_containers_of_ours_have_no_rights_they_do_not_use() -> None:
     dockerfile = (FOLDER / "Dockerfile").read_text()
     assert re.search(r"^USER 10001:10001$", dockerfile, re.M)
     assert dockerfile.index("USER 10001") < dockerfile.rindex("CMD")
-    assert "-c constraints.txt" in dockerfile
-    assert all("-slim" in line for line in dockerfile.splitlines() if line.startswith("FROM python"))
+    assert all("--require-hashes" in line or "-e ." in line for line in dockerfile.split("\n") if "pip install" in line)
+    assert dockerfile.count("--no-deps") == dockerfile.count("pip install") == 3
+    assert re.findall(r"^FROM (\S+)", dockerfile, re.M) == ["${BASE}", "${BASE}"]
+
+
+def test_images_of_others_are_named_by_their_digests() -> None:
+    (base,) = re.findall(r"^ARG BASE=(.+)$", (FOLDER / "Dockerfile").read_text(), re.M)
+    proxies = re.findall(r"image: (nginx.+)$", (DEPLOY / "kubernetes" / "environment-r2.yaml").read_text(), re.M)
+    images = {service["image"] for service in SERVICES.values() if not service["image"].startswith("dataprep-assets:")}
+    assert len(images | {base, *proxies}) == 3, "one nginx, one Postgres, one Python"
+    for image in (*images, base, *proxies):
+        assert re.fullmatch(r"[a-z/-]+:[\w.-]+@sha256:[0-9a-f]{64}", image), image
 
 
 def test_what_the_image_copies_is_there_and_let_through() -> None:

@@ -15,6 +15,7 @@ import yaml
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.resources import environment
 from dataprep_assets.stores.connect import GcsPlace, S3Place
+from dataprep_assets.webserver.guard import hosts_of, refusal
 from dataprep_assets_tests.deploy.chart import (
     DEPLOY,
     ENVIRONMENTS,
@@ -24,6 +25,7 @@ from dataprep_assets_tests.deploy.chart import (
     PLACES,
     Rendered,
     chart,
+    has_token,
     literals,
     render,
     run_job,
@@ -231,6 +233,29 @@ def test_no_pod_is_root_or_writes_to_its_image(deployment: Rendered, job: dict[s
     pods |= {"run": job["spec"]["template"]["spec"]}
     pods |= {f"ray {name}": template["spec"] for name, template in ray_templates().items()}
     assert {name: found for name, pod in pods.items() if (found := misdeeds(pod))} == {}
+
+
+def test_the_token_of_its_account_has_who_makes_pods_alone(deployment: Rendered, job: dict[str, Any]) -> None:
+    pods = {name: template["spec"] for name, template in deployment.templates().items()}
+    pods |= {"run": job["spec"]["template"]["spec"]}
+    assert {name for name, pod in pods.items() if has_token(pod)} == {"dagster-daemon", "dagster-webserver"}
+    for account in deployment.of("ServiceAccount"):
+        assert account["automountServiceAccountToken"] is False, "a pod that says nothing gets none, as Ray's workers"
+    assert "automountServiceAccountToken" not in ray_templates()["shards"]["spec"]
+    code = copy.deepcopy(pods["dagster-dagster-user-deployments-dataprep-assets"])
+    code["containers"][0]["volumeMounts"].pop()
+    assert has_token(code), "the chart mounts it where nothing else is"
+
+
+def test_the_guard_answers_to_the_names_that_lead_to_it(deployment: Rendered) -> None:
+    (web,) = deployment.templates()["dagster-webserver"]["spec"]["containers"]
+    (ingress,) = deployment.of("Ingress")
+    named = {rule["host"] for rule in ingress["spec"]["rules"]}
+    assert named <= set(hosts_of(literals(web)))
+    for name in named:
+        scope = {"type": "http", "method": "GET", "path": "/runs", "headers": [(b"host", name.encode())]}
+        assert refusal(scope, hosts_of(literals(web))) is None
+        assert refusal(scope, hosts_of({})) is not None, "without the variable nobody would see a page"
 
 
 def test_logs_on_their_way_lie_on_a_volume(deployment: Rendered, job: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import os
 import signal
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,7 +23,7 @@ import pytest
 import yaml
 
 from dataprep_assets_tests.confined import available
-from dataprep_assets_tests.deploy.chart import KUBERNETES, kubeconfig, render
+from dataprep_assets_tests.deploy.chart import KUBERNETES, has_token, kubeconfig, render
 from dataprep_assets_tests.deploy.cluster import Cluster
 from dataprep_assets_tests.deploy.location import DECLARATION
 from dataprep_assets_tests.deploy.pods import Node
@@ -73,11 +74,11 @@ class Deployment:
             time.sleep(0.1)
 
 
-def overlay(database: dict[str, str], config: Path, code_port: int, endpoint: str, bucket: str, home: Path) -> str:
+def overlay(database: dict[str, str], code_port: int, endpoint: str, bucket: str, home: Path) -> str:
     """Values of this machine: addresses, a bucket, and a daemon that looks every second."""
     local_dir = str(home.parent / "tmp" / "compute-logs")
     logs = {"bucket": bucket, "endpointUrl": endpoint, "region": "us-east-1", "localDir": local_dir}
-    launcher = {"loadInclusterConfig": False, "kubeconfigFile": str(config)}
+    launcher = {"loadInclusterConfig": False, "kubeconfigFile": "~/kubeconfig"}
     servers = [{"host": "127.0.0.1", "port": code_port, "name": "dataprep_assets"}]
     values = {
         "global": {"dagsterHome": str(home)},
@@ -96,7 +97,7 @@ def deployment(moto: str) -> Iterator[Deployment]:
     with ExitStack() as stack:
         # a socket's path has 107 characters at most
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dp-k8s-", ignore_cleanup_errors=True)))
-        for name in ("home", "workspace", "scratch", "tmp"):
+        for name in ("home", "workspace", "scratch", "tmp", "account"):
             (folder / name).mkdir()
         declared = attributes(write_corpus(folder / "corpus", 4), 2, views=[])
         (folder / "corpus.json").write_text(json.dumps(declared))
@@ -107,7 +108,8 @@ def deployment(moto: str) -> Iterator[Deployment]:
             kubernetes_api(lambda job: started[0].start(job["metadata"]["name"], job["spec"]["template"]["spec"]))
         )
         here = folder / "values.yaml"
-        here.write_text(overlay(database, kubeconfig(folder, pods.url), code_port, moto, bucket, folder / "home"))
+        kubeconfig(folder / "account", pods.url)
+        here.write_text(overlay(database, code_port, moto, bucket, folder / "home"))
         rendered = render("r2", here)
         (folder / "home" / "dagster.yaml").write_text(rendered.instance)
         workspace = rendered.get("ConfigMap", "dagster-workspace-yaml")["data"]["workspace.yaml"]
@@ -179,6 +181,7 @@ def test_runs_outlive_a_lost_and_a_drained_node(deployment: Deployment) -> None:
         deployment.wait(lambda: _status(instance, runs[-1]).value in ("SUCCESS", "FAILURE"), 120, "the last run")
         assert _status(instance, runs[-1]) == dg.DagsterRunStatus.SUCCESS
     assert [f"dagster-run-{run}" for run in runs] == list(deployment.api.jobs)
+    assert not has_token(deployment.api.jobs[f"dagster-run-{runs[-1]}"]["spec"]["template"]["spec"])
     for job in deployment.api.jobs.values():
         validator.validate(job, KUBERNETES, strict=True)
         (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -188,6 +191,21 @@ def test_runs_outlive_a_lost_and_a_drained_node(deployment: Deployment) -> None:
     assert "artifacts/tiny/manifest/receipt.json" in keys
     logs = {key.split("/")[2] for key in keys if key.startswith("compute-logs/storage/")}
     assert runs[-1] in logs, sorted(keys)
+
+
+def test_the_webserver_is_the_guarded_one(deployment: Deployment) -> None:
+    answers = {}
+    for host in ("dagster.example", "elsewhere.example"):
+        url = f"http://127.0.0.1:{deployment.cluster.web_port}/graphql"
+        asked = urllib.request.Request(
+            url, b'{"query": "{version}"}', {"Content-Type": "application/json", "Host": host}
+        )
+        try:
+            with urllib.request.urlopen(asked, timeout=60) as answer:
+                answers[host] = answer.status
+        except urllib.error.HTTPError as refused:
+            answers[host] = refused.code
+    assert answers == {"dagster.example": 200, "elsewhere.example": 403}
 
 
 def test_the_image_and_the_home_are_not_written_to(deployment: Deployment) -> None:

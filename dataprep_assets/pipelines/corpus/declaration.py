@@ -14,6 +14,7 @@ from dataprep_assets.graph.declaration import Attributed, DatasetDeclaration, De
 from dataprep_assets.graph.secret_key import key_from_environment
 from dataprep_assets.pipelines.corpus import views
 from dataprep_assets.planning.shard_plan import ShardSizing
+from dataprep_assets.sources.digests import SourceDigests
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
@@ -130,12 +131,16 @@ class DocumentPolicy(Declared):
 
 
 class DocumentKey(Declared):
-    """The secret under which the ids in a sensitive dataset's index are hashed."""
+    """The secret under which a sensitive dataset's ids and source files are hashed."""
 
     env: str = Field(
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
         description="Environment variable that holds the key, at least 32 characters.",
     )
+
+    def load(self) -> bytes:
+        """The key; ConfigError, without it, when it is not there or too short."""
+        return key_from_environment("document.id_key", self.env)
 
 
 class CorpusDocumentPolicy(DocumentPolicy):
@@ -148,7 +153,9 @@ class CorpusDocumentPolicy(DocumentPolicy):
         "finds it by; default: by its text.",
     )
     id_key: DocumentKey | None = Field(
-        None, description="Key of the index's hashes: without one a `sensitive` dataset has no index by id."
+        None,
+        description="Key of the index's hashes: without one a `sensitive` dataset has no index by id. The digests of "
+        "its local source files are keyed with it, too.",
     )
 
     def ids(self, *, sensitive: bool) -> DocumentIds | None:
@@ -158,7 +165,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
         """
         if self.id_key is None:
             return None if sensitive else DocumentIds(id_field=self.id_field)
-        return DocumentIds(id_field=self.id_field, key=key_from_environment("document.id_key", self.id_key.env))
+        return DocumentIds(id_field=self.id_field, key=self.id_key.load())
 
 
 class SlurmDeclaration(Declared):
@@ -280,6 +287,15 @@ class CorpusDeclaration(DatasetDeclaration):
                 "`document.id_field` is `text_field`: leave it out, documents are found by their text then"
             )
         return self
+
+    def source_digests(self) -> SourceDigests:
+        """What stands for source files: keyed where the dataset is sensitive, has a key, and its files lie here.
+
+        A hub or bucket lists digests of its own, which the manifest has to repeat. ConfigError when the key is not in
+        the environment.
+        """
+        keyed = self.sensitive and self.source.kind == "local"
+        return SourceDigests(self.document.id_key.load() if keyed and self.document.id_key is not None else None)
 
     @property
     def combines(self) -> bool:

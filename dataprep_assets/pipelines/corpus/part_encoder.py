@@ -76,9 +76,9 @@ def encode_part(
                     bytes_before, cpu_before = reader.bytes_read, cpu
     except BadRecordError:
         # a damaged file is not to be taken for a bad row
-        require_digest(part.label, sha256_file(part.path), part.sha256, "`snapshot`")
+        require_digest(part.label, part.digests.of(sha256_file(part.path)), part.sha256, "`snapshot`")
         raise
-    require_digest(part.label, reader.sha256, part.sha256, "`snapshot`")
+    require_digest(part.label, part.digests.of(reader.sha256), part.sha256, "`snapshot`")
     document_ends.write(files.ends, counting.all_ends())
     ledger = replace(
         counting.ledger(),

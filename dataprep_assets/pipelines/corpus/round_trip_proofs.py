@@ -254,5 +254,5 @@ def _differences(
         done += len(documents.texts)
     if done != reading.line["documents"]:
         yield f"{part.label}: holds {done} documents now, the receipt says {reading.line['documents']}"
-    if reader.sha256 != reading.line["sha256"]:
-        yield f"{part.label}: sha256 of the file is {reader.sha256} now, the receipt says {reading.line['sha256']}"
+    if (digest := part.digests.of(reader.sha256)) != reading.line["sha256"]:
+        yield f"{part.label}: sha256 of the file is {digest} now, the receipt says {reading.line['sha256']}"

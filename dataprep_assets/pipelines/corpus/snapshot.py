@@ -70,7 +70,7 @@ def build_snapshot(
     access = open_source(corpus.source)
     entries = manifest.shard(partition)
     access.fetch(entries, progress)
-    lines = _lines(access, entries)
+    lines = _lines(corpus, access, entries)
     recipe = _recipe(corpus, partition, _listed(entries) if access.mirrored else lines)
     return _ensured(recipe, store, entries, lines)
 
@@ -115,13 +115,16 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequen
     for partition in partitions:
         assert partition is not None
         entries = manifest.shard(partition)
-        yield _recipe(corpus, partition, _listed(entries) if access.mirrored else _lines(access, entries))
+        yield _recipe(corpus, partition, _listed(entries) if access.mirrored else _lines(corpus, access, entries))
 
 
-def _lines(access: SourceAccess, entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:
+def _lines(
+    corpus: CorpusDeclaration, access: SourceAccess, entries: Sequence[ManifestEntry]
+) -> list[dict[str, str | int]]:
     digests = list(_digests(access, entries))  # to its end, where it tells of damage
+    told = corpus.source_digests()
     return [
-        {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "sha256": digest}
+        {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "sha256": told.of(digest)}
         for entry, digest in zip(entries, digests, strict=True)
     ]
 
@@ -153,7 +156,10 @@ def _digest_or_error(access: SourceAccess, entry: ManifestEntry) -> str | Source
 
 
 def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, str]:
-    """Path in the source → SHA-256, of a committed snapshot; MissingArtifactError when it is not there."""
+    """Path in the source → SHA-256, or what `CorpusDeclaration.source_digests` makes of it, of a committed snapshot.
+
+    MissingArtifactError when it is not there.
+    """
     return {line["relpath"]: line["sha256"] for line in read_files(store.local(corpus.artifact(SNAPSHOT, partition)))}
 
 
@@ -280,5 +286,5 @@ def _examine(corpus: CorpusDeclaration, store: ArtifactStore, examined: Sequence
         for entry in entries:
             paths[entry.relpath] = access.path(entry)
             size += entry.size_bytes
-    yield "digests_match", digests_match(expected, paths, claims)
+    yield "digests_match", digests_match(expected, paths, claims, corpus.source_digests())
     yield "disk_headroom", disk_headroom(store.root, int(size * TOKEN_BYTES_PER_SOURCE_BYTE))

@@ -10,29 +10,42 @@ from pathlib import Path
 from dataprep_assets.graph.finding import Finding, judged, verdict
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.sources.digests import PLAIN, SourceDigests
 
 __all__ = ["digests_match", "disk_headroom"]
 
 
 @judged
-def digests_match(expected: Mapping[str, str], paths: Mapping[str, Path], others: Iterable[str] = ()) -> Finding:
-    """Every file, by label, has the expected SHA-256. Each is read once. `others` are defects known before."""
+def digests_match(
+    expected: Mapping[str, str],
+    paths: Mapping[str, Path],
+    others: Iterable[str] = (),
+    digests: SourceDigests = PLAIN,
+) -> Finding:
+    """Every file has the expected SHA-256. Each is read once.
+
+    Args:
+        expected: Label → SHA-256, or what stands for it.
+        paths: Label → file.
+        others: Defects known before.
+        digests: What stands for a SHA-256.
+    """
     present = [path for label, path in paths.items() if label in expected and path.is_file()]
     return verdict(
-        [*others, *_differing(expected, paths)],
+        [*others, *_differing(expected, paths, digests)],
         f"{number_of(len(expected), 'file')}: SHA-256 as listed.",
         "Fetch these files again: materialize `snapshot` of their shard",
         facts={"files": len(expected), "bytes": sum(path.stat().st_size for path in present)},
     )
 
 
-def _differing(expected: Mapping[str, str], paths: Mapping[str, Path]) -> Iterator[str]:
+def _differing(expected: Mapping[str, str], paths: Mapping[str, Path], digests: SourceDigests) -> Iterator[str]:
     for label, wanted in expected.items():
         if label not in paths:
             yield f"{label}: expected, but it is not among the files given"
             continue
         try:
-            actual = sha256_file(paths[label])
+            actual = digests.of(sha256_file(paths[label]))
         except OSError as error:
             yield f"{label}: {paths[label]}: {error.strerror or error}"
             continue

@@ -105,10 +105,10 @@ def source_parts(
         partition: The shard.
     """
     access = open_source(corpus.source)
-    digests = snapshot_digests(corpus, store, partition)
+    digests, told = snapshot_digests(corpus, store, partition), corpus.source_digests()
     limit = corpus.bad_records.max_record_bytes
     return tuple(
-        SourcePart.of(entry, access.path(entry), digests[entry.relpath], max_record_bytes=limit)
+        SourcePart.of(entry, access.path(entry), digests[entry.relpath], digests=told, max_record_bytes=limit)
         for entry in manifest.shard(partition)
     )
 

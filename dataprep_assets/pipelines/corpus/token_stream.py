@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.records import RecordFields, RecordReader, read_records
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
 from dataprep_assets.sources.rows import RowRange, RowReader, read_rows
@@ -90,7 +91,10 @@ class StreamPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class SourcePart:
-    """One source file to encode, or some of its rows: where it is, what it should be, and how messages name it."""
+    """One source file to encode, or some of its rows: where it is, what it should be, and how messages name it.
+
+    `sha256` is what `digests` has stand for the file's.
+    """
 
     label: str
     path: Path
@@ -99,6 +103,7 @@ class SourcePart:
     sha256: str
     ordinal: int
     rows: RowRange | None = None
+    digests: SourceDigests = PLAIN
     max_record_bytes: int = MAX_RECORD_BYTES
 
     @classmethod
@@ -109,11 +114,12 @@ class SourcePart:
         sha256: str,
         rows: RowRange | None = None,
         *,
+        digests: SourceDigests = PLAIN,
         max_record_bytes: int = MAX_RECORD_BYTES,
     ) -> Self:
         """The file `entry` of a plan, at `path`, of which the snapshot says `sha256`: all of it, or these `rows`.
 
-        Longer records than `max_record_bytes` are refused.
+        `digests` are the snapshot's. Longer records than `max_record_bytes` are refused.
         """
         return cls(
             label=entry.relpath,
@@ -123,6 +129,7 @@ class SourcePart:
             sha256=sha256,
             ordinal=entry.ordinal,
             rows=rows,
+            digests=digests,
             max_record_bytes=max_record_bytes,
         )
 

@@ -31,6 +31,7 @@ from dataprep_assets.pipelines.notes.note_tokens import Encode
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.pipelines.notes.rendering import HeaderTemplate
 from dataprep_assets.sources.cohorts import CohortFormat, expected_months
+from dataprep_assets.sources.digests import SourceDigests
 
 __all__ = [
     "OBJECT_KEY",
@@ -319,6 +320,10 @@ class NotesDeclaration(DatasetDeclaration):
             )
         except ConfigError as error:
             raise ValueError(str(error)) from None
+
+    def source_digests(self, key: bytes) -> SourceDigests:
+        """What stands for cohort files: of sensitive notes, digests under the patient key `key`."""
+        return SourceDigests(key if self.sensitive else None)
 
     @property
     def capacity(self) -> int:

@@ -21,7 +21,6 @@ from dataprep_assets.pipelines.corpus.engine_certificate import (
 from dataprep_assets.pipelines.notes.cohort_source import CohortFile, list_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.note_tokens import encoded_text
-from dataprep_assets.pipelines.notes.patient_key import cohort_digest
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import Note, read_notes
 
@@ -44,10 +43,10 @@ def notes_engine(notes: NotesDeclaration) -> CertifiedEngine:
 
 def _sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
     cohorts = _sampled_cohorts(notes)
-    digests, key = {}, notes.patient_key.load()
+    digests, told = {}, notes.source_digests(notes.patient_key.load())
     for month, (_, path) in cohorts.items():
         with unquoting(month):
-            digests[month] = cohort_digest(key, sha256_file(path), sensitive=notes.sensitive)
+            digests[month] = told.of(sha256_file(path))
     cohorts_read, template = notes.cohorts.model_dump(mode="json"), notes.template.key_parts()
     return Sample(
         kind="notes_engine_certificate",

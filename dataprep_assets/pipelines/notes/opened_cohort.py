@@ -30,7 +30,6 @@ from dataprep_assets.pipelines.notes.packed_files import (
     read_patients,
 )
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
-from dataprep_assets.pipelines.notes.patient_key import cohort_digest
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import Dropped, Note, Opened, read_notes
 from dataprep_assets.pipelines.notes.spool import split_of
@@ -255,7 +254,7 @@ class OpenedCohort:
             else:
                 dropped[found.reason] += found.notes
         return SourceScan(
-            digest=cohort_digest(self.key, reader.sha256, sensitive=self.notes.sensitive),
+            digest=self.notes.source_digests(self.key).of(reader.sha256),
             notes=counts["kept"] + counts["retracted"],
             headers=counts["headers"],
             dropped=dict(sorted(dropped.items())),

@@ -37,7 +37,6 @@ from dataprep_assets.pipelines.notes.packed_files import (
     packed_paths,
 )
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsWriter, RowBlock
-from dataprep_assets.pipelines.notes.patient_key import cohort_digest
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.row_layout import RowLayout, lay_out
 from dataprep_assets.pipelines.notes.row_origins import origins_of
@@ -101,7 +100,7 @@ class PackedCohort:
 
     def cohort_digest(self, sha256: str) -> str:
         """What stands for a file with this SHA-256 in keys and receipts: of sensitive notes a keyed digest."""
-        return cohort_digest(self.plan.key, sha256, sensitive=self.plan.notes.sensitive)
+        return self.plan.notes.source_digests(self.plan.key).of(sha256)
 
     @property
     def recipe_now(self) -> Recipe:

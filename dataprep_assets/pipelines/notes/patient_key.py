@@ -1,6 +1,6 @@
-"""The key of a dataset of notes, and what it makes of patients and of source files: digests that give neither away.
+"""The key of a dataset of notes: what of it enters artifact keys.
 
-What of a patient's id is stored is a digest of its own (`reading`); here is what enters artifact keys and receipts.
+What of a patient's id is stored is a digest of its own (`reading`); what stands for a source file is `SourceDigests`'.
 """
 
 import hmac
@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, model_validator
 from dataprep_assets.graph.declaration import Declared
 from dataprep_assets.graph.secret_key import checked_key, key_from_environment
 
-__all__ = ["PatientKey", "cohort_digest", "key_digest"]
+__all__ = ["PatientKey", "key_digest"]
 
 
 class PatientKey(Declared):
@@ -38,17 +38,3 @@ class PatientKey(Declared):
 def key_digest(key: bytes) -> str:
     """What of a patient key enters artifact keys: 16 hex digits that do not give it away."""
     return hmac.digest(key, b"dataprep_assets/patient_key", "sha256").hex()[:16]
-
-
-def cohort_digest(key: bytes, sha256: str, *, sensitive: bool) -> str:
-    """What stands for a cohort file in keys and receipts.
-
-    Args:
-        key: The patient key.
-        sha256: The file's SHA-256, hex.
-        sensitive: The digest is keyed then, because a plain one would tell whoever has a copy of a file that it is
-            among the sources.
-    """
-    if not sensitive:
-        return sha256
-    return hmac.digest(key, b"dataprep_assets/cohort_file\0" + sha256.encode(), "sha256").hex()

@@ -1,0 +1,42 @@
+"""What `dataprep sync` copies of a closed folder is closed, and all of it where that is asked for."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.cli.sync import command
+from dataprep_assets.stores.private import open_to_others
+
+
+def source(folder: Path, *, root: int = 0o755, dataset: int = 0o755) -> Path:
+    """A folder with a dataset in it, with these permissions."""
+    (folder / "source" / "notes" / "rows").mkdir(parents=True)
+    (folder / "source" / "notes" / "rows" / "a.bin").write_bytes(b"1234")
+    (folder / "source" / "notes").chmod(dataset)
+    (folder / "source").chmod(root)
+    return folder / "source"
+
+
+@pytest.fixture(autouse=True)
+def usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The umask that most machines have, and a cache of the test's own."""
+    monkeypatch.setenv("DATAPREP_CACHE", str(tmp_path / "cache"))
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.parametrize(
+    ("modes", "private", "closed"),
+    [({}, False, False), ({}, True, True), ({"root": 0o700}, False, True), ({"dataset": 0o700}, False, True)],
+)
+def test_copies_are_closed_as_their_source_is(
+    modes: dict[str, int], private: bool, closed: bool, tmp_path: Path
+) -> None:
+    there, here = source(tmp_path, **modes), tmp_path / "copy"
+    assert command(str(there), str(here), private=private) == 0
+    assert (here / "notes" / "rows" / "a.bin").read_bytes() == b"1234"
+    found = [path for path, _ in open_to_others(here)] + [path for path, _ in open_to_others(tmp_path / "cache")]
+    assert (found == []) is closed, found
