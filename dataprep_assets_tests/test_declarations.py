@@ -81,7 +81,7 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
             "7: source.kind: 'lcoal' is not allowed; one of local, hub, hf_cache, obj",
         ),
         ("    kind: local\n", "", "6: source: `kind` is missing: one of local, hub, hf_cache, object_store"),
-        (f"    path: {SAMPLE / 'data'}\n", "", "6: source.path: missing: Folder that holds the files"),
+        (f"    path: {SMALL}\n", "", "6: source.path: missing: Folder that holds the files"),
         ("count: 3", "count: three", "16: shards.count: must be a whole number, not 'three'"),
         ("count: 3", "count: 0", "16: shards.count: must be at least 1, not 0"),
         ("count: 3", "count: 3\n    count: 4", "17: `count` stands twice, first in line 16"),

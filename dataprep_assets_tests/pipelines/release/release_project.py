@@ -20,6 +20,7 @@ from dataprep_assets.serving.release import Place, locate
 from dataprep_assets.stores.connect import S3Place
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.project import Project, new_instance, sample_attributes
+from dataprep_assets_tests.samples import SAMPLE
 
 LENGTH = 64
 
@@ -35,7 +36,11 @@ def release_attributes(publish: str | None = None, /, **options: Any) -> dict[st
         **options,
     }
     attributes = sample_attributes(
-        dataset="shared", splits={"train": ["train/**"], "val": ["validation/**"]}, dtype="uint32", release=release
+        dataset="shared",
+        source={"kind": "local", "path": str(SAMPLE / "data")},  # enough of it for several shards
+        splits={"train": ["train/**"], "val": ["validation/**"]},
+        dtype="uint32",
+        release=release,
     )
     return {key: value for key, value in attributes.items() if key not in ("views", "olmo_sequence_length")}
 
