@@ -1,15 +1,16 @@
 """What every component is: a declared dataset and the list of its artifacts, from which assets and checks follow."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import dagster as dg
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, create_model, model_validator
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import DatasetDeclaration
@@ -44,7 +45,36 @@ def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> 
         with suppress(ConfigError, OSError):
             # the lines: attributes come with their templates resolved, and tests have some without a file
             document = next((replace(d, attributes=attributes) for d in read(yaml_path) if d.attributes), document)
-        raise ConfigError(together(mistakes(error, model, document))) from error
+        raise ConfigError(together(mistakes(error, model, document))) from None  # it would be read first
+
+
+class _Given(BaseModel):
+    """The attributes of a declaration that its model refuses, as they stand in the YAML."""
+
+    attributes: Any
+
+
+_AS_GIVEN: Any = {"mode": "json", "exclude_unset": True}
+
+
+@cache
+def _unjudged(model: type[D]) -> type[D]:
+    """The same model, which hands on what it refuses.
+
+    Dagster validates attributes by a component's model before it loads the component, and would tell of mistakes in
+    its own words, without what is allowed. So they come to `DatasetComponent.load`, which knows the file.
+    """
+
+    def handed_on(value: Any, handler: Callable[[Any], Any]) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            return _Given(attributes=value)
+
+    validators: dict[str, Any] = {"handed_on": model_validator(mode="wrap")(cast("Any", handed_on))}
+    return create_model(
+        model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, __validators__=validators
+    )
 
 
 def _check_accepted(component: "DatasetComponent", yaml_path: Path) -> None:
@@ -91,7 +121,7 @@ class DatasetComponent(dg.Component):
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        return cls.model
+        return _unjudged(cls.model)
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
@@ -99,7 +129,8 @@ class DatasetComponent(dg.Component):
             raise ConfigError(
                 f"{context.path / 'defs.yaml'}: `attributes` is missing; `dg scaffold defs` writes a commented example"
             )
-        resolved = context.resolution_context.resolve_value(attributes.model_dump(mode="json", exclude_unset=True))
+        given = attributes.attributes if isinstance(attributes, _Given) else attributes.model_dump(**_AS_GIVEN)
+        resolved = context.resolution_context.resolve_value(given)
         yaml_path = Path(context.path) / "defs.yaml"
         component = cls(declared(cls.model, resolved, yaml_path))
         _check_accepted(component, yaml_path)

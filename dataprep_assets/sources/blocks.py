@@ -36,7 +36,7 @@ def window_bytes() -> int:
     """How much memory the window of a zstd frame may take: 128 MiB, or what the variable says."""
     text = os.environ.get(WINDOW) or str(WINDOW_BYTES)
     if not text.isascii() or not text.isdigit() or not 1024 <= int(text) <= 1 << 31:
-        raise ConfigError(f"{WINDOW}: {text!r} is no number of bytes from 1024 to {1 << 31}")
+        raise ConfigError(f"{WINDOW}: {text!r} is not a number of bytes from 1024 to {1 << 31}")
     return int(text)
 
 

@@ -62,7 +62,7 @@ class HubFile:
 def checked(file: HubFile, label: str) -> HubFile:
     """The file, if its path stays inside the snapshot and its blob's name is a digest; else SourceError."""
     if not is_inside(file.relpath):
-        raise SourceError(f"{label}: the path {file.relpath!r} is no name of a file below the repository")
+        raise SourceError(f"{label}: the path {file.relpath!r} is not the name of a file in the repository")
     if not _BLOB.fullmatch(file.etag) or file.sha256 not in (None, file.etag):
         raise SourceError(f"{label}: {file.relpath} has no usable digest (etag {file.etag!r}, sha256 {file.sha256!r})")
     if file.sha256 is None and _SHA256.fullmatch(file.etag):

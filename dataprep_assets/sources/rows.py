@@ -171,8 +171,8 @@ class _JsonRows(ReadThrough[BlockReader]):
             return parse(raw)
         except orjson.JSONDecodeError as error:
             raise CorruptSourceError(
-                f"{self._label}: starts as a JSON array and is none: element {number}, at byte {byte}, is not JSON: "
-                f"{error.msg}. Mend it, or write one object a line"
+                f"{self._label}: begins like a JSON array and is not one: element {number}, at byte {byte}, is not "
+                f"JSON: {error.msg}. Mend it, or write one object a line"
             ) from error
 
 

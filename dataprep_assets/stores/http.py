@@ -41,7 +41,7 @@ def hub_url(address: str, environment: Mapping[str, str]) -> str:
     names = [name for name in f"{parts.netloc}{parts.path}".split("/") if name]
     kind = f"{names.pop(0)}/" if names[:1] == ["datasets"] else ""
     if len(names) < 2:
-        raise ConfigError(f"{address!r} is no repository: give hf://datasets/organization/name@revision/folder")
+        raise ConfigError(f"{address!r} is not a repository; give hf://datasets/organization/name@revision/folder")
     name, _, revision = names[1].partition("@")
     endpoint = environment.get("HF_ENDPOINT") or "https://huggingface.co"
     folder = "".join(f"/{quote(part)}" for part in names[2:])
@@ -180,9 +180,13 @@ class HttpStore(Store):
             if answer.status == 206:
                 expected = f"bytes {start}-{stop - 1}/{info.bytes}"
                 if answer.headers.get("Content-Range") != expected:
-                    raise ConflictError(f"{label}: another range came than bytes {start}-{stop - 1} of {info.bytes}")
+                    raise ConflictError(
+                        f"{label}: asked for bytes {start}-{stop - 1} of {info.bytes}, the server sent another range"
+                    )
             elif (start, stop) != (0, info.bytes):
-                raise SourceError(f"{label}: the server ignores ranges (HTTP {answer.status}); use one that knows them")
+                raise SourceError(
+                    f"{label}: the server ignores ranges (HTTP {answer.status}); use one that supports them"
+                )
             if _version(answer.headers, info.bytes) != info.version:
                 raise ConflictError(f"{label}: it was replaced")
             left = stop - start

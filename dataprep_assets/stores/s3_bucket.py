@@ -166,7 +166,7 @@ class S3Bucket:
             before = dict(request)
             request |= _following(operation, page)
             if request == before:
-                raise TransferError(f"{label}: the store says that there is more and does not say where it goes on")
+                raise TransferError(f"{label}: the store says that the listing goes on, and does not say from where")
 
     def remove(self, key: str) -> None:
         """Remove an object; no error when there is none."""

@@ -137,7 +137,7 @@ class Composer:
                 # There is no digest of a range: two readings must agree.
                 good = data == read()
             if not good:
-                raise RetryableError(f"bytes {piece.start}-{piece.stop - 1} came damaged")
+                raise RetryableError(f"bytes {piece.start}-{piece.stop - 1} arrived damaged")
             return data
 
         data = self._bucket.tried(attempt, self._bucket.label(source.key))
@@ -171,7 +171,7 @@ class Composer:
             return self._bucket.tried(attempt, label)
         except RefusedError as refused:
             if refused.code == "NoSuchUpload":
-                raise SpoiltError("the store gave the upload up while it was under way") from None
+                raise SpoiltError("the store dropped the upload while it was in progress") from None
             raise self._source_changed(refused, source, label) from None
 
     def _copy_whole(self, source: ObjectInfo, key: str) -> ObjectInfo:

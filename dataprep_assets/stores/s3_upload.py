@@ -115,7 +115,7 @@ def send_part(
         return bucket.tried(attempt, label, stop.is_set)
     except RefusedError as refused:
         if refused.code == "NoSuchUpload":
-            raise SpoiltError("the store gave the upload up while it was under way") from None
+            raise SpoiltError("the store dropped the upload while it was in progress") from None
         raise bucket.explained(refused, label) from None
 
 

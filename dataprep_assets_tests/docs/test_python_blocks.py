@@ -70,4 +70,6 @@ def test_a_release_is_read_as_its_page_says(
     assert names["steps"] == 455
     assert getattr(names["tokens"], "shape", None) is not None
     assert isinstance(names["name"], int)
+    assert names["ready"]
+    assert names["step"] == 455 * 5 - 91 + 1
     assert capsys.readouterr().out

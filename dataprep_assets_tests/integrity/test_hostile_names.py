@@ -93,7 +93,7 @@ def test_no_lock_and_no_hub_names_such_a_file(name: str) -> None:
     with pytest.raises(FormatError, match=r"a damaged lock .*names no file"):
         parse_lock(data.replace(b'"NAME"', json.dumps(name).encode()), "dataset.lock")
     assert not is_inside(name)
-    with pytest.raises(SourceError, match="is no name of a file below the repository"):
+    with pytest.raises(SourceError, match="is not the name of a file in the repository"):
         checked(HubFile(relpath=name, size=1, sha256=None, etag="0" * 40), "listing")
 
 

@@ -78,6 +78,6 @@ def test_a_description_has_an_end(board: NoticeBoard) -> None:
     assert result.description is not None
     assert LONGEST_DESCRIPTION - 3 < len(result.description) <= LONGEST_DESCRIPTION
     assert result.description.endswith("…")
-    table = result.metadata["table"].value
-    assert isinstance(table, list)
-    assert len(table) == 50
+    table = result.metadata["table"]
+    assert isinstance(table, dg.TableMetadataValue)
+    assert len(table.records) == 50

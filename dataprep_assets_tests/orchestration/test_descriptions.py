@@ -2,11 +2,15 @@
 
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 
 from dataprep_assets import components
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.project_template import write_project
 
 
 def undescribed(schema: dict[str, Any]) -> Iterator[str]:
@@ -23,6 +27,7 @@ def test_a_component_and_every_key_of_its_declaration_are_described(name: str) -
     schema = component.get_model_cls().model_json_schema()
     assert len(schema["properties"]) > 5
     assert list(undescribed(schema)) == []
+    assert schema == component.model.model_json_schema()
     assert (inspect.getdoc(component) or "").splitlines()[0].endswith("."), "the line of `dg list components`"
 
 
@@ -31,3 +36,22 @@ def test_a_key_without_a_description_is_found() -> None:
     assert list(undescribed(described)) == []
     inner = {"properties": {"path": {"title": "Path"}, "url": {"description": " "}}}
     assert list(undescribed({**described, "$defs": {"Source": inner}})) == ["Source.path", "Source.url"]
+
+
+def test_a_project_that_dagster_itself_loads_is_told_of_a_mistake_in_our_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its `definitions.py` may call Dagster's `load_from_defs_folder` instead of ours."""
+    root = tmp_path / "loaded_by_dagster"
+    write_project(root)
+    monkeypatch.syspath_prepend(root)
+    path = root / "loaded_by_dagster" / "defs" / "sample_corpus" / "defs.yaml"
+    path.write_text(path.read_text().replace("splits:", "spilts:", 1))
+    with pytest.raises(Exception, match="Error while loading component") as caught:
+        dg.load_from_defs_folder(path_within_project=root)
+    cause = caught.value.__cause__
+    assert isinstance(cause, ConfigError)
+    line = next(at for at, text in enumerate(path.read_text().splitlines(), 1) if "spilts" in text)
+    assert str(cause) == f"{path}:{line}: spilts: unknown key; did you mean `splits`?"
+    assert cause.__cause__ is None
+    assert cause.__suppress_context__

@@ -110,7 +110,7 @@ def test_addresses_of_the_hub(address: str, url: str) -> None:
 
 @pytest.mark.parametrize("address", ["hf://datasets/a", "hf://"])
 def test_an_address_without_a_repository_is_refused(address: str) -> None:
-    with pytest.raises(ConfigError, match="is no repository"):
+    with pytest.raises(ConfigError, match="is not a repository"):
         hub_url(address, {})
 
 

@@ -246,7 +246,7 @@ def test_disk_needed_counts_each_absent_blob_once(hub: HubServer, tmp_path: Path
 @pytest.mark.parametrize("relpath", ["../../x", "/etc/x", "a//b", "a/./b", ""])
 def test_a_path_that_leaves_the_snapshot_is_refused(hub: HubServer, tmp_path: Path, relpath: str) -> None:
     file = HubFile(relpath=relpath, size=1, sha256=etag(BIG), etag=etag(BIG))
-    with pytest.raises(SourceError, match="is no name of a file below"):
+    with pytest.raises(SourceError, match="is not the name of a file in"):
         repo(hub, tmp_path).mirror(hub.commit, [file])
 
 

@@ -207,6 +207,7 @@ TINY = 60
 """Shards: two runs."""
 
 
+@pytest.mark.timeout(1200)  # two backfills, each of which waits for ticks of the daemon
 def test_materialize_all_is_canceled_half_way_and_what_is_left_is_resumed(
     site: ServedProject, browser: Browser, tmp_path: Path
 ) -> None:
@@ -227,7 +228,7 @@ def test_materialize_all_is_canceled_half_way_and_what_is_left_is_resumed(
         assert made <= {path.parent.name for path in receipts}
         instance.event_log_storage.set_concurrency_slots(POOLS["cpu"], 1)
         second = resume_backfill(site, browser, first)
-        wait_until(lambda: site.backfills()[second] == "COMPLETED_SUCCESS", 400)
+        wait_until(lambda: site.backfills()[second] == "COMPLETED_SUCCESS", 600)
     assert {path: path.stat().st_ino for path in receipts} == receipts, "what was finished was kept"
     browser.open(f"{site.url}/runs/b/{second}", "nanogpt_bins")
     browser.picture(site.pictures / "resumed.png")
