@@ -114,7 +114,7 @@ def _checked(path: Path, tokens: int) -> Iterator[npt.NDArray[np.uint64]]:
     """The blocks of a file, with its name in every complaint and its last end held against ``tokens``."""
     last = 0
     try:
-        # most shards have few documents: reading them takes a tenth of the time of mapping the file
+        # most shards have few documents: reading them takes a third of the time of mapping the file
         size = path.stat().st_size
         small = size <= BLOCK * _DTYPE.itemsize and size % _DTYPE.itemsize == 0
         for block in blocks(np.fromfile(path, _DTYPE) if small else open_ends(path)):
