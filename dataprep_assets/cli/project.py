@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cache
@@ -217,13 +217,27 @@ def naming(dataset: str) -> "list[DatasetComponent]":
 
 def others(dataset: str) -> "list[DatasetComponent]":
     """All other declared datasets that can be loaded, in the order of their names."""
+    return _loaded(name for name in sorted(declarations().files) if name != dataset)
+
+
+def retracting(dataset: str) -> "list[DatasetComponent]":
+    """Those of the others that may have retracted something."""
+    return _loaded(name for name in sorted(declarations().files) if name != dataset and may_retract(name))
+
+
+def may_retract(dataset: str) -> bool:
+    """Whether a retraction list lies beside a dataset's declaration, or that says where one is."""
+    path = declarations().files[dataset]
+    return path.with_name("retracted.jsonl").exists() or "retractions:" in path.read_text(errors="replace")
+
+
+def _loaded(names: Iterable[str]) -> "list[DatasetComponent]":
     import dagster as dg
 
     found = []
-    for name in sorted(declarations().files):
-        if name != dataset:
-            with suppress(DataprepError, dg.DagsterError, ValueError):
-                found.append(component(name))
+    for name in names:
+        with suppress(DataprepError, dg.DagsterError, ValueError):
+            found.append(component(name))
     return found
 
 

@@ -2,14 +2,16 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Datasets
+from dataprep_assets.graph.shown import number_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.rebuild import Rebuild
+    from dataprep_assets.graph.sharing import StillHeld
     from dataprep_assets.graph.spec import ArtifactSpec
     from dataprep_assets.integrity.artifacts import ArtifactStore
     from dataprep_assets.orchestration.component import DatasetComponent
@@ -64,6 +66,12 @@ def _print(
             print(f"reaches: {other['dataset']}/{other['artifact']}, which is made of {other['through']}")
     for line in component.standing(store):
         print(project.shown(line))
+    for held in _still_held(component, store):
+        shards = project.shown(number_of(held.partitions, held.noun))
+        print(
+            f"still holds retracted documents: {held.dataset}/{held.artifact}, {shards} of source files that "
+            f"{held.retracted_by} reads without them. Retract them there, too (of a blend: take them out of its files)"
+        )
     for artifact, location in left:
         print(f"in no plan any more: {artifact}: {location} (`dataprep prune {name}`)")
 
@@ -76,6 +84,7 @@ def _as_json(
         **rebuild.to_json(),
         "reaches": _reached(component, rebuild),
         "standing": [project.shown(line) for line in component.standing(store)],
+        "still_held": [vars(one) for one in _still_held(component, store)],
         "in_no_plan": [{"artifact": artifact, "location": location} for artifact, location in left],
     }
 
@@ -90,6 +99,22 @@ def _reached(component: "DatasetComponent", rebuild: "Rebuild") -> list[dict[str
     dataset = component.declaration.dataset
     others = {other.declaration.dataset: other.specs for other in project.naming(dataset)}
     return [vars(one) for one in reached(dataset, names, others)]
+
+
+def _still_held(component: "DatasetComponent", store: "ArtifactStore") -> "Iterator[StillHeld]":
+    """What this dataset and others hold of documents that the other one dropped as retracted.
+
+    Others are loaded only where that can be: all of them where this dataset dropped any, else those that have a list.
+    """
+    from dataprep_assets.graph.sharing import retracted_of, still_held
+
+    dataset = component.declaration.dataset
+    ours = retracted_of(component.specs, store) if project.may_retract(dataset) else {}
+    others = project.others(dataset) if ours else project.retracting(dataset)
+    there = {other.declaration.dataset: (other.specs, other.store(project.storage())) for other in others}
+    yield from still_held(dataset, ours, there.values())
+    for name, (specs, other_store) in there.items():
+        yield from still_held(name, retracted_of(specs, other_store), [(component.specs, store)])
 
 
 def known_failures(specs: "Sequence[ArtifactSpec]") -> Mapping[tuple[str, ...], Sequence[str]]:

@@ -11,7 +11,7 @@ not grow with the number of documents, and in uint64, so nothing wraps at 2**31 
 Entry points: `write`, `open_ends`, `validate`, `concatenate`; `blocks` for modules that derive an index.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ def validate(path: Path, tokens: int) -> None:
         pass
 
 
-def concatenate(parts: Sequence[tuple[Path, int]], target: Path) -> int:
+def concatenate(parts: Iterable[tuple[Path, int]], target: Path) -> int:
     """Join the ends of token streams that are concatenated in the same order into the new file ``target``.
 
     ``parts`` are ``(ends file, tokens of its stream)``; each part's ends move up by the tokens before it. Returns the
@@ -114,7 +114,10 @@ def _checked(path: Path, tokens: int) -> Iterator[npt.NDArray[np.uint64]]:
     """The blocks of a file, with its name in every complaint and its last end held against ``tokens``."""
     last = 0
     try:
-        for block in blocks(open_ends(path)):
+        # most shards have few documents: reading them takes a third of the time of mapping the file
+        size = path.stat().st_size
+        small = size <= BLOCK * _DTYPE.itemsize and size % _DTYPE.itemsize == 0
+        for block in blocks(np.fromfile(path, _DTYPE) if small else open_ends(path)):
             last = int(block[-1])
             yield block
     except FormatError as error:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
 
-__all__ = ["Sharing", "published_places", "sharing", "source_digests"]
+__all__ = ["Sharing", "StillHeld", "published_places", "retracted_of", "sharing", "source_digests", "still_held"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,21 +44,95 @@ def sharing(files: Set[str], others: Iterable[tuple[Sequence[ArtifactSpec], Arti
             own commands tell why.
     """
     for specs, store in others:
-        found: dict[str, tuple[ArtifactSpec, int]] = {}
-        for spec in specs:
-            if spec.partitions is not None and spec.kept:
-                held = sum(not files.isdisjoint(source_digests(receipt)) for receipt in _receipts(spec, store))
-                found[spec.name] = (spec, found.get(spec.name, (spec, 0))[1] + held)
-        published = tuple(published_places(specs, store)) if any(held for _, held in found.values()) else ()
-        for name, (spec, held) in found.items():
+        found = [
+            (spec, sum(not files.isdisjoint(source_digests(receipt)) for receipt in receipts))
+            for spec, receipts in _by_artifact(specs, store)
+        ]
+        published = tuple(published_places(specs, store)) if any(held for _, held in found) else ()
+        for spec, held in found:
             if held:
                 yield Sharing(
                     dataset=spec.declaration.dataset,
-                    artifact=name,
+                    artifact=spec.name,
                     partitions=held,
                     noun=spec.noun,
                     published=published,
                 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StillHeld:
+    """Finished partitions that hold source files of which another dataset dropped more retracted documents.
+
+    Attributes:
+        dataset: The dataset that still holds them.
+        artifact: Its artifact.
+        partitions: How many of its partitions.
+        noun: What a person calls one of them.
+        retracted_by: The dataset that dropped them.
+    """
+
+    dataset: str
+    artifact: str
+    partitions: int
+    noun: str
+    retracted_by: str
+
+
+def retracted_of(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Mapping[str, int]:
+    """SHA-256 of source files → how many of their documents a dataset's finished artifacts dropped as retracted."""
+    found: dict[str, int] = {}
+    for _, receipts in _by_artifact(specs, store):
+        for file, dropped in _dropped(receipts).items():
+            found[file] = max(found.get(file, 0), dropped)
+    return {file: dropped for file, dropped in found.items() if dropped}
+
+
+def still_held(
+    dataset: str, retracted: Mapping[str, int], others: Iterable[tuple[Sequence[ArtifactSpec], ArtifactStore]]
+) -> Iterator[StillHeld]:
+    """Yield what of other datasets holds documents that a dataset dropped, by the counts of their receipts.
+
+    Args:
+        dataset: The one that retracted.
+        retracted: What it dropped (`retracted_of`).
+        others: The specs of each other dataset, and where its artifacts are.
+    """
+    for specs, store in others if retracted else ():
+        for spec, receipts in _by_artifact(specs, store):
+            dropped = _dropped(receipts)
+            files = {file for receipt in receipts for file in source_digests(receipt) & retracted.keys()}
+            behind = {file for file in files if dropped.get(file, 0) < retracted[file]}
+            held = sum(not behind.isdisjoint(source_digests(receipt)) for receipt in receipts)
+            if held:
+                yield StillHeld(
+                    dataset=spec.declaration.dataset,
+                    artifact=spec.name,
+                    partitions=held,
+                    noun=spec.noun,
+                    retracted_by=dataset,
+                )
+
+
+def _by_artifact(
+    specs: Sequence[ArtifactSpec], store: ArtifactStore
+) -> Iterator[tuple[ArtifactSpec, Sequence[Receipt]]]:
+    """The receipts of each artifact with partitions, those of its splits together."""
+    found: dict[str, tuple[ArtifactSpec, list[Receipt]]] = {}
+    for spec in specs:
+        if spec.partitions is not None and spec.kept:
+            found.setdefault(spec.name, (spec, []))[1].extend(_receipts(spec, store))
+    yield from found.values()
+
+
+def _dropped(receipts: Iterable[Receipt]) -> dict[str, int]:
+    """SHA-256 of source files → documents that were dropped as retracted; a file may be in several partitions."""
+    found: dict[str, int] = {}
+    for receipt in receipts:
+        for line in receipt.sources if receipt.ledger is not None else ():
+            file, dropped = str(line["sha256"]), int(line.get("dropped", {}).get(RETRACTED, 0))
+            found[file] = found.get(file, 0) + dropped
+    return found
 
 
 def source_digests(receipt: Receipt) -> Set[str]:

@@ -209,8 +209,9 @@ class LocalArtifacts(ArtifactStore):
 
     def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
         size = receipt.file(name).bytes
-        path = self.local(artifact, [name]) / name
+        path = self.directory(artifact) / name  # the receipt is in hand: it is not read and parsed once more
         if not path.is_file() or path.stat().st_size != size:
+            self.require(artifact)
             raise IntegrityError(f"{path}: not the {size} bytes of its receipt. Materialize it again")
         return path
 

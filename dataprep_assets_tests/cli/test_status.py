@@ -9,7 +9,11 @@ import pytest
 import yaml
 import zstandard
 
-from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.retract import retract
+from dataprep_assets_tests.cli.commands import dataprep, environment
+from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline
 from dataprep_assets_tests.project import cloned_project
 from dataprep_assets_tests.samples import SAMPLE
 
@@ -111,3 +115,34 @@ def test_without_an_instance_the_receipts_alone_are_told_and_a_dry_run_writes_no
     assert list(tmp_path.iterdir()) == [], "no artifact, no instance"
     both = dataprep(tmp_path, "run", "words", "words", "--dry-run", "--json", project=project)
     assert [json.loads(line)["dataset"] for line in both.stdout.splitlines()] == ["words", "words"]
+
+
+def test_of_two_datasets_of_one_file_it_is_told_which_still_holds_a_retracted_document(
+    project: Path, tmp_path: Path
+) -> None:
+    root, ids = Path(environment(tmp_path)["DATAPREP_ROOT"]), tmp_path / "ids"
+    ids.write_text("a.jsonl.zst:3\n")
+
+    def build(name: str, *, without: bool = False) -> None:
+        folder = project / "dataprep_assets" / "defs" / name
+        attributes = yaml.safe_load((folder / "defs.yaml").read_text())["attributes"]
+        source = {"kind": "local", "path": folder / "data"}
+        attributes |= {"source": source, "retractions": folder / "retracted.jsonl"}
+        corpus = CorpusDeclaration.model_validate(attributes)
+        if without:
+            retract(corpus, LocalArtifacts(root), ids)
+        assert not run_pipeline(corpus, root).failed
+
+    for name in ("first", "second"):
+        declare(project, name, [f"text number {number}" for number in range(6)])
+        build(name)
+    build("first", without=True)
+    second = {"dataset": "second", "artifact": "token_bins", "partitions": 1, "noun": "shard", "retracted_by": "first"}
+    assert told(project, tmp_path, "first")["still_held"] == [second]
+    said = dataprep(tmp_path, "status", "second", project=project).stdout
+    assert (
+        "still holds retracted documents: second/token_bins, 1 shard of source files that first reads without them. "
+        "Retract them there, too"
+    ) in said
+    build("second", without=True)
+    assert told(project, tmp_path, "first")["still_held"] == []

@@ -25,7 +25,8 @@ def test_what_it_prints_leads_back_to_the_same_document(folder: Path, tmp_path: 
     assert (told.returncode, told.stderr) == (0, "")
     lines = told.stdout.splitlines()
     file, _, row = lines[0].rpartition(":")
-    assert lines[1].startswith("  sample_corpus/train: document ")
+    assert lines[1] == "  no byte range: the source file is compressed (zstd)"
+    assert lines[2].startswith("  sample_corpus/train: document ")
     assert any(line.startswith("  sample_corpus/megatron_bins: train.bin: tokens [") for line in lines)
     assert lines[-1].startswith("  text: ")
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.graph.sharing import Sharing, sharing
+from dataprep_assets.graph.sharing import Sharing, StillHeld, retracted_of, sharing, still_held
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.ledger import Ledger
@@ -20,7 +20,12 @@ def spec(dataset: str, name: str, *keys: str, **more: Any) -> ArtifactSpec:
 
 
 def finish(
-    store: LocalArtifacts, made: ArtifactSpec, key: str | None, sources: Mapping[str, str], ledger: bool = True
+    store: LocalArtifacts,
+    made: ArtifactSpec,
+    key: str | None,
+    sources: Mapping[str, str],
+    ledger: bool = True,
+    retracted: Mapping[str, int] | None = None,
 ) -> None:
     """Write a receipt of a finished partition."""
     artifact = made.located(store, key)
@@ -36,6 +41,9 @@ def finish(
         files=record_files(folder),
         facts={},
         ledger=Ledger() if ledger else None,
+        sources=tuple(
+            {"sha256": file, "dropped": {"retracted": n} if n else {}} for file, n in (retracted or {}).items()
+        ),
         measured={},
         recipe={"version": 1, "settings": {}, "sources": dict(sources), "upstream": {}},
     ).write(folder)
@@ -73,3 +81,29 @@ def test_a_dataset_that_cannot_be_read_stops_nobody(tmp_path: Path) -> None:
     receipt.write_text("{")
     found = sharing({HELD}, [([broken], store), ([sound], store)])
     assert [one.dataset for one in found] == ["sound"]
+
+
+def test_who_still_holds_what_another_dropped_is_told_until_it_drops_as_many(tmp_path: Path) -> None:
+    store = LocalArtifacts(tmp_path)
+    ours = spec("ours", "token_bins", "train-00000", "train-00001")
+    # rows of one file in two shards: what both dropped counts
+    finish(store, ours, "train-00000", {}, retracted={HELD: 1, OTHER: 0})
+    finish(store, ours, "train-00001", {}, retracted={HELD: 1})
+    dropped = retracted_of([ours], store)
+    assert dropped == {HELD: 2}
+
+    behind = spec("behind", "token_bins", "a-0", "a-1")
+    finish(store, behind, "a-0", {}, retracted={HELD: 1})
+    finish(store, behind, "a-1", {}, retracted={OTHER: 0})
+    chat = spec("chat", "packed_sft", "c-0")  # it never drops any, and its lines do not say so
+    finish(store, chat, "c-0", {"x.jsonl[0:9]": HELD})
+    level = spec("level", "token_bins", "l-0")
+    finish(store, level, "l-0", {}, retracted={HELD: 2, OTHER: 0})
+    others = [([one], store) for one in (behind, chat, level)]
+    assert list(still_held("ours", dropped, others)) == [
+        StillHeld(dataset="behind", artifact="token_bins", partitions=1, noun="shard", retracted_by="ours"),
+        StillHeld(dataset="chat", artifact="packed_sft", partitions=1, noun="shard", retracted_by="ours"),
+    ]
+    assert list(still_held("level", retracted_of([level], store), [([ours], store)])) == []
+    assert retracted_of([chat], store) == {}
+    assert list(still_held("chat", {}, others)) == []

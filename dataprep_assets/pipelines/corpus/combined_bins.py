@@ -26,6 +26,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Part
 from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins_proofs import (
@@ -158,13 +159,7 @@ def build_combined_bins(
         progress.expect(sum(part.record.bytes for part in parts), 1)
         tokens = store.join(staged, f"{split}.bin", parts, counted=counted)
         ledgers = [r.ledger or Ledger() for _, r in shards]
-        document_ends.concatenate(
-            [
-                (store.local(shard, [ENDS]) / ENDS, ledger.tokens)
-                for (shard, _), ledger in zip(shards, ledgers, strict=True)
-            ],
-            staged / ENDS,
-        )
+        document_ends.concatenate(_ends(store, shards), staged / ENDS)
         meta.write_meta(staged, meta_values)
         ledger = Ledger.total(ledgers)
         ledger.balance(f"{corpus.dataset}/combined_bins/{split}")
@@ -182,6 +177,13 @@ def build_combined_bins(
         )
 
     return ensure(_recipe(corpus, split, shards, meta_values), store, write, corpus.verify)
+
+
+def _ends(store: ArtifactStore, shards: Sequence[tuple[Artifact, Receipt]]) -> Iterator[tuple[Path, int]]:
+    """The ends of each shard's documents, and its tokens; a copy stays while it is read."""
+    for shard, receipt in shards:
+        handle = ArtifactHandle(store, shard, receipt)
+        yield handle.path(ENDS), (receipt.ledger or Ledger()).tokens
 
 
 def combined_bins_spec(

@@ -1,17 +1,19 @@
-"""The proofs of a view: its tokens are those of the combined bins, and its layout is what its trainer reads."""
+"""The proofs of a view: its tokens are those of the combined bins, its layout is what its trainer reads, and no
+retracted document is in it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.finding import Finding, judged, name_of, verdict
+from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.ledger import RETRACTED, Ledger
 from dataprep_assets.integrity.receipt import Receipt, damage
+from dataprep_assets.pipelines.corpus.combined_bins import combined_without
 from dataprep_assets.pipelines.corpus.corpus_view import (
     CombinedSplit,
     CorpusView,
@@ -20,9 +22,9 @@ from dataprep_assets.pipelines.corpus.corpus_view import (
     combined_splits,
 )
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.view_retraction_proofs import no_retracted_document
+from dataprep_assets.pipelines.corpus.retractions import retracted_ids
 
-__all__ = ["PROOFS", "examine_view", "layout_valid", "same_stream"]
+__all__ = ["PROOFS", "examine_view", "layout_valid", "no_retracted_document", "same_stream"]
 
 PROOFS = (
     Proof("same_stream", "Its tokens are those of the combined bins, every one.", version=2),
@@ -129,3 +131,37 @@ def _defects(directory: Path, receipt: Receipt, view: CorpusView, splits: Sequen
             yield from view.defects(directory, receipt, together)
         except (DataprepError, OSError, ValueError, LookupError, TypeError) as error:
             yield str(error)
+
+
+@judged
+def no_retracted_document(
+    corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt, combined: Mapping[str, Receipt]
+) -> Finding:
+    """The combined bins that a view is made of are those that are there, and none of their shards holds a listed id.
+
+    That the view's tokens are those of the combined bins, every one, is what `same_stream` proves.
+
+    Args:
+        corpus: The dataset.
+        store: Where its artifacts are.
+        receipt: Of the view.
+        combined: The receipts of the combined bins, by split.
+    """
+    listed = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
+
+    def defects() -> Iterator[str]:
+        for split, of_split in combined.items():
+            if receipt.inputs.get(split) != of_split.content:
+                yield f"{name_of(receipt)}: made of other combined bins of {split} than are there now"
+            # without a list no shard is looked at: there may be tens of thousands
+            elif len(listed) and not (found := combined_without(corpus, store, split, listed)).passed:
+                yield found.summary
+
+    return verdict(
+        defects(),
+        f"No document of {number_of(len(combined), 'split')} is on the list of {number_of(len(listed), 'id')}."
+        if len(listed)
+        else "No document of this dataset is retracted.",
+        "Materialize token_bins, then combined_bins, then the view",
+        facts={"retracted": ledger_of(receipt).dropped.get(RETRACTED, 0)},
+    )

@@ -4,13 +4,31 @@ from pathlib import Path
 
 import pytest
 
+from dataprep_assets.errors import NotFoundError
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.sharing import retracted_of, still_held
+from dataprep_assets.graph.trace import trace
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.blend_tracer import blend_tracer
+from dataprep_assets.pipelines.blend.component import blend_specs
 from dataprep_assets.pipelines.blend.runs import RunFacts
 from dataprep_assets.pipelines.blend.source_shares_proofs import blend_sources_unchanged
+from dataprep_assets.pipelines.corpus.component import corpus_specs
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.retract import retract
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
-from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, pretraining, small_sources, texts, write_rows
+from dataprep_assets_tests.pipelines.blend.pipeline import (
+    SEPARATOR,
+    blend_json,
+    pretraining,
+    small_sources,
+    text_of,
+    texts,
+    write_rows,
+)
 from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
+from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE, run_pipeline
 
 
 def judge(good: FinishedBlend) -> Finding:
@@ -103,3 +121,44 @@ def test_a_branch_that_moved_is_a_change_and_a_hub_that_does_not_have_it_is_told
     assert finding.passed
     assert finding.facts["not_asked"] == 1
     assert finding.summary.endswith("1 could not be asked: more.")
+
+
+def test_a_document_that_a_corpus_retracted_is_told_of_a_blend_until_it_is_out_of_its_file(
+    sources: Path, tmp_path: Path
+) -> None:
+    corpus = CorpusDeclaration.model_validate(
+        {
+            "dataset": "same_files",
+            "source": {"kind": "local", "path": sources / "code"},
+            "splits": {"train": ["**"]},
+            "tokenizer": {"path": SAMPLE / "tokenizer", "engine": "tokenizers"},
+            "document": {"separator": SEPARATOR},
+            "shards": {"count": 1},
+            "views": [],
+            "retractions": tmp_path / "retracted.jsonl",
+        }
+    )
+    store, good = LocalArtifacts(tmp_path / "corpus"), finish(pretraining(sources), tmp_path / "out")
+    assert not run_pipeline(corpus, store).failed
+    (tmp_path / "ids").write_text("part-2.jsonl.zst:7\n")
+    assert retract(corpus, store, tmp_path / "ids").found == 1
+    assert not run_pipeline(corpus, store).failed
+    retracted = retracted_of(corpus_specs(corpus), store)
+
+    def held(found: FinishedBlend) -> list[str]:
+        others = [(blend_specs(found.blend), found.store)]
+        return [one.artifact for one in still_held(corpus.dataset, retracted, others)]
+
+    def traced(found: FinishedBlend) -> list[str]:
+        tracer = blend_tracer(found.blend, found.store, blend_specs(found.blend))
+        return [one.source for one in trace(tracer, text=text_of("code", 6), decode=False)]
+
+    assert held(good) == ["indexed_bins"]
+    assert len(traced(good)) == 1
+    write_rows(sources / "code" / "part-2.jsonl.zst", [row for at, row in enumerate(texts("code", 40)) if at != 6])
+    assert "code: files 1 changed since the plan" in judge(good).summary
+    again = finish(pretraining(sources), tmp_path / "out")
+    assert judge(again).passed
+    assert held(again) == []
+    with pytest.raises(NotFoundError, match="has this text"):
+        traced(again)
