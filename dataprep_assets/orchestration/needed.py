@@ -13,6 +13,7 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.runs import PlannedRun
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.graph.status import stale
+from dataprep_assets.graph.verdicts import remembered
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.runs import failed_checks
@@ -45,8 +46,14 @@ def needed(
     """
     wanted: dict[ArtifactSpec, set[str | None]] = {}
     for one in stale(specs, store, failed_checks(specs, instance, never_ran=True)):
-        if one.spec is not None:
-            wanted.setdefault(one.spec, set()).add(one.partition)
+        if one.spec is None:
+            continue
+        slots = wanted.setdefault(one.spec, set())
+        if one.kind == "check failed" and _fixed(one.spec):
+            slots.update(_unproven(one.spec, store))
+            if slots:
+                continue
+        slots.add(one.partition)
     for spec in plannable(specs, store):
         if seen := _never_seen(spec, store, instance):
             wanted.setdefault(spec, set()).update(seen)
@@ -81,6 +88,17 @@ def narrowed(
             yield replace(run, title=run.specs[0].step.title(store, run.partitions, chosen), partitions=chosen)
         else:
             yield run
+
+
+def _unproven(spec: ArtifactSpec, store: ArtifactStore) -> list[str]:
+    """The partitions without a remembered verdict that passed: of the others a check's next result speaks as well."""
+    assert spec.proofs is not None
+    proofs, found = spec.proofs.proofs, []
+    for partition in spec.partitions.keys(store) if spec.partitions is not None else ():
+        kept = remembered(spec.located(store, partition), store, proofs)
+        if kept is None or not all(finding.passed or finding.warning for finding in kept.values()):
+            found.append(partition)
+    return found
 
 
 def _fixed(spec: ArtifactSpec) -> bool:

@@ -152,7 +152,11 @@ def test_a_changed_month_is_the_only_one_that_a_run_is_about(tmp_path: Path) -> 
             return list(narrowed(planned_runs(specs, made.store), specs, made.store, made.instance))
 
         assert [run.partitions for run in runs() if run.partitions] == [months]
+        (whole,) = [run for run in runs() if run.partitions]
         made.run_all()
+        written(source, {"2010-02": [patient("id of 2010-02", note(None))]})
+        # its checks are planned, and never made
+        assert not made.run([asset_key(spec) for spec in whole.specs], whole.partitions).success
         written(source, {"2010-02": [patient("id of 2010-02", note("tea, and no cake"))]})
         (one,) = [run for run in runs() if run.partitions]
         assert (one.title, one.partitions) == ("1 cohort packed and sharded", ["2010-02"])
