@@ -69,7 +69,7 @@ def _run(name: str, lock: "Lock | None") -> int:
     from dataprep_assets.code_location import bound
     from dataprep_assets.graph.runs import planned_runs
     from dataprep_assets.graph.status import sweep
-    from dataprep_assets.orchestration.needed import up_to_date
+    from dataprep_assets.orchestration.needed import narrowed, up_to_date
     from dataprep_assets.orchestration.runs import materialize
     from dataprep_assets.orchestration.summary import summary
     from dataprep_assets.orchestration.terminal import watched
@@ -92,7 +92,8 @@ def _run(name: str, lock: "Lock | None") -> int:
         print(f"{name}:")
         runs = planned_runs(specs, store)
         job = bound(component.definitions, project.current().root).resolve_implicit_global_asset_job_def()
-        ok = materialize(job, runs if locked is None else locked.each(runs), instance, verbose=Options.verbose)
+        todo = narrowed(runs, specs, store, instance) if locked is None else locked.each(runs)
+        ok = materialize(job, todo, instance, verbose=Options.verbose)
         if ok:
             print(summary(component, instance, store, project.browser(), time.monotonic() - started))
             if locked is not None:

@@ -4,18 +4,21 @@ An artifact that is there but was made elsewhere (by another instance, by a copy
 look at its receipt and files, and Dagster then shows it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import dagster as dg
 
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.runs import PlannedRun
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.graph.status import stale
+from dataprep_assets.graph.verdicts import remembered
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.runs import failed_checks
 
-__all__ = ["needed", "plannable", "planned", "up_to_date"]
+__all__ = ["narrowed", "needed", "plannable", "planned", "up_to_date"]
 
 
 def up_to_date(specs: Sequence[ArtifactSpec], store: ArtifactStore, instance: dg.DagsterInstance) -> bool:
@@ -43,8 +46,14 @@ def needed(
     """
     wanted: dict[ArtifactSpec, set[str | None]] = {}
     for one in stale(specs, store, failed_checks(specs, instance, never_ran=True)):
-        if one.spec is not None:
-            wanted.setdefault(one.spec, set()).add(one.partition)
+        if one.spec is None:
+            continue
+        slots = wanted.setdefault(one.spec, set())
+        if one.kind == "check failed" and _fixed(one.spec):
+            slots.update(_unproven(one.spec, store))
+            if slots:
+                continue
+        slots.add(one.partition)
     for spec in plannable(specs, store):
         if seen := _never_seen(spec, store, instance):
             wanted.setdefault(spec, set()).update(seen)
@@ -59,6 +68,42 @@ def needed(
         for spec in plannable(specs, store)
         if spec in wanted
     }
+
+
+def narrowed(
+    runs: Iterable[PlannedRun], specs: Sequence[ArtifactSpec], store: ArtifactStore, instance: dg.DagsterInstance
+) -> Iterator[PlannedRun]:
+    """Yield the runs; of partitions that the declaration fixes, only from the first to the last that is `needed`.
+
+    What is left out was read as thoroughly as a run would, and is as its receipts say: one failed month in hundreds
+    costs a month. A run of which nothing is needed yet stays whole, because runs before it may change that.
+    """
+    if not any(_fixed(spec) for spec in specs):
+        yield from runs
+        return
+    wanted = needed(specs, store, instance)
+    for run in runs:
+        chosen = _covering(run.partitions, {key for spec in run.specs for key in wanted.get(spec, ())})
+        if chosen and all(map(_fixed, run.specs)):
+            yield replace(run, title=run.specs[0].step.title(store, run.partitions, chosen), partitions=chosen)
+        else:
+            yield run
+
+
+def _unproven(spec: ArtifactSpec, store: ArtifactStore) -> list[str]:
+    """The partitions without a remembered verdict that passed: of the others a check's next result speaks as well."""
+    assert spec.proofs is not None
+    proofs, found = spec.proofs.proofs, []
+    for partition in spec.partitions.keys(store) if spec.partitions is not None else ():
+        kept = remembered(spec.located(store, partition), store, proofs)
+        if kept is None or not all(finding.passed or finding.warning for finding in kept.values()):
+            found.append(partition)
+    return found
+
+
+def _fixed(spec: ArtifactSpec) -> bool:
+    """Whether an artifact of our own has partitions that are known before anything is made."""
+    return spec.kept and spec.partitions is not None and bool(spec.partitions.fixed_keys)
 
 
 def planned(spec: ArtifactSpec, store: ArtifactStore) -> bool:

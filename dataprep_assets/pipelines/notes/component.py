@@ -97,7 +97,7 @@ def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:
     """The graph of a dataset of notes: certificate → packed cohorts → in each format shards → directory."""
     months = Partitions.fixed(notes.months.expected, "cohort")
     certificate = engine_certificate_spec(notes_engine(notes), step=RunStep.called("engine certificate"))
-    step = RunStep.called(f"{number_of(len(notes.months.expected), 'cohort')} packed and sharded")
+    step = RunStep(title=lambda _store, _every, chosen: f"{number_of(len(chosen), 'cohort')} packed and sharded")
     packed = packed_cohorts_spec(notes, months=months, certificate=certificate, step=step)
     shards = [cohort_shards_spec(notes, format, packed=packed, step=step) for format in notes.formats]
     step = RunStep.called("directories")
