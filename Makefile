@@ -78,7 +78,7 @@ endif
 $(VENV)/.installed-tests: $(VENV)/.installed
 ifneq ($(HASHED),)
 	$(PIP) --require-hashes --no-deps --no-build-isolation $(call hashed,k8s$(comma)ray$(comma)dev$(READERS))
-# a PyTorch for GPUs wants libraries of NVIDIA beside it, which are not pinned; that for CPUs wants nothing more
+# PyTorch has no hashes: which of its files is wanted depends on the machine, and pip prefers one with a hash to that for CPUs
 	$(if $(READERS),$(PIP) -c constraints.txt torch)
 else
 	$(PIP) -c constraints.txt -e '.[$(if $(EXTRAS),$(EXTRAS)$(comma))k8s,ray,dev$(READERS)]'

@@ -57,7 +57,7 @@ def test_with_its_extra_s_file_and_the_base_s_nothing_is_lacking(python: str) ->
     for extra, roots in module.extras().items():
         there = base | set(dict(entries(FOLDER / f"{extra}.txt")))
         wanted = set(module.closure(roots, requires, python))
-        assert {name for name in wanted - there if not name.startswith(module.UNPINNED)} == set(), extra
+        assert {name for name in wanted - there if not name.startswith(module.UNHASHED)} == set(), extra
 
 
 def test_no_file_names_a_host() -> None:

@@ -29,8 +29,9 @@ BASE = "base"
 """What the project needs without any extra, and what builds it."""
 WITHOUT_THEIR_OWN = {"readers": ("mosaicml-streaming",)}
 """Extra → packages that come without what they require: this one declares older versions than it works with."""
-UNPINNED = ("cuda-", "nvidia-", "triton")
-"""What PyTorch for GPUs wants beside itself; the tests need none of it, and where it is wanted pip chooses it."""
+UNHASHED = ("torch", "cuda-", "nvidia-", "triton")
+"""PyTorch, which tests alone want, and what it wants for GPUs: which files depends on the machine. Given two hashes pip
+takes the file that its index lists with one, not a wheel for CPUs that lies beside."""
 PYTHONS = ("3.11", "3.12", "3.13")
 _LINE = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
@@ -113,7 +114,7 @@ def files(requires: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
     for extra, roots in extras().items():
         names = {name for python in PYTHONS for name in closure(roots, requires, python)}
         names |= set(WITHOUT_THEIR_OWN.get(extra, ()))
-        found[extra] = {n for n in names if not n.startswith(UNPINNED)} - found.get(BASE, set())
+        found[extra] = {n for n in names if not n.startswith(UNHASHED)} - found.get(BASE, set())
     return found
 
 

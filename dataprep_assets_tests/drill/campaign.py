@@ -12,6 +12,7 @@ from dataprep_assets_tests.drill.datasets import bench
 from dataprep_assets_tests.drill.faults import Fault, InapplicableError
 from dataprep_assets_tests.drill.judge import Notice, alarms, notice
 from dataprep_assets_tests.drill.memory import memory_faults
+from dataprep_assets_tests.drill.network import network_faults
 from dataprep_assets_tests.drill.rows import row_faults
 from dataprep_assets_tests.drill.running import running_faults
 from dataprep_assets_tests.drill.settings import build_aside, setting_faults
@@ -63,7 +64,7 @@ def prepare(pipeline: str, home: Path, *, aside: bool = True) -> tuple[Box, Call
 
 def faults_of(box: Box, places: int, variants: dict[str, Path] | Any) -> Iterator[Fault]:
     """Every fault of a box."""
-    for table in (file_faults, row_faults, special_faults, memory_faults, running_faults, claim_faults):
+    for table in (file_faults, row_faults, special_faults, memory_faults, running_faults, network_faults, claim_faults):
         yield from table(box, places)
     yield from setting_faults(box, variants)
 

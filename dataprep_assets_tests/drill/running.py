@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 from unittest import mock
@@ -25,7 +26,7 @@ from dataprep_assets_tests.drill.bytes_of_files import flipped
 from dataprep_assets_tests.drill.faults import Fault, InapplicableError
 from dataprep_assets_tests.drill.judge import Notice
 
-__all__ = ["running_faults"]
+__all__ = ["aftermath", "build", "content", "running_faults", "take_away"]
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _state: dict[str, Any] = {"installed": False, "root": None, "left": 0, "refused": 0}
@@ -58,7 +59,7 @@ def full_disk(root: str, at: int) -> Iterator[None]:
         _state["root"] = None
 
 
-def _build(box: Box, target: Target) -> str:
+def build(box: Box, target: Target) -> str:
     """Build the target; what the run said that broke, else nothing."""
     chosen = [] if target.spec.partitions is None else [str(target.slot)]
     try:
@@ -70,12 +71,14 @@ def _build(box: Box, target: Target) -> str:
     return ""
 
 
-def _content(box: Box, target: Target) -> str:
+def content(box: Box, target: Target) -> str:
+    """The digest of what is finished; empty where nothing is."""
     receipt = box.bench.store.receipt(target.spec.located(box.bench.store, target.slot))
     return "" if receipt is None else receipt.content
 
 
-def _take_away(box: Box, target: Target) -> None:
+def take_away(box: Box, target: Target) -> None:
+    """Remove an artifact; InapplicableError where there is none."""
     folder = box.folder(target)
     if not (folder / NAME).exists():
         raise InapplicableError
@@ -85,30 +88,38 @@ def _take_away(box: Box, target: Target) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _aftermath(box: Box, target: Target, before: str, said: str) -> Notice:
-    """Whether the fault left nothing wrong: at once, or after the next run."""
-    left = _content(box, target)
+def aftermath(box: Box, target: Target, before: str, said: str, *, root: Path | None = None) -> Notice:
+    """Whether the fault left nothing wrong: at once, or after the next run.
+
+    Args:
+        box: The artifacts.
+        target: The one that was built.
+        before: Its content without the fault.
+        said: What the run with the fault said that broke.
+        root: What has to be sound after it; by default all of the box.
+    """
+    left = content(box, target)
     if said and left not in ("", before):
         return Notice(others=(f"after {said}: finished with other bytes",))
     if not said and left != before:
         return Notice(others=("no error, and other bytes",))
     if said:
-        again = _build(box, target)
-        if again or _content(box, target) != before:
+        again = build(box, target)
+        if again or content(box, target) != before:
             return Notice(others=(f"after {said}: the next run does not mend it: {again}",))
-    wrong = [f"{v.name}: {v.defects[0]}" for v in verify(box.root) if v.defects]
+    wrong = [f"{v.name}: {v.defects[0]}" for v in verify(root or box.root) if v.defects]
     return Notice(others=tuple(wrong)) if wrong else Notice(run=said or "the same bytes")
 
 
 def disk_full(box: Box, target: Target, random: Random) -> Notice:
     """No room for one of the files that a build opens."""
-    before = _content(box, target)
-    _take_away(box, target)
+    before = content(box, target)
+    take_away(box, target)
     with full_disk(str(box.root), random.randrange(1, 3)):
-        said = _build(box, target)
+        said = build(box, target)
     if not _state["refused"]:
         raise InapplicableError  # it opens fewer files in this process
-    notice = _aftermath(box, target, before, said)
+    notice = aftermath(box, target, before, said)
     if notice.run and "full" not in said and "No space" not in said:
         return replace(notice, run="", others=(f"not told as a full disk: {said}",))
     return notice
@@ -116,16 +127,16 @@ def disk_full(box: Box, target: Target, random: Random) -> Notice:
 
 def clock_jumps(box: Box, target: Target, random: Random) -> Notice:
     """The clock says another year at each look at it."""
-    before = _content(box, target)
-    _take_away(box, target)
+    before = content(box, target)
+    take_away(box, target)
     real = time.time
 
     def jumping() -> float:
         return real() + random.choice((-40, 40, -1, 0)) * 365 * 86400.0
 
     with mock.patch("time.time", jumping):
-        said = _build(box, target)
-    return _aftermath(box, target, before, said)
+        said = build(box, target)
+    return aftermath(box, target, before, said)
 
 
 def source_changed_under_its_time(box: Box, target: Target, random: Random) -> str:
