@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets_tests.project import Project, failure_of, project, sample_attributes
-from dataprep_assets_tests.samples import SMALL
+from dataprep_assets_tests.samples import SAMPLE
 
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Project]:
     """Three files in three shards, manifest and certificate made."""
-    source = Path(shutil.copytree(SMALL / "train" / "chunk1", tmp_path / "source" / "train"))
+    source = Path(shutil.copytree(SAMPLE / "data" / "train" / "chunk1", tmp_path / "source" / "train"))
     attributes = sample_attributes(
         source={"kind": "local", "path": str(source.parent)}, splits={"train": ["train/**"]}, views=[]
     )

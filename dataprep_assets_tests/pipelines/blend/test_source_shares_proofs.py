@@ -28,7 +28,8 @@ from dataprep_assets_tests.pipelines.blend.pipeline import (
     write_rows,
 )
 from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
-from dataprep_assets_tests.pipelines.corpus.pipeline import SAMPLE, run_pipeline
+from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline
+from dataprep_assets_tests.samples import SAMPLE
 
 
 def judge(good: FinishedBlend) -> Finding:

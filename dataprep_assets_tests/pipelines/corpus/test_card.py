@@ -76,9 +76,9 @@ def test_every_file_of_the_views_is_described_with_its_place(store: LocalArtifac
 
 def test_the_page_counts_by_split_and_names_the_tokenizer(store: LocalArtifacts) -> None:
     page = (store.directory(declared().artifact(DATA_CARD)) / PAGE).read_text()
-    assert "| train | 7 | 1,860 | 1,860 | 921,696 |" in page
+    assert "| train | 7 | 140 | 140 | 75,344 |" in page
     assert "* token that ends a document: 4094 `<|endoftext|>`" in page
-    assert f"| local files | local | – | – | 9 | 587,284 | {LICENSE} | – |" in page
+    assert f"| local files | local | – | – | 9 | 95,217 | {LICENSE} | – |" in page
     assert str(SAMPLE) not in page
 
 

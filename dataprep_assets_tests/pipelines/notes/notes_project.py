@@ -22,8 +22,8 @@ from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
 from dataprep_assets_tests.pipelines.notes.pipeline import KEY, SAMPLE
-from dataprep_assets_tests.project import SAMPLE as CORPUS
 from dataprep_assets_tests.project import evaluated, new_instance
+from dataprep_assets_tests.samples import SAMPLE as CORPUS
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 

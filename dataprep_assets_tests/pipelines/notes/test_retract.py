@@ -34,8 +34,8 @@ from dataprep_assets_tests.pipelines.corpus.shards import reference_ids
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.packed_months import failed
 from dataprep_assets_tests.pipelines.notes.pipeline import KEY, SAMPLE, run_notes
-from dataprep_assets_tests.project import SAMPLE as CORPUS
 from dataprep_assets_tests.project import cloned_project
+from dataprep_assets_tests.samples import SAMPLE as CORPUS
 
 MONTHS = ("2010-01", "2010-02", "2010-03")
 WORDS = ["kettle", "goat", "lantern", "teapot", "snow", "kite", "walk", "pie"]
