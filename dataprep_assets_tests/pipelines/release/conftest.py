@@ -19,6 +19,7 @@ from dataprep_assets.pipelines.release.layout import ReleaseLayout, release_layo
 from dataprep_assets.pipelines.release.npy_shard import build_npy_shard
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
+from dataprep_assets_tests.samples import SAMPLE
 
 LENGTH = 64
 
@@ -40,7 +41,7 @@ class Bins:
 
     def declare(self, **release: Any) -> ReleaseDeclaration:
         """A release of them."""
-        corpus = sample_declaration(views=[]).model_dump()
+        corpus = sample_declaration(SAMPLE / "data", views=[]).model_dump()
         options = {"sequence_length": LENGTH, "tokens_per_shard": 64 * LENGTH, "shuffle_seed": 7, "mix": 2} | release
         return ReleaseDeclaration.model_validate(corpus | {"release": options})
 
@@ -74,7 +75,7 @@ class Bins:
 def bins(tmp_path_factory: pytest.TempPathFactory) -> Bins:
     """Token bins of the sample; tests must not change them."""
     root = tmp_path_factory.mktemp("bins")
-    outcome = run_pipeline(sample_declaration(views=[]), root)
+    outcome = run_pipeline(sample_declaration(SAMPLE / "data", views=[]), root)
     assert not outcome.failed
     return Bins(root)
 
