@@ -37,7 +37,9 @@ def main(docs: Path) -> None:
     elsewhere = executed(docs / "dagster.md", project / "definitions.py")
     there: dg.Definitions = elsewhere["defs"]
     read: dict[str, Any] = executed(docs / "storage.md", project / "assets.py")
-    here = dg.Definitions(assets=[elsewhere["bins"], read["train"]], resources=there.resources)
+    assert len(read["handle"].tokens("train.bin")) > 0
+    resources = read["defs"].resources
+    here = dg.Definitions(assets=[elsewhere["bins"], read["train"]], resources=resources)
     for definitions in (there, here):
         job = definitions.resolve_implicit_global_asset_job_def()
         assert job.execute_in_process(asset_selection=[dg.AssetKey("train")]).success
