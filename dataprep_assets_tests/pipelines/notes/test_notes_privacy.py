@@ -40,7 +40,8 @@ from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject, no
 Left = tuple[Path, str, set[str]]
 CANARY = "CANARY"
 PEOPLE = re.compile(r"(?<![\w.,-])(?:[1-9]|10) (?:of \S+ )?(?:\w+ )?(?:patients?|notes?|records?|documents?|rows?)\b")
-SAFE_NAMES = {"files", "months", "shards"}
+SAFE_NAMES = {"damaged_sources", "files", "months", "shards"}
+"""Counts of files and partitions, which say nothing of how many people are in them."""
 KEY = f"{CANARY}-key-{'0' * 32}"
 FIELDS = {
     "birth_date": "birth",
