@@ -101,8 +101,7 @@ def still_held(
     for specs, store in others if retracted else ():
         for spec, receipts in _by_artifact(specs, store):
             dropped = _dropped(receipts)
-            files = {file for receipt in receipts for file in source_digests(receipt) & retracted.keys()}
-            behind = {file for file in files if dropped.get(file, 0) < retracted[file]}
+            behind = {file for file, count in retracted.items() if dropped.get(file, 0) < count}
             held = sum(not behind.isdisjoint(source_digests(receipt)) for receipt in receipts)
             if held:
                 yield StillHeld(

@@ -66,9 +66,11 @@ class SqliteStorage(DagsterSqliteStorage):
         return cls.from_local(inst_data=inst_data, **config_value)
 
 
-class _Runs(SqliteRunStorage):
+class _KeptOpen:
+    """What storages in one database share: the connections of `_databases`."""
+
     def __init__(self, path: str) -> None:
-        super().__init__(_url(path))
+        super().__init__(_url(path))  # type: ignore[call-arg]
         self._path = path
 
     @contextmanager
@@ -77,23 +79,16 @@ class _Runs(SqliteRunStorage):
             yield connection
 
     def dispose(self) -> None:
-        super().dispose()
+        super().dispose()  # type: ignore[misc]
         _databases.close(self._path)
 
 
-class _Schedules(SqliteScheduleStorage):
-    def __init__(self, path: str) -> None:
-        super().__init__(_url(path))
-        self._path = path
+class _Runs(_KeptOpen, SqliteRunStorage):
+    pass
 
-    @contextmanager
-    def connect(self) -> Iterator[Connection]:
-        with _databases.connect(self._path) as connection, connection.begin():
-            yield connection
 
-    def dispose(self) -> None:
-        super().dispose()
-        _databases.close(self._path)
+class _Schedules(_KeptOpen, SqliteScheduleStorage):
+    pass
 
 
 class _Events(SqliteEventLogStorage):
