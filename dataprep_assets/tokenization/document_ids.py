@@ -8,7 +8,7 @@ Entry points: `DocumentIds`, what is hashed and how; `hash_texts`, `hash_id`.
 """
 
 import hmac
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,14 +51,14 @@ class DocumentIds:
         return {name: value for name, value in parts.items() if value is not None}
 
 
-def hash_texts(texts: Iterable[str], key: bytes | None = None) -> NDArray[np.uint64]:
+def hash_texts(texts: Sequence[str], key: bytes | None = None) -> NDArray[np.uint64]:
     """The id of each text (or declared id): shape ``(texts,)``, uint64. With ``key`` the hash is keyed.
 
     UnicodeEncodeError for a lone surrogate, which no record holds (`sources/records.py`).
     """
     if key is None:
-        digest = xxhash.xxh3_64_intdigest
-        return np.fromiter((digest(text.encode()) for text in texts), np.uint64)
+        # no Python step a text: this is a third of what the index of documents costs
+        return np.fromiter(map(xxhash.xxh3_64_intdigest, map(str.encode, texts)), np.uint64, len(texts))
     keyed = b"".join(hmac.digest(key, text.encode(), "sha256")[:8] for text in texts)
     return np.frombuffer(keyed, "<u8").astype(np.uint64, copy=False)
 

@@ -23,12 +23,15 @@ from numpy.typing import NDArray
 
 from dataprep_assets.formats.document_index import IDS, ROWS, concatenate_ids, open_ids
 from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.token_shard import TOKENS
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets_tests.pipelines.corpus.shards import Shard, build, shard_work, source, stream_plan
 from dataprep_assets_tests.samples import SAMPLE
 
 TARGET = 0.02
+SAMPLE_RATE = float(CorpusDeclaration.model_fields["sample_rate"].default)
+"""Share of documents that the reference encodes again, as in a corpus that does not say otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         root, beside = Path(name) / "shard", Path(name) / "written"
         for number in range(arguments.runs + 1):
             ids = ClockedIds()
-            work = shard_work(root, stream_plan(ids=ids), [source(path, at) for at, path in enumerate(files)])
+            plan = stream_plan(ids=ids, sample_rate=SAMPLE_RATE)
+            work = shard_work(root, plan, [source(path, at) for at, path in enumerate(files)])
             started = time.process_time()
             shard = build(work)
             total = time.process_time() - started

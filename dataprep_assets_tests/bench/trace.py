@@ -40,7 +40,7 @@ def write_shard(root: Path, number: int, documents: int) -> None:
     document_ends.write(folder / ENDS, ends)
     rng.integers(0, 4000, int(ends[-1])).astype("<u2").tofile(folder / TOKENS)
     first = number * documents
-    hash_texts(f"doc-{at}" for at in range(first, first + documents)).astype("<u8").tofile(folder / IDS)
+    hash_texts([f"doc-{at}" for at in range(first, first + documents)]).astype("<u8").tofile(folder / IDS)
     a_file = documents // FILES
     rows = np.arange(1, documents + 1, dtype=np.uint64)
     with open(folder / ROWS, "wb") as file:
