@@ -9,7 +9,7 @@ file that is gone leaves its shard, and a shard that lost all its files leaves t
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from dataprep_assets.errors import ConfigError, FormatError
@@ -85,7 +85,7 @@ def plan_shards(
             plan[key] = list(range(len(ordered), len(ordered) + len(group)))
             for entry in group:
                 there = (entry.ordinal, entry.file_index) == (len(ordered), position)
-                ordered.append(entry if there else replace(entry, ordinal=len(ordered), file_index=position))
+                ordered.append(entry if there else entry._replace(ordinal=len(ordered), file_index=position))
                 position += 1
     return ordered, plan
 

@@ -95,17 +95,19 @@ class LocalTree:
             for name in folders:
                 if (link := Path(folder, name)).is_symlink():
                     self._check_link(link, root)
+            # a Path of each file would take longer than all else that is done with a listing
+            below = "" if Path(folder) == self.root else f"{Path(folder).relative_to(self.root).as_posix()}/"
             for name in names:
-                path = Path(folder, name)
                 if name.startswith("."):
                     continue
-                if path.is_symlink():
-                    self._check_link(path, root)
+                path = f"{folder}/{name}"
+                if os.path.islink(path):
+                    self._check_link(Path(path), root)
                 try:
-                    size = path.stat().st_size
+                    size = os.stat(path).st_size
                 except OSError as error:
                     raise SourceError(f"{path}: {error.strerror}: a dangling link or an unreadable file") from error
-                files.append(SourceFile(relpath=path.relative_to(self.root).as_posix(), size_bytes=size))
+                files.append(SourceFile(relpath=below + name, size_bytes=size))
         return Listing(files=tuple(files))
 
     def _check_link(self, link: Path, root: Path) -> None:

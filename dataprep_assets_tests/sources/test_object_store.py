@@ -181,7 +181,7 @@ def test_a_key_that_cannot_be_mirrored_is_refused(bucket: Bucket, relpath: str) 
     file = SourceFile(relpath="a.jsonl.zst", size_bytes=1, etag="x")
     (entry,) = build_manifest([file], include=["**"], splits={"all": ["**"]})
     with pytest.raises(SourceError, match="Rename the object"):
-        bucket.source().fetch([dataclasses.replace(entry, relpath=relpath)])
+        bucket.source().fetch([entry._replace(relpath=relpath)])
 
 
 def test_keys_that_cannot_lie_beside_each_other_are_named(gcs: Gcs) -> None:

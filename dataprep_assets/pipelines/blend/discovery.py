@@ -6,7 +6,7 @@ What decides a plan is content: SHA-256 for local files (read whole), what the h
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from dataprep_assets.errors import ConfigError, SourceError
@@ -238,5 +238,5 @@ def discovered(unit: Unit, place: SourcePlace, listing: Listing, files: Iterable
             etag=file.etag,
             commit=listing.commit,
         )
-        entries.append(entry if place.access.mirrored else replace(entry, sha256=source_digest(place.access, entry)))
+        entries.append(entry if place.access.mirrored else entry._replace(sha256=source_digest(place.access, entry)))
     return Discovered(unit=unit, entries=tuple(entries), commit=listing.commit)

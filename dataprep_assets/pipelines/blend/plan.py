@@ -7,7 +7,7 @@ number of workers, no version of a library enters them.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dataprep_assets.errors import FormatError, IntegrityError
@@ -118,7 +118,7 @@ def _unit_json(unit: PlannedUnit) -> dict[str, Any]:
         "split": unit.split,
         "plan_hash": unit.plan_hash,
         "commit": unit.commit,
-        "files": [asdict(entry) for entry in unit.entries],
+        "files": [entry._asdict() for entry in unit.entries],
         "shards": [
             {
                 "parts": [[p.entry.ordinal, *([p.rows.first, p.rows.stop] if p.rows else [])] for p in shard.parts],

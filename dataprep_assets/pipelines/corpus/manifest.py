@@ -33,6 +33,7 @@ from dataprep_assets.planning import shard_plan
 from dataprep_assets.planning.manifest import (
     ManifestEntry,
     build_manifest,
+    listing_digest,
     read_manifest,
     read_summary,
     summarize,
@@ -148,7 +149,7 @@ def plan_manifest(
     before = load_manifest(corpus, store) if has_manifest(corpus, store) else None
     shards = _kept_shards(corpus, store, before) if kept is None else kept
     entries, plan = shard_plan.plan_shards(found, corpus.shards.sizing, shards)
-    listed = digest_value([[e.split, e.path, e.size_bytes, e.sha256, e.etag] for e in entries])
+    listed = listing_digest(entries)
     key = digest_value(["manifest", VERSION, listed, {k: [o[0], o[-1]] for k, o in plan.items()}])
     changes = changes_between(before.entries, before.plan, entries, plan) if before is not None else None
     return PlannedManifest(entries=entries, plan=plan, commit=listing.commit, listed=listed, key=key, changes=changes)
@@ -391,6 +392,6 @@ def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Man
         yield f"{where}: its receipt counts other shards than its plan has"
     if read_summary(store.local(corpus.artifact(MANIFEST))) != summarize(entries, counts):
         yield f"{where}: its summary is not that of what it lists"
-    listed = digest_value([[e.split, e.path, e.size_bytes, e.sha256, e.etag] for e in entries])
+    listed = listing_digest(entries)
     if manifest.receipt.inputs.get("listing") not in (None, listed):
         yield f"{where}: its lines are not those of the listing that its receipt names"

@@ -130,7 +130,7 @@ def test_a_train_file_in_the_validation_split_is_a_leak(sample: Sample) -> None:
     assert f"files are missing: {val.sources[0]['file']}" in found.summary
     assert any(f"{stolen['file']}: belongs to split train, not val" in str(row["defect"]) for row in found.table)
     [entry] = [e for e in sample.entries if e.split == "val"]
-    copied = [replace(entry, sha256=stolen["sha256"]) if e is entry else e for e in sample.entries]
+    copied = [entry._replace(sha256=stolen["sha256"]) if e is entry else e for e in sample.entries]
     same_bytes = replace(val, sources=({**val.sources[0], "sha256": stolen["sha256"]},))
     assert (
         f"has the very bytes of {stolen['file']} of split train"
@@ -148,7 +148,7 @@ def test_a_file_of_other_bytes_or_of_no_manifest_is_named(sample: Sample) -> Non
 
 def test_a_file_that_came_since_moves_no_file_of_a_shard_that_stayed(sample: Sample) -> None:
     """A receipt keeps the ordinal of its own time; the manifest's are those of now."""
-    later = [replace(e, ordinal=e.ordinal + 1) for e in sample.entries]
+    later = [e._replace(ordinal=e.ordinal + 1) for e in sample.entries]
     for split in ("train", "val", "test"):
         assert proofs.sources_complete(sample.receipts(split), later, split).passed
 
