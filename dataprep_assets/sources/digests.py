@@ -5,11 +5,14 @@ Entry points: `SourceDigests`, `PLAIN`, `source_digest`, `require_digest`.
 
 import hmac
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dataprep_assets.errors import CorruptSourceError, SourceError
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.access import SourceAccess
+
+if TYPE_CHECKING:  # workers, which digest what they read, never open a source: its clients take longer to import
+    from dataprep_assets.sources.access import SourceAccess
 
 __all__ = ["PLAIN", "SourceDigests", "require_digest", "source_digest"]
 
@@ -36,7 +39,7 @@ PLAIN = SourceDigests()
 """Their SHA-256."""
 
 
-def source_digest(access: SourceAccess, entry: ManifestEntry) -> str:
+def source_digest(access: "SourceAccess", entry: ManifestEntry) -> str:
     """That of a present file of the source `access`; SourceError naming the file when it cannot be read."""
     try:
         return sha256_file(access.path(entry))
