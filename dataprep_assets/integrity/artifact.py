@@ -28,8 +28,8 @@ class Artifact:
 
     def directory(self, root: Path) -> Path:
         """The artifact's directory below the storage root."""
-        path = root / self.dataset / self.name
-        return path / self.partition if self.partition else path
+        # one call for all names: thousands of shards are asked for theirs
+        return root.joinpath(self.dataset, self.name, self.partition or "")
 
     def __str__(self) -> str:
         return "/".join(filter(None, (self.dataset, self.name, self.partition)))

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from stat import S_ISREG
 from typing import Protocol
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
@@ -210,7 +211,11 @@ class LocalArtifacts(ArtifactStore):
     def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
         size = receipt.file(name).bytes
         path = self.directory(artifact) / name  # the receipt is in hand: it is not read and parsed once more
-        if not path.is_file() or path.stat().st_size != size:
+        try:
+            found = path.stat()
+        except OSError:
+            found = None
+        if found is None or not S_ISREG(found.st_mode) or found.st_size != size:
             self.require(artifact)
             raise IntegrityError(f"{path}: not the {size} bytes of its receipt. Materialize it again")
         return path

@@ -4,8 +4,9 @@
 Ledgers add up, so that a shard's ledger is the sum of its files' and a dataset's the sum of its shards'.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 from dataprep_assets.errors import IntegrityError
@@ -51,25 +52,21 @@ class Ledger:
             )
 
     def __add__(self, other: "Ledger") -> "Ledger":
-        sums: dict[str, Any] = {}
-        for name, value in asdict(self).items():
-            second = getattr(other, name)
-            if name == "dropped":
-                sums[name] = {k: value.get(k, 0) + second.get(k, 0) for k in sorted({*value, *second})}
-            elif name in ("min_id", "max_id"):
-                known = [v for v in (value, second) if v is not None]
-                sums[name] = (min if name == "min_id" else max)(known) if known else None
-            else:
-                sums[name] = value + second
-        return Ledger(**sums)
+        return Ledger.total((self, other))
 
     @classmethod
     def total(cls, ledgers: Iterable["Ledger"]) -> "Ledger":
         """The sum of many ledgers; the empty ledger for none."""
-        total = cls()
-        for ledger in ledgers:
-            total = total + ledger
-        return total
+        every = list(ledgers)
+        dropped: Counter[str] = Counter()
+        for one in every:
+            dropped.update(one.dropped)
+        return cls(
+            **{name: sum(getattr(one, name) for one in every) for name in _COUNTS},
+            dropped=dict(sorted(dropped.items())),
+            min_id=min((one.min_id for one in every if one.min_id is not None), default=None),
+            max_id=max((one.max_id for one in every if one.max_id is not None), default=None),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain builtins, for a receipt."""
@@ -82,3 +79,7 @@ class Ledger:
             return cls(**value)
         except TypeError as error:
             raise IntegrityError(f"not a ledger of this version: {error}") from error
+
+
+_COUNTS = tuple(each.name for each in fields(Ledger) if each.name not in ("dropped", "min_id", "max_id"))
+"""What of ledgers is summed as it is."""

@@ -12,7 +12,7 @@ import json
 import platform
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib import metadata
@@ -79,7 +79,11 @@ class Receipt:
 
     def write(self, directory: Path) -> None:
         """Write `receipt.json` into the staged directory. The commit makes it durable."""
-        value = asdict(self) | {"content": self.content, "ledger": self.ledger.to_json() if self.ledger else None}
+        value = {each.name: getattr(self, each.name) for each in fields(self)} | {
+            "content": self.content,
+            "files": [asdict(record) for record in self.files],
+            "ledger": self.ledger.to_json() if self.ledger else None,
+        }
         value["digest"] = _own_digest(value)
         text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
         (directory / NAME).write_text(text + "\n", encoding="utf-8")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dataprep_assets.errors import SourceError, together
+from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.sources.hub import HubRepo
@@ -55,6 +56,14 @@ class SourceAccess(Protocol):
     def storage(self) -> Path:
         """A path on the disk that holds, or will hold, the files."""
         ...
+
+
+def source_digest(access: SourceAccess, entry: ManifestEntry) -> str:
+    """That of a present file of the source `access`; SourceError naming the file when it cannot be read."""
+    try:
+        return sha256_file(access.path(entry))
+    except OSError as error:
+        raise SourceError(f"{entry.relpath}: cannot be read: {error.strerror or error}") from error
 
 
 def _require_present(access: SourceAccess, entries: Iterable[ManifestEntry]) -> None:

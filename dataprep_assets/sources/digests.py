@@ -1,17 +1,14 @@
-"""The SHA-256 of source files: as they lie there, as it was while they were read, and what stands for it.
+"""The SHA-256 of source files as it was while they were read, and what stands for it.
 
-Entry points: `SourceDigests`, `PLAIN`, `source_digest`, `require_digest`.
+Entry points: `SourceDigests`, `PLAIN`, `require_digest`.
 """
 
 import hmac
 from dataclasses import dataclass, field
 
-from dataprep_assets.errors import CorruptSourceError, SourceError
-from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.access import SourceAccess
+from dataprep_assets.errors import CorruptSourceError
 
-__all__ = ["PLAIN", "SourceDigests", "require_digest", "source_digest"]
+__all__ = ["PLAIN", "SourceDigests", "require_digest"]
 
 
 @dataclass(frozen=True)
@@ -34,14 +31,6 @@ class SourceDigests:
 
 PLAIN = SourceDigests()
 """Their SHA-256."""
-
-
-def source_digest(access: SourceAccess, entry: ManifestEntry) -> str:
-    """That of a present file of the source `access`; SourceError naming the file when it cannot be read."""
-    try:
-        return sha256_file(access.path(entry))
-    except OSError as error:
-        raise SourceError(f"{entry.relpath}: cannot be read: {error.strerror or error}") from error
 
 
 def require_digest(label: str, actual: str, expected: str, listing: str) -> None:

@@ -27,7 +27,7 @@ from dataprep_assets.pipelines.corpus.snapshot import read_files
 from dataprep_assets.pipelines.corpus.snapshot_proofs import digests_match
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.digests import source_digest
+from dataprep_assets.sources.access import source_digest
 
 VERSION = 1
 BLEND_SNAPSHOT = "blend_snapshot"

@@ -13,8 +13,7 @@ from dataprep_assets.errors import ConfigError, SourceError
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, file_format, glob_pattern, natural_key
-from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess
-from dataprep_assets.sources.digests import source_digest
+from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess, source_digest
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
 from dataprep_assets.stores.retry import RetryPolicy

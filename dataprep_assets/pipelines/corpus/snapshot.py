@@ -26,8 +26,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest, open_source
 from dataprep_assets.pipelines.corpus.snapshot_proofs import digests_match, disk_headroom
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.access import HEADROOM, SourceAccess
-from dataprep_assets.sources.digests import source_digest
+from dataprep_assets.sources.access import HEADROOM, SourceAccess, source_digest
 from dataprep_assets.sources.headroom import check_headroom
 
 VERSION = 1
