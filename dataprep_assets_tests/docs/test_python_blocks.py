@@ -125,13 +125,7 @@ def test_every_public_entry_point_stands_in_a_block_that_runs(module: types.Modu
 
 def test_every_component_stands_in_a_declaration_that_is_read_by_a_test() -> None:
     """The whole declarations of the pages are read by docs/test_pages.py, those of samples run."""
-    declared = "".join(
-        path.read_text(encoding="utf-8")
-        for path in (
-            *DOCS.rglob("*.md"),
-            *(Path(dataprep_assets.__file__).parent / "defs" / "samples").rglob("defs.yaml"),
-        )
-    )
-    assert {
-        name for name in components.__all__ if f"type: dataprep_assets.components.{name}\n" not in declared
-    } == set()
+    samples = Path(dataprep_assets.__file__).parent / "defs" / "samples"
+    pages = [*DOCS.rglob("*.md"), *samples.rglob("defs.yaml")]
+    types = re.findall(r"^ *type: (\S+)$", "\n".join(page.read_text("utf-8") for page in pages), re.MULTILINE)
+    assert {f"dataprep_assets.components.{name}" for name in components.__all__} <= set(types)
