@@ -99,7 +99,7 @@ class Release:
             # It is a folder of the place and of every cache, and the first part of a shard's name.
             why = why_not_a_name(prefix) or ("it has a '/'" if "/" in prefix else "")
             if why:
-                raise FormatError(f"release of {self.dataset}: {prefix!r} is no prefix of shards: {why}")
+                raise FormatError(f"release of {self.dataset}: {prefix!r} is not a prefix of shards: {why}")
             for index, shard in enumerate(shards):
                 self._check(prefix, index, shard)
 

@@ -171,10 +171,10 @@ def test_dagsters_own_command_takes_the_project(project: Path) -> None:
 
 
 def test_outside_of_any_project_the_command_says_what_to_do(project: Path) -> None:
-    with pytest.raises(AssertionError, match="in no project; `dataprep init DIR` makes one, --project DIR or"):
+    with pytest.raises(AssertionError, match="not in a project; `dataprep init DIR` makes one, --project DIR or"):
         said(project.parent, "-m", "dataprep_assets.cli", "status", "sample_corpus")
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(project: Path) -> None:
-    with pytest.raises(AssertionError, match="my-data: is there and not empty; name a folder that is not"):
+    with pytest.raises(AssertionError, match="my-data: exists already and is not empty; name another folder"):
         said(project.parent, "-m", "dataprep_assets.cli", "init", "my-data")

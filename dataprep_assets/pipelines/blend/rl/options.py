@@ -76,7 +76,7 @@ class RlOptions(Declared):
         min_length=1,
         description="Applied in order: a name, `name: {options}`, or `module:function`.",
     )
-    compression: Literal["none", "zstd"] = Field("none", description="Of the output files.")
+    compression: Literal["none", "zstd"] = Field("none", description="Compression of the output files.")
     like: Literal["ours", "nemotron"] = Field(
         "ours",
         description="Sets the defaults of the keys below; `nemotron`: lines as Nemotron's data_prep writes them.",
