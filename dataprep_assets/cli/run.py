@@ -62,7 +62,10 @@ def command(
         return max(tell(name, as_json=json_) for name in datasets)
     if part.is_some:
         return _run_part(datasets[0], part)
-    return max(_run(name, lock_of(name, lock) if locks else None) for name in datasets)
+    codes = [_run(name, lock_of(name, lock) if locks else None) for name in datasets]
+    if 0 in codes:
+        print(project.in_the_browser())
+    return max(codes)
 
 
 def _run(name: str, lock: "Lock | None") -> int:
@@ -85,7 +88,7 @@ def _run(name: str, lock: "Lock | None") -> int:
         if up_to_date(specs, store, instance):
             sweep(specs, store)
             print(f"{name}: all is up to date, nothing to do")
-            print(summary(component, instance, store, project.browser()))
+            print(summary(component, instance, store))
             if locked is not None:
                 locked.after()
             return 0
@@ -95,7 +98,7 @@ def _run(name: str, lock: "Lock | None") -> int:
         todo = narrowed(runs, specs, store, instance) if locked is None else locked.each(runs)
         ok = materialize(job, todo, instance, verbose=Options.verbose)
         if ok:
-            print(summary(component, instance, store, project.browser(), time.monotonic() - started))
+            print(summary(component, instance, store, time.monotonic() - started))
             if locked is not None:
                 locked.after()
         else:

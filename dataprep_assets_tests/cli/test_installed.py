@@ -138,6 +138,7 @@ def test_the_tutorial_from_ones_own_text_to_a_training_loop(project: Path) -> No
     made, shown = outs["dataprep run my_corpus"], outs["dataprep show my_corpus"]
     passed, every = re.findall(r"checks: (\d+) of (\d+) passed", made)[0]
     assert passed == every, made
+    assert f"checks: {passed} of {every} passed" in page, "the page's output is that of its commands"
     assert made.splitlines()[-1].startswith("see it: dataprep ui, ")
     assert made[made.index("split ") : made.index("time:")] in shown
     assert (project / ".dataprep" / "artifacts" / "my_corpus" / "megatron_bins" / "train.idx").exists()

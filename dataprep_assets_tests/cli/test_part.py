@@ -90,7 +90,7 @@ def test_a_dataset_without_partitions_has_no_part() -> None:
         (["run", "x", "--process-count", "2", "--process-index", "2"], "--process-index 2: must be at least 0"),
         (["run", "x", "--process-count", "0", "--process-index", "0"], "Invalid value for '--process-count'"),
         (["run", "x", "y", "--shards", "a...b"], "--shards: applies to one dataset; name only one"),
-        (["run", "x", "--months", "a", "--shards", "b"], "--months: is another word for --shards"),
+        (["run", "x", "--months", "a", "--shards", "b"], "--months and --shards mean the same"),
         (["run", "x", "--split", "train", "--dry-run"], "--dry-run: applies to whole datasets; leave out --split"),
         (["run", "x", "--split", "train", "--locked"], "--locked: applies to whole datasets; leave out --split"),
         (["run", "x", "--json"], "--json: needs --dry-run"),

@@ -88,7 +88,8 @@ class AcceptOptions(Declared):
         "`nemotron`: `refuse`, as its prompt is not the one for reasoning.",
     )
     blank_reasoning: Literal["none", "reasoning"] | None = Field(
-        None, description="A reasoning of white space is `none` (`ours`), or cuts a row into turns (`nemotron`)."
+        None,
+        description="Blank reasoning is `none` (`ours`), or `reasoning`, and cuts a row into turns (`nemotron`).",
     )
     other_reasoning: Literal["as_given", "copied"] | None = Field(
         None,
