@@ -40,8 +40,8 @@ REMEDIES = (
     (
         "files_intact run_intact records_intact size_matches index_matches_stream layout_valid same_stream "
         "equals_shards totals_match meta_matches source_boundaries alignment sampler_dry_run ids_in_vocabulary "
-        "equals_packed_rows equals_cohort_shards equals_stream lengths_counted shard_lengths_counted num_bytes_counted names_complete "
-        "only_the_last_is_shorter rows_valid jsonl_equals_rows features_match counts_match format_valid "
+        "equals_packed_rows equals_cohort_shards equals_stream lengths_counted shard_lengths_counted num_bytes_counted "
+        "names_complete only_the_last_is_shorter rows_valid jsonl_equals_rows features_match counts_match format_valid "
         "sample_ids_recompute lines_are_records card_matches_receipts croissant_valid provenance_complete "
         "entry_lists_every_shard names_the_latest_run virtual_files",
         "The files are not what their receipt, or what they were made of, says. "
@@ -111,9 +111,9 @@ REMEDIES = (
     ("tfds_reads", "Not proven: install `dataprep-assets[tfds]`. Red: see the other checks of the directory."),
     (
         "task_folder_name files_present names_exact regular_or_valid_links readable_0644 non_empty utf8_no_bom "
-        "line_ends no_blank_lines every_line_object schema label_domain question_domain answer_key choices_lengths no_empty_text "
-        "ids_unique row_counts labels_equal_original validation_untouched no_train_text_in_validation loads_as_trainer "
-        "as_migrated",
+        "line_ends no_blank_lines every_line_object schema label_domain question_domain answer_key "
+        "choices_lengths no_empty_text ids_unique row_counts labels_equal_original validation_untouched "
+        "no_train_text_in_validation loads_as_trainer as_migrated",
         "Correct the file in the old project and migrate again ([by message of the trainer](pipelines/tasks.md)).",
     ),
 )
