@@ -85,6 +85,7 @@ def test_the_installed_command_runs_the_sample_and_verifies_it(project: Path) ->
     assert "site" in said(project, "-c", "import dataprep_assets; print(dataprep_assets.__file__)")
     out = said(project, "-m", "dataprep_assets.cli", "run", "sample_corpus")
     assert "checks: 92 of 92 passed" in out
+    assert float(re.findall(r"time: +([0-9.]+) s", out)[0]) < 90
     told = answers(project, "dataprep verify", "dataprep run sample_corpus")
     assert "all match their receipts" in told["dataprep verify"]
     assert "all is up to date" in told["dataprep run sample_corpus"]
