@@ -155,7 +155,10 @@ class Release:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
         if kind != _KIND or version != SCHEMA_VERSION:
-            raise FormatError(f"{where}: {kind!r} of schema {version}; this code reads {_KIND!r} of {SCHEMA_VERSION}")
+            raise FormatError(
+                f"{where}: {kind!r} of schema {version}; this code reads {_KIND!r} of {SCHEMA_VERSION}. Use the version "
+                "of dataprep-assets that published it, or publish it again"
+            )
         try:
             value["shards"] = {
                 prefix: tuple(
@@ -173,7 +176,10 @@ class Release:
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
         if release.digest != digest:
-            raise FormatError(f"{where}: altered or damaged: its digest is {release.digest}, it says {digest}")
+            raise FormatError(
+                f"{where}: altered or damaged: its digest is {release.digest}, it says {digest}. Publish the release "
+                "again"
+            )
         return release
 
 
