@@ -156,8 +156,8 @@ class Release:
             raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
         if kind != _KIND or version != SCHEMA_VERSION:
             raise FormatError(
-                f"{where}: {kind!r} of schema {version}; this code reads {_KIND!r} of {SCHEMA_VERSION}. Use the version "
-                "of dataprep-assets that published it, or publish it again"
+                f"{where}: {kind!r} of schema {version}; this code reads {_KIND!r} of {SCHEMA_VERSION}. Use the "
+                "version of dataprep-assets that published it, or publish it again"
             )
         try:
             value["shards"] = {
