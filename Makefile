@@ -55,6 +55,7 @@ check: lint
 
 docs-reference: $(VENV)/.installed
 	$(BIN)/python -m dataprep_assets_tests.docs.reference
+	$(BIN)/python -m dataprep_assets_tests.docs.checks
 
 # the site with search; nothing of it comes from the network. Not `--quiet`: it makes `--strict` accept everything
 docs: $(VENV)/.installed-tests

@@ -182,7 +182,7 @@ def _broken(path: Path, why: str) -> dg.Definitions:
         key=[group, "cannot_be_loaded"],
         group_name=group,
         kinds={"yaml"},
-        description=f"**Cannot be loaded.** Mend it, then reload the code location.\n\n```\n{why}\n```",
+        description=f"**Cannot be loaded.** Correct it, then reload the code location.\n\n```\n{why}\n```",
     )
     def cannot_be_loaded() -> None:
         raise dg.Failure(description=f"{path.parent.name} cannot be loaded: {why}", allow_retries=False)

@@ -113,7 +113,7 @@ class WorkerDiedError(DataprepError):
 def out_of_memory(where: str) -> OutOfMemoryError:
     """The error that says so of `where`, what was at work."""
     return OutOfMemoryError(
-        f"{where}: no memory was left. What it reads need not be damaged: give its process more memory, or run fewer "
+        f"{where}: out of memory. The file need not be damaged: give the process more memory, or run fewer "
         "workers at once"
     )
 

@@ -83,7 +83,7 @@ def find(named: str | None = None) -> Project:
         if (project := at(folder)) is not None:
             return project
     raise ConfigError(
-        f"{here}: in no project; `dataprep init DIR` makes one, --project DIR or {VARIABLE} names one elsewhere"
+        f"{here}: not in a project; `dataprep init DIR` makes one, --project DIR or {VARIABLE} names one elsewhere"
     )
 
 

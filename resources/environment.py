@@ -44,7 +44,7 @@ def build_storage(project_root: Path, environment: Mapping[str, str] = os.enviro
     """
     kind = environment.get("DATAPREP_STORAGE") or "local"
     if kind not in KINDS:
-        raise ConfigError(f"DATAPREP_STORAGE: {kind!r}: one of {list(KINDS)}")
+        raise ConfigError(f"DATAPREP_STORAGE: {kind!r} is not allowed; one of {', '.join(KINDS)}")
     root = environment.get("DATAPREP_ROOT") or ""
     common: dict[str, Any] = {
         "cache": str(_in_project(project_root, environment.get("DATAPREP_CACHE") or DEFAULT_CACHE)),

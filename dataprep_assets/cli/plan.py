@@ -14,10 +14,10 @@ __all__ = ["command"]
 def command(
     dataset: Dataset,
     cores: Annotated[
-        int | None, typer.Option(min=1, help="Of all machines together; default: those of this one.")
+        int | None, typer.Option(min=1, help="Cores of all machines together; default: those of this one.")
     ] = None,
     bandwidth: Annotated[float, typer.Option(help="Bytes a second to source and bucket.")] = 125e6,
-    runs_at_a_time: Annotated[int, typer.Option(min=1, help="Batches beside each other.")] = 1,
+    runs_at_a_time: Annotated[int, typer.Option(min=1, help="Batches that run at the same time.")] = 1,
 ) -> int:
     """Say what building a dataset from nothing will cost: shards, runs, hours, disk, requests."""
     from dataprep_assets.planning.cost import Machine, table

@@ -41,6 +41,7 @@ __all__ = [
     "declaration_of",
     "declarations",
     "folder",
+    "in_the_browser",
     "instance",
     "instance_home",
     "instance_there",
@@ -259,6 +260,11 @@ def browser() -> str:
         return "make ui" if root == Path.cwd() else f"make -C {root} ui"
     home = "" if instance_home() == current().dagster_home else f"DAGSTER_HOME={instance_home()} "
     return f"{home}dataprep ui" if root == Path.cwd() else f"{home}dataprep --project {root} ui"
+
+
+def in_the_browser() -> str:
+    """The line that says how to see what was made."""
+    return f"see it: {browser()}, then open http://127.0.0.1:3000"
 
 
 def instance_there() -> "dg.DagsterInstance | None":

@@ -36,7 +36,7 @@ def command(
         int | None, typer.Option(min=1, metavar="N", help="Cut the partitions into this many even parts …")
     ] = None,
     process_index: Annotated[
-        int | None, typer.Option(min=0, metavar="I", help="… and do this one, from 0: one process a node.")
+        int | None, typer.Option(min=0, metavar="I", help="… and do this one, counted from 0: one process per node.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be built, why, and what it costs; writes nothing.")
@@ -51,18 +51,21 @@ def command(
     part = Part(split=split, bounds=months or shards, count=process_count, index=process_index)
     locks = locked or lock is not None
     if json_ and not dry_run:
-        raise ConfigError("--json: goes with --dry-run")
+        raise ConfigError("--json: needs --dry-run")
     if months and shards:
-        raise ConfigError("--months: is another word for --shards, give one of them")
+        raise ConfigError("--months and --shards mean the same: give one of them")
     if part.is_some and (dry_run or locks):
-        raise ConfigError(f"{'--dry-run' if dry_run else '--locked'}: is of whole datasets, leave out {part}")
+        raise ConfigError(f"{'--dry-run' if dry_run else '--locked'}: applies to whole datasets; leave out {part}")
     if len(datasets) > 1 and (part.is_some or lock is not None):
-        raise ConfigError(f"{part if part.is_some else '--lock'}: is of one dataset; name one")
+        raise ConfigError(f"{part if part.is_some else '--lock'}: applies to one dataset; name only one")
     if dry_run:
         return max(tell(name, as_json=json_) for name in datasets)
     if part.is_some:
         return _run_part(datasets[0], part)
-    return max(_run(name, lock_of(name, lock) if locks else None) for name in datasets)
+    codes = [_run(name, lock_of(name, lock) if locks else None) for name in datasets]
+    if 0 in codes:
+        print(project.in_the_browser())
+    return max(codes)
 
 
 def _run(name: str, lock: "Lock | None") -> int:
@@ -85,7 +88,7 @@ def _run(name: str, lock: "Lock | None") -> int:
         if up_to_date(specs, store, instance):
             sweep(specs, store)
             print(f"{name}: all is up to date, nothing to do")
-            print(summary(component, instance, store, project.browser()))
+            print(summary(component, instance, store))
             if locked is not None:
                 locked.after()
             return 0
@@ -95,7 +98,7 @@ def _run(name: str, lock: "Lock | None") -> int:
         todo = narrowed(runs, specs, store, instance) if locked is None else locked.each(runs)
         ok = materialize(job, todo, instance, verbose=Options.verbose)
         if ok:
-            print(summary(component, instance, store, project.browser(), time.monotonic() - started))
+            print(summary(component, instance, store, time.monotonic() - started))
             if locked is not None:
                 locked.after()
         else:

@@ -33,7 +33,8 @@ def command(dataset: Dataset) -> int:
         return 0
     instance = project.instance_there()
     try:
-        print(summary(component, instance, store, project.browser()))
+        print(summary(component, instance, store))
+        print(project.in_the_browser())
     except DataprepError as error:
         print(f"\nnot finished: {error}")
         print(f"`dataprep status {dataset}` says what is left, `dataprep run {dataset}` makes it")

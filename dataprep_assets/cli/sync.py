@@ -19,7 +19,7 @@ __all__ = ["command"]
 def command(
     source: Annotated[str, typer.Argument(help="s3://bucket/prefix, gs://bucket/prefix or a folder.")],
     destination: Annotated[str, typer.Argument(help="The same, where it is copied to.")],
-    prefix: Annotated[str, typer.Option(help="Only keys that begin with this, below both places.")] = "",
+    prefix: Annotated[str, typer.Option(help="Only keys that begin with this, below both locations.")] = "",
     select: Select = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and what is odd in the source.")

@@ -16,10 +16,10 @@ _UNGUARDED, _GUARDED = "dagster_webserver", "dataprep_assets.webserver"
 
 
 def command(
-    host: Annotated[str, typer.Option(help="Address to listen at; others than loopback's are reached by others.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port to listen at.")] = 3000,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but a loopback address can be reached from other machines.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port to listen on.")] = 3000,
 ) -> int:
     """Serve Dagster's UI of the project, with its daemon, until Ctrl-C: as `dg dev` does, closed to pages of others."""
     import yaml  # type: ignore[import-untyped]

@@ -33,7 +33,7 @@ def command(
     if lock is not None:
         return _verify_copy(lock, path, verification, select or [])
     if select:
-        raise ConfigError("--select: goes with --lock, whose artifacts it chooses")
+        raise ConfigError("--select: needs --lock, whose artifacts it chooses")
     return _verify(path, verification)
 
 
@@ -48,7 +48,7 @@ def _verdicts(path: str | None, verification: "Verification", dataset: str | Non
     if not isinstance(found, LocalPlace):
         return verify_store(found(), verification)
     if not found.root.exists():
-        raise ConfigError(f"{found.root}: nothing there to verify")
+        raise ConfigError(f"{found.root}: nothing there to verify; `dataprep run NAME` builds a dataset")
     return verify(found.root, verification)
 
 

@@ -32,7 +32,7 @@ def chosen_engine(environment: Mapping[str, str], declared: str | None = None) -
     """The engine that a dataset declares, else that the environment names; ConfigError for an unknown one."""
     engine = declared or environment.get(ENGINE) or PROCESSES
     if engine not in ENGINES:
-        raise ConfigError(f"{ENGINE}: {engine!r}: one of {[*ENGINES]}")
+        raise ConfigError(f"{ENGINE}: {engine!r} is not allowed; one of {', '.join(ENGINES)}")
     return engine
 
 

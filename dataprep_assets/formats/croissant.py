@@ -255,7 +255,7 @@ def defects(data: bytes) -> Iterator[str]:
     for node in [*value.get("distribution", ()), *value.get("recordSet", ())]:
         name = str(node.get("@id"))
         if name in ids:
-            yield f"{NAME}: the id {name} is there twice"
+            yield f"{NAME}: the id {name} occurs twice"
         ids.add(name)
         yield from _wrong_node(node, name)
     for name in sorted(_references(value) - ids):

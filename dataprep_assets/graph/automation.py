@@ -74,7 +74,7 @@ class Email(Declared):
     def _addresses(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
         for address in (value,) if isinstance(value, str) else value:
             if not _ADDRESS.fullmatch(address):
-                raise ValueError(f"{address!r} is no address, such as data@example.org")
+                raise ValueError(f"{address!r} is not an e-mail address, such as data@example.org")
         return value
 
     @model_validator(mode="after")
@@ -109,7 +109,7 @@ class OnFailure(Declared):
 
 
 class Automation(Declared):
-    """What happens to a dataset without anybody asking; nothing by default."""
+    """What a dataset does by itself; nothing by default."""
 
     on_new_files: str | None = Field(
         None,
@@ -118,8 +118,8 @@ class Automation(Declared):
     )
     schedule: str | None = Field(None, description='Build the dataset when this cron expression says: `"0 3 * * 1"`.')
     timezone: str = Field("UTC", description="Time zone of the cron expressions, such as `Europe/Berlin`.")
-    freshness: str | None = Field(None, description="The products are to be made at least this often: `36h`.")
-    on_failure: OnFailure | None = Field(None, description="Who is told of a failure: `webhook`, `email` or both.")
+    freshness: str | None = Field(None, description="Longest time between two builds of the products: `36h`.")
+    on_failure: OnFailure | None = Field(None, description="Who is told about a failure: `webhook`, `email` or both.")
 
     @field_validator("on_new_files")
     @classmethod
@@ -141,7 +141,7 @@ class Automation(Declared):
         try:
             ZoneInfo(value)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError("no time zone; give a name of the IANA list, such as UTC or Europe/Berlin") from None
+            raise ValueError("not a time zone; give a name from the IANA list, such as UTC or Europe/Berlin") from None
         return value
 
     @field_validator("freshness")

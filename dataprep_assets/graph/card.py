@@ -189,7 +189,8 @@ def card_matches_receipts(directory: Path, card: Card, receipt: Receipt) -> Find
     the card's own `receipt` counts."""
     wanted = card_files(card)
     lines = sum(len(data.splitlines()) for data in wanted.values())
-    counted = [] if CardFacts.of(receipt) == _facts(card) else ["its own receipt: counts other than the receipts do"]
+    same = CardFacts.of(receipt) == _facts(card)
+    counted = [] if same else ["its own receipt: its counts are not those of the other receipts"]
     return verdict(
         [*(d for name, data in wanted.items() for d in _differing(directory / name, data, card.sensitive)), *counted],
         f"{lines:,} lines are what the receipts say.",

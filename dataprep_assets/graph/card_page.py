@@ -141,7 +141,7 @@ def _license(card: Card) -> Iterator[str]:
     else:
         yield f"{_UNDECLARED.capitalize()}."
     if without := [source.name for source in card.sources if source.license is None]:
-        yield f"No licence is declared of {', '.join(without)}."
+        yield f"No licence is declared for {', '.join(without)}."
     told = [f"{creator.name}" + (f" <{creator.url}>" if creator.url else "") for creator in card.declared.creators]
     facts = [
         ("Made by", ", ".join(told)),

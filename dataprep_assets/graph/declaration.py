@@ -80,8 +80,8 @@ class DatasetDeclaration(Declared):
     )
     verify: Verification = Field(
         "full",
-        description="How finished artifacts are read again: `full` compares digests, `size` suits very large local "
-        "trees.",
+        description="How finished artifacts are verified: `full` compares digests; `size` compares sizes alone, for "
+        "very large local trees.",
     )
     workers: int | None = Field(None, ge=1, description="Worker processes; default: DATAPREP_WORKERS, else one a core.")
     sensitive: bool = Field(False, description="No text and no identifier in any log, event, metadata or plot.")
@@ -104,7 +104,7 @@ class DatasetDeclaration(Declared):
     def _as_dagster_has_them(cls, owners: tuple[str, ...]) -> tuple[str, ...]:
         for owner in owners:
             if not _OWNER.fullmatch(owner):
-                raise ValueError(f"{owner!r} is no owner: an e-mail address, or a team as `team:name`")
+                raise ValueError(f"{owner!r} is not an owner: give an e-mail address, or a team as `team:name`")
         return owners
 
     @field_validator("accept")
@@ -112,7 +112,7 @@ class DatasetDeclaration(Declared):
     def _with_reasons(cls, accept: dict[str, str]) -> dict[str, str]:
         for name, why in accept.items():
             if not why.strip():
-                raise ValueError(f"accept.{name}: say why, for who reads the check later")
+                raise ValueError(f"accept.{name}: say why, for those who read the check later")
         return accept
 
     def located(self, folder: Path) -> Self:

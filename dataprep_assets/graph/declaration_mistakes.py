@@ -119,7 +119,7 @@ def _refuse_twice(path: Path, node: yaml.Node) -> None:
         for key, value in node.value:
             line = key.start_mark.line + 1
             if key.value in seen:
-                raise ConfigError(f"{path}:{line}: `{key.value}` stands twice, first in line {seen[key.value]}")
+                raise ConfigError(f"{path}:{line}: `{key.value}` is given twice, first in line {seen[key.value]}")
             seen[str(key.value)] = line
             _refuse_twice(path, value)
     elif isinstance(node, yaml.SequenceNode):

@@ -142,7 +142,7 @@ def _counts(value: Sequence[int]) -> Counts:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
+        raise ValueError(f"{value!r} is not text")
     return value
 
 

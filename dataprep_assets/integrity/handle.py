@@ -99,7 +99,7 @@ class ArtifactHandle:
         """
         record, element = self.receipt.file(name), np.dtype(dtype).newbyteorder("<")
         if record.bytes % element.itemsize:
-            raise ConfigError(f"{self.location}/{name}: its {record.bytes} bytes are no {dtype} ids; open it as a file")
+            raise ConfigError(f"{self.location}/{name}: {record.bytes} bytes are not {dtype} ids; open it as a file")
         remote = self._remote(name)
         if remote is not None:
             return RemoteTokens(remote, element)

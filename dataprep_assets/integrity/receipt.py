@@ -133,9 +133,14 @@ def parse_receipt(data: bytes, where: str) -> Receipt:
             f"{where}: not a receipt: {error}. Delete the artifact's directory and rebuild it"
         ) from error
     if receipt.schema_version != SCHEMA_VERSION:
-        raise IntegrityError(f"{where}: receipt schema {receipt.schema_version}, this code reads {SCHEMA_VERSION}")
+        raise IntegrityError(
+            f"{where}: receipt schema {receipt.schema_version}, this code reads {SCHEMA_VERSION}. Use the version of "
+            "dataprep-assets that wrote it, or rebuild the artifact"
+        )
     if receipt.content != content:
-        raise IntegrityError(f"{where}: the receipt's file list was altered (content {receipt.content} != {content})")
+        raise IntegrityError(
+            f"{where}: the receipt's file list was altered (content {receipt.content} != {content}). Rebuild it"
+        )
     if actual != digest:
         raise IntegrityError(
             f"{where}: the receipt was altered or is damaged (digest {actual} != {digest}). Rebuild it"

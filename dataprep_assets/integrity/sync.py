@@ -339,7 +339,7 @@ def _odd_ids(folder: str, shards: Mapping[int, int], ids: Mapping[int, int]) -> 
             continue
         tokens, samples = (size - _NPY_HEADER) // 4, ids[index] // 8
         if ids[index] % 8 or not samples or tokens % samples:
-            yield f"{name}: {ids[index]} bytes are no 8 bytes a sample of {tokens} tokens"
+            yield f"{name}: {ids[index]} bytes are not 8 bytes for each sample of {tokens} tokens"
         else:
             lengths.add(tokens // samples)
     if len(lengths) > 1:

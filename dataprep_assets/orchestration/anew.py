@@ -65,7 +65,7 @@ def _renewed(
             context.log.warning(f"{'/'.join(record.path)}: {partition}: {outcome.error}")
             return False
         if not outcome.reused:
-            context.log.warning(f"{'/'.join(record.path)}: {partition}: its source has changed since; made anew")
+            context.log.warning(f"{'/'.join(record.path)}: {partition}: its source has changed since; made again")
             _report(context, record, request, outcome)
     return True
 

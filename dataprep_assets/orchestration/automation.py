@@ -28,8 +28,8 @@ def check_crons(automation: Automation, yaml_path: Path) -> None:
             dg.ScheduleDefinition(name="tried", job_name="tried", cron_schedule=cron)
         except dg.DagsterInvalidDefinitionError as error:
             raise ConfigError(
-                f"{yaml_path}: automation.{key}: {cron!r} is no cron expression that ever comes; it has minute, hour, "
-                'day, month and weekday, such as "0 3 * * 1"'
+                f"{yaml_path}: automation.{key}: {cron!r} is not a cron expression that ever comes due; it has minute, "
+                'hour, day, month and weekday, such as "0 3 * * 1"'
             ) from error
 
 

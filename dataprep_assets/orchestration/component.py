@@ -86,7 +86,7 @@ def _check_accepted(component: "DatasetComponent", yaml_path: Path) -> None:
     for name in component.declaration.accept:
         if name not in warning:
             blocks = any(proof.name == name for proof in proofs)
-            wrong = "holds up what would be wasted, and cannot be accepted" if blocks else "is no check of this dataset"
+            wrong = "blocks what is downstream, and cannot be accepted" if blocks else "is not a check of this dataset"
             raise ConfigError(f"{yaml_path}: accept.{name}: {wrong}; those that only warn are {warning}")
 
 

@@ -119,7 +119,7 @@ class _Build:
             raise dg.Failure(
                 description=f"{self._dataset}: "
                 + " | ".join(why)
-                + ". What is finished is kept: mend it, then re-execute this run or launch the job again",
+                + ". What is finished is kept: correct it, then re-execute this run or launch the job again",
                 allow_retries=False,
             )
 

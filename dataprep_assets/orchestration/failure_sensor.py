@@ -67,13 +67,13 @@ def failure_sensor(declaration: DatasetDeclaration, on_failure: OnFailure) -> dg
         name=f"{declaration.dataset}_on_failure",
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Tells of failed runs of {declaration.dataset} by {' and '.join(channels)}.",
+        description=f"Reports failed runs of {declaration.dataset} by {' and '.join(channels)}.",
     )
     def tells(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         cursor = _Cursor.read(context.cursor)
         if cursor.after is None:
             cursor.after = _newest(context.instance)
-            return dg.SensorResult(skip_reason="failures are told from now on", cursor=str(cursor))
+            return dg.SensorResult(skip_reason="failures are reported from now on", cursor=str(cursor))
         _note_failures(context.instance, declaration, channels, cursor)
         said = list(_deliver(context.instance, declaration, channels, cursor))
         for sentence in said:
@@ -129,9 +129,9 @@ def _deliver(
             channels[channel](failure_of(instance, run, declaration))
         except (ConfigError, TransferError) as error:
             if time.time() - since < GIVE_UP_SECONDS:
-                yield f"run {run_id[:8]}: {error}; it is told again"
+                yield f"run {run_id[:8]}: {error}; it will be reported again"
                 continue
             yield f"run {run_id[:8]}: {error}; given up after an hour"
         else:
-            yield f"run {run_id[:8]}: told by {channel}"
+            yield f"run {run_id[:8]}: reported by {channel}"
         del cursor.waiting[waiting]

@@ -67,7 +67,7 @@ def kept_fresh(made: float | None, now: float, window: timedelta) -> Finding:
         window: How old it may be.
     """
     if made is None:
-        return Finding(passed=False, warning=True, summary=f"Never made; it is to be made every {_words(window)}.")
+        return Finding(passed=False, warning=True, summary=f"Never made; it should be made every {_words(window)}.")
     when = f"{datetime.fromtimestamp(made, UTC):%Y-%m-%d %H:%M} UTC"
     passed = now - made < window.total_seconds()
     sentence = (
@@ -110,7 +110,7 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
         name=f"{dataset}_freshness",
         minimum_interval_seconds=interval,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Says so when a product of {dataset} is older than {_words(window)}, in its check `{FRESH}`.",
+        description=f"Warns when a product of {dataset} is older than {_words(window)}, in its check `{FRESH}`.",
     )
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         made, said = _last_made(context.instance, keys), _last_said(context.instance, keys)

@@ -48,8 +48,8 @@ def overview_definitions(graph: "Callable[[], AssetGraph]") -> dg.Definitions:
         group_name="overview",
         kinds={"markdown"},
         description="All datasets at a glance: last run, checks to read, freshness, counts and cost, from Dagster's "
-        "event log; times in UTC. A sensor makes it anew when runs end, Materialize makes it now. `build_seconds` sums "
-        "what building the artifacts took that are there: CPU seconds of tokenizing, seconds of all other steps.",
+        "event log; times in UTC. A sensor makes it again when runs end, Materialize makes it now. `build_seconds` is "
+        "what building the present artifacts took: CPU seconds of tokenizing, seconds of all other steps.",
     )
     def datasets(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
         return dg.MaterializeResult(metadata=page(overview(graph(), context.instance)))
@@ -57,7 +57,7 @@ def overview_definitions(graph: "Callable[[], AssetGraph]") -> dg.Definitions:
     @dg.sensor(
         minimum_interval_seconds=SECONDS_BETWEEN_PAGES,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Makes the page `datasets` anew when a run has ended or a dataset was declared.",
+        description="Makes the page `datasets` again when a run has ended or a dataset was declared.",
     )
     def datasets_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         cursor = _last_change(graph(), context.instance)

@@ -48,8 +48,8 @@ def _planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDefinitio
         asset_selection=dg.AssetSelection.assets(*plans),
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Plans each dataset that was declared and never planned: its partitions are there, nothing is "
-        "built. Once a declaration; one that fails is planned by its job, or by materializing the plan.",
+        description="Plans each new dataset once: afterwards its partitions are there, and nothing is built. Where "
+        "planning fails, its job plans it, or materializing the plan does.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> Sequence[dg.RunRequest] | dg.SkipReason:
         asked = set((context.cursor or "").split())
@@ -83,8 +83,8 @@ def _continuer(jobs: Sequence[dg.JobDefinition]) -> dg.SensorDefinition:
         jobs=list(jobs),
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Launches a dataset's job again when the shards are there that decide its next partitions; ends "
-        "runs of processes that were killed, which would hold up all others.",
+        description="Launches a dataset's job again when the shards that decide its next partitions are built; ends "
+        "the runs of killed processes, which would hold up all others.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
         for run_id in end_lost_runs(context.instance):

@@ -37,7 +37,9 @@ def is_shown(kind: str | None, environment: Mapping[str, str] = os.environ) -> b
     said = environment.get(VARIABLE) or "samples"
     names = [] if said == "none" else [name.strip() for name in said.split(",")]
     if unknown := [name for name in names if name not in FOLDERS]:
-        raise ConfigError(f"{VARIABLE}: {unknown[0]!r}: give one of none, samples, examples, or samples,examples")
+        raise ConfigError(
+            f"{VARIABLE}: {unknown[0]!r} is not allowed; one of none, samples, examples, samples,examples"
+        )
     return kind is None or kind in [FOLDERS[name] for name in names]
 
 

@@ -21,10 +21,9 @@ def summary(
     component: DatasetComponent,
     instance: dg.DagsterInstance | None,
     store: ArtifactStore,
-    browser: str,
     seconds: float | None = None,
 ) -> str:
-    """What was made, what of its checks passed, where it is, and how to see it.
+    """What was made, what of its checks passed, and where it is.
 
     Raises MissingArtifactError where a part that it tells of is not there.
 
@@ -32,7 +31,6 @@ def summary(
         component: The dataset.
         instance: Where its checks were recorded; None where there is no instance yet.
         store: Where its artifacts are.
-        browser: The command that opens it in the browser.
         seconds: How long the run took, at the end of one.
     """
     product = component.product(store)
@@ -45,7 +43,6 @@ def summary(
     ]
     if seconds is not None:
         lines.append(f"time:   {seconds:.1f} s")
-    lines.append(f"see it: {browser}, then open http://127.0.0.1:3000")
     return "\n".join(lines)
 
 

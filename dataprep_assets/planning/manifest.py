@@ -247,7 +247,7 @@ def read_manifest(directory: Path) -> list[ManifestEntry]:
                 entry = ManifestEntry(**orjson.loads(line))
                 for name in (entry.relpath, *([] if entry.commit is None else [entry.commit])):
                     if why := why_not_a_name(name):
-                        raise ValueError(f"{name!r} is no path inside a source: {why}")
+                        raise ValueError(f"{name!r} is not a path inside a source: {why}")
                 entries.append(entry)
             except (ValueError, TypeError, RecursionError) as error:
                 raise FormatError(f"{directory / MANIFEST}: line {number}: {error}") from error

@@ -23,7 +23,7 @@ def write_project(target: Path) -> str:
     Raises ConfigError for a folder with something in it, and for a name of which no package can be made.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(f"{target}: is there and not empty; name a folder that is not")
+        raise ConfigError(f"{target}: exists already and is not empty; name another folder")
     name = re.sub(r"\W", "_", target.resolve().name).strip("_").lower()
     if not name.isidentifier():
         raise ConfigError(f"{target}: no package can be called {name!r}; begin the folder's name with a letter")

@@ -39,7 +39,7 @@ def six_columns(stored: Mapping[str, Any]) -> dict[str, NDArray[np.int32]]:
     are missing; FormatError for columns of different shapes.
     """
     if missing := sorted(set(COLUMNS) - stored.keys()):
-        raise ConfigError(f"columns {', '.join(missing)} are not there: these are no prepacked rows")
+        raise ConfigError(f"columns {', '.join(missing)} are not there: these are not prepacked rows")
     found = {name: np.asarray(stored[name], np.int32) for name in COLUMNS}
     if len(shapes := {values.shape for values in found.values()}) > 1:
         raise FormatError(f"the columns of a row have the shapes {sorted(shapes)}; they must be equal")
@@ -69,7 +69,7 @@ def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: in
         return found | {TARGETS: tf.where(found["targets_segmentation"] != 0, labels, 0)}
 
     if missing := sorted(set(COLUMNS) - rows.element_spec.keys()):
-        raise ConfigError(f"columns {', '.join(missing)} are not there: these are no prepacked rows")
+        raise ConfigError(f"columns {', '.join(missing)} are not there: these are not prepacked rows")
     if seed is not None:
         rows = rows.shuffle(_SHUFFLE_BUFFER, seed=seed)
     rows = rows.repeat(epochs).map(six, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

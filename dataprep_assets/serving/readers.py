@@ -99,7 +99,7 @@ def _dataset_class() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise ConfigError("torch_dataset needs torch; a Shard itself reads with NumPy alone") from error
+        raise ConfigError("torch_dataset needs PyTorch: pip install torch. A Shard is read with NumPy alone") from error
 
     class ShardDataset(torch.utils.data.Dataset):  # type: ignore[misc, type-arg, unused-ignore]
         """See `torch_dataset`."""

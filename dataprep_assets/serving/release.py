@@ -99,7 +99,7 @@ class Release:
             # It is a folder of the place and of every cache, and the first part of a shard's name.
             why = why_not_a_name(prefix) or ("it has a '/'" if "/" in prefix else "")
             if why:
-                raise FormatError(f"release of {self.dataset}: {prefix!r} is no prefix of shards: {why}")
+                raise FormatError(f"release of {self.dataset}: {prefix!r} is not a prefix of shards: {why}")
             for index, shard in enumerate(shards):
                 self._check(prefix, index, shard)
 
@@ -155,7 +155,10 @@ class Release:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
         if kind != _KIND or version != SCHEMA_VERSION:
-            raise FormatError(f"{where}: {kind!r} of schema {version}; this code reads {_KIND!r} of {SCHEMA_VERSION}")
+            raise FormatError(
+                f"{where}: {kind!r} of schema {version}; this code reads {_KIND!r} of {SCHEMA_VERSION}. Use the "
+                "version of dataprep-assets that published it, or publish it again"
+            )
         try:
             value["shards"] = {
                 prefix: tuple(
@@ -173,7 +176,10 @@ class Release:
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
         if release.digest != digest:
-            raise FormatError(f"{where}: altered or damaged: its digest is {release.digest}, it says {digest}")
+            raise FormatError(
+                f"{where}: altered or damaged: its digest is {release.digest}, it says {digest}. Publish the release "
+                "again"
+            )
         return release
 
 

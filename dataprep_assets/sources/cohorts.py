@@ -182,7 +182,7 @@ class CohortReader:
             return BadRecord(row, byte, "invalid_utf8")
         if self._format == "jsonl":
             return BadRecord(row, byte, "bad_json")
-        broken = f"{self._label}: record {row} at byte {byte} is not JSON; mend the file or fetch it again"
+        broken = f"{self._label}: record {row} at byte {byte} is not JSON; correct the file or fetch it again"
         raise CorruptSourceError(broken) from None
 
 

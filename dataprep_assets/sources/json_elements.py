@@ -153,5 +153,5 @@ class Elements:
     def _broken(self, byte: int) -> CorruptSourceError:
         return CorruptSourceError(
             f"{self._label}: byte {byte}, after {self._rows} records, is not what a JSON {self._what} has there; "
-            "mend the file or fetch it again"
+            "correct the file or fetch it again"
         )

@@ -172,7 +172,7 @@ class _JsonRows(ReadThrough[BlockReader]):
         except orjson.JSONDecodeError as error:
             raise CorruptSourceError(
                 f"{self._label}: begins like a JSON array and is not one: element {number}, at byte {byte}, is not "
-                f"JSON: {error.msg}. Mend it, or write one object a line"
+                f"JSON: {error.msg}. Correct it, or write one object a line"
             ) from error
 
 

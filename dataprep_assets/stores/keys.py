@@ -26,7 +26,7 @@ def why_not_a_name(name: object) -> str:
     with `/`), without control characters, marks of direction and lone surrogates.
     """
     if not isinstance(name, str):
-        return f"it is {type(name).__name__}, no text"
+        return f"it is {type(name).__name__}, not text"
     if not _OUTSIDE.isdisjoint(name.split("/")):
         return "it has an empty part, '.' or '..'"
     if _DECEIVING.search(name):

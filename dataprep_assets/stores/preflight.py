@@ -69,7 +69,7 @@ def preflight_reading(store: Store, known: Sequence[str] = ()) -> Iterator[Step]
     def read() -> str | None:
         stop = min(found[0].bytes, _READ_BYTES)
         got = sum(len(block) for block in store.read(found[0].key, 0, stop))
-        return None if got == stop else f"{got} bytes came of {stop} that were asked for"
+        return None if got == stop else f"{got} bytes came, {stop} were asked for"
 
     def last() -> str | None:
         size = found[0].bytes

@@ -54,7 +54,7 @@ def refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | None:
     if reads and path in _INFORMATION:
         return None
     if any(len(values) > 1 for name, values in headers.items() if name in ("host", "origin", "content-type")):
-        return "a header that may be there once is there twice."
+        return "a header that may occur once occurs twice."
     host = _first(headers, "host").lower()
     if host not in hosts and _without_port(host) not in hosts:
         return f"this server does not answer to the name {host!r:.80}. If people reach it so, put it into {HOSTS}."

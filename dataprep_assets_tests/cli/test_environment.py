@@ -18,7 +18,7 @@ VERIFY = ["verify"]  # reads nothing but the storage
 
 # what is typed, the variables (HERE is the folder of the files below), the exit code, what is said
 CASES = [
-    (VERIFY, {"DATAPREP_STORAGE": "tape"}, 2, "DATAPREP_STORAGE: 'tape': one of ['local', 'gcs', 'r2', 's3']"),
+    (VERIFY, {"DATAPREP_STORAGE": "tape"}, 2, "DATAPREP_STORAGE: 'tape' is not allowed; one of local, gcs, r2, s3"),
     (VERIFY, {"DATAPREP_STORAGE": "gcs"}, 2, "DATAPREP_BUCKET: not set; DATAPREP_STORAGE=gcs needs it"),
     (VERIFY, {"DATAPREP_STORAGE": "s3"}, 2, "DATAPREP_BUCKET: not set (or R2_DATASET_BUCKET_NAME)"),
     (VERIFY, {**R2, "DATAPREP_ENDPOINT_URL": ""}, 2, "DATAPREP_ENDPOINT_URL: not set (or R2_DATASET_ACCOUNT_ID)"),
@@ -55,7 +55,7 @@ CASES = [
     (["verify", f"s3://k:{SECRET}@b/x"], {}, 2, "a storage URL holds credentials; leave them out"),
     (["sync", "s3://", "HERE/copy"], {}, 2, "'s3://' is not a storage address"),
     (["diff", "HERE/nowhere", "HERE/nowhere"], {}, 2, "nowhere: neither a lock nor a folder is there"),
-    (["init", "HERE/file"], {}, 2, "file: is there and not empty; name a folder that is not"),
+    (["init", "HERE/file"], {}, 2, "file: exists already and is not empty; name another folder"),
     (["init", "/proc/nowhere/my-data"], {}, 1, "/proc/nowhere: No such file or directory"),
     (
         ["lock", "sample_corpus", "--output", "/nowhere/a.lock"],
@@ -66,8 +66,13 @@ CASES = [
     (STATUS, {"DATAPREP_ROOT": "HERE/file"}, 1, "file/sample_corpus/manifest/receipt.json: Not a directory"),
     (RUN, {"DATAPREP_WORKERS": "many"}, 2, "DATAPREP_WORKERS: 'many' is not a number of processes: give one from 1"),
     (RUN, {"DATAPREP_WORKERS": "0"}, 2, "DATAPREP_WORKERS: '0' is not a number of processes"),
-    (RUN, {"DATAPREP_ENGINE": "spark"}, 2, "DATAPREP_ENGINE: 'spark': one of ['processes', 'ray', 'slurm']"),
-    (["check"], {"DATAPREP_SHOW": "all"}, 2, "DATAPREP_SHOW: 'all': give one of none, samples, examples, or"),
+    (RUN, {"DATAPREP_ENGINE": "spark"}, 2, "DATAPREP_ENGINE: 'spark' is not allowed; one of processes, ray, slurm"),
+    (
+        ["check"],
+        {"DATAPREP_SHOW": "all"},
+        2,
+        "DATAPREP_SHOW: 'all' is not allowed; one of none, samples, examples, samples,examples",
+    ),
     (RUN, {"DAGSTER_HOME": "relative/home"}, 2, "DAGSTER_HOME: 'relative/home': Dagster wants an absolute path"),
     (RUN, {"DAGSTER_HOME": "HERE/file"}, 2, "file: cannot be made a folder: File exists"),
     (RUN, {"DAGSTER_HOME": "/proc/home"}, 2, "DAGSTER_HOME: /proc/home: cannot be made a folder: No such file"),

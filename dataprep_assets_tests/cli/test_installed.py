@@ -85,6 +85,7 @@ def test_the_installed_command_runs_the_sample_and_verifies_it(project: Path) ->
     assert "site" in said(project, "-c", "import dataprep_assets; print(dataprep_assets.__file__)")
     out = said(project, "-m", "dataprep_assets.cli", "run", "sample_corpus")
     assert "checks: 92 of 92 passed" in out
+    assert float(re.findall(r"time: +([0-9.]+) s", out)[0]) < 90
     told = answers(project, "dataprep verify", "dataprep run sample_corpus")
     assert "all match their receipts" in told["dataprep verify"]
     assert "all is up to date" in told["dataprep run sample_corpus"]
@@ -138,6 +139,7 @@ def test_the_tutorial_from_ones_own_text_to_a_training_loop(project: Path) -> No
     made, shown = outs["dataprep run my_corpus"], outs["dataprep show my_corpus"]
     passed, every = re.findall(r"checks: (\d+) of (\d+) passed", made)[0]
     assert passed == every, made
+    assert f"checks: {passed} of {every} passed" in page, "the page's output is that of its commands"
     assert made.splitlines()[-1].startswith("see it: dataprep ui, ")
     assert made[made.index("split ") : made.index("time:")] in shown
     assert (project / ".dataprep" / "artifacts" / "my_corpus" / "megatron_bins" / "train.idx").exists()
@@ -171,10 +173,10 @@ def test_dagsters_own_command_takes_the_project(project: Path) -> None:
 
 
 def test_outside_of_any_project_the_command_says_what_to_do(project: Path) -> None:
-    with pytest.raises(AssertionError, match="in no project; `dataprep init DIR` makes one, --project DIR or"):
+    with pytest.raises(AssertionError, match="not in a project; `dataprep init DIR` makes one, --project DIR or"):
         said(project.parent, "-m", "dataprep_assets.cli", "status", "sample_corpus")
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(project: Path) -> None:
-    with pytest.raises(AssertionError, match="my-data: is there and not empty; name a folder that is not"):
+    with pytest.raises(AssertionError, match="my-data: exists already and is not empty; name another folder"):
         said(project.parent, "-m", "dataprep_assets.cli", "init", "my-data")

@@ -55,7 +55,7 @@ def test_outside_of_a_project_it_says_how_to_make_one(
     monkeypatch.chdir(tmp_path)
     assert main([]) == 0
     out = capsys.readouterr().out
-    assert f"{tmp_path}: in no project" in out
+    assert f"{tmp_path}: not in a project" in out
     assert "  dataprep init my-data" in out
 
 

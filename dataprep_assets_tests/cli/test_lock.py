@@ -224,12 +224,12 @@ def test_what_cannot_be_used_is_refused_in_one_line(
         assert words in done.stderr, arguments
         assert len(done.stderr.splitlines()) == 1, done.stderr
     for arguments, code, words in [
-        (["run", NAME, NAME, "--lock", str(lock)], 2, "is of one dataset"),
+        (["run", NAME, NAME, "--lock", str(lock)], 2, "applies to one dataset"),
         (["run", NAME, "--split", "train", "--locked"], 2, "leave out --split"),
         (["verify", "--lock", str(no_lock)], 1, "not a lock of a dataset"),
         (["verify", "--lock", str(newer)], 1, "a lock of schema 2, this version reads 1"),
         (["verify", "--lock", str(lock), "--select", "nothing"], 2, "chooses no artifact"),
-        (["verify", "--select", "nothing"], 2, "goes with --lock"),
+        (["verify", "--select", "nothing"], 2, "needs --lock"),
         (["diff", str(lock), str(no_lock)], 2, "not a lock of a dataset"),
         (["diff", str(lock), str(tmp_path / "nowhere")], 2, "neither a lock nor a folder"),
         (["diff", str(lock), str(tmp_path)], 2, "no finished artifact is there"),

@@ -91,8 +91,8 @@ def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project:
     assert "not passed" not in accepted.stdout
     assert "all is up to date, nothing to do" in dataprep(tmp_path, "run", "numbers", project=project).stdout
     for name, why in (
-        ("sampler_dry_run", "holds up what would be wasted"),
-        ("nonesuch", "is no check of this dataset"),
+        ("sampler_dry_run", "blocks what is downstream"),
+        ("nonesuch", "is not a check of this dataset"),
     ):
         declared["attributes"]["accept"] = {name: "because"}
         path.write_text(yaml.safe_dump(declared))

@@ -13,11 +13,16 @@ from typing import Any
 import dagster as dg
 
 
+def blocks(page: Path) -> list[str]:
+    """The Python blocks of a page, without their indentation in a list."""
+    found = re.findall(r"^( *)```python\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return ["\n".join(line.removeprefix(indent) for line in text.splitlines()) for indent, text in found]
+
+
 def block(page: Path) -> str:
-    """The one Python block of a page, without its indentation in a list."""
-    (found,) = re.findall(r"^( *)```python\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    indent, text = found
-    return "\n".join(line.removeprefix(indent) for line in text.splitlines())
+    """The one Python block of a page."""
+    (text,) = blocks(page)
+    return text
 
 
 def executed(page: Path, as_file: Path) -> dict[str, Any]:

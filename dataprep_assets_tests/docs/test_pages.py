@@ -3,6 +3,7 @@
 That every link and citation resolves is tested in `test_citations.py`.
 """
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +57,28 @@ def test_every_declaration_on_a_page_can_be_declared(tmp_path: Path) -> None:
                 validated(component.model, document)
                 found += 1
     assert found >= 1
+
+
+def test_every_message_of_troubleshooting_is_one_of_the_code() -> None:
+    """But for its names and numbers, which stand for `…` there and for braces in the code."""
+    spoken = "\n".join(
+        "".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
+        if isinstance(node, ast.JoinedStr)
+        else str(node.value)
+        for folder in ("dataprep_assets", "resources")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.JoinedStr | ast.Constant)
+    ).replace("`", "")
+    rows = (DOCS / "troubleshooting.md").read_text(encoding="utf-8").splitlines()
+    messages = [
+        message for row in rows if row.startswith("| `") for message in re.findall("`([^`]+)`", row.split(" | ")[0])
+    ]
+    assert len(messages) > 50
+    # what stands in braces in the code
+    filled = re.compile(r"…|[;:]|dataset\.lock|receipt\.json|[\d,]{4,}|--shards|\b[A-Z]{3,}\b")
+    parts = [part.strip(" .,'") for message in messages for part in filled.split(message)]
+    assert [part for part in parts if len(part) > 5 and part not in spoken] == []
 
 
 def test_yaml_on_every_page_is_yaml() -> None:

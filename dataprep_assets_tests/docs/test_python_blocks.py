@@ -1,5 +1,6 @@
-"""Every Python block of a page is run by a test; here those that need no dataset."""
+"""Every Python block of a page is run by a test; here those that need no dataset. No public entry point lacks one."""
 
+import ast
 import re
 import sys
 import types
@@ -7,31 +8,37 @@ from pathlib import Path
 
 import pytest
 
+import dataprep_assets
+from dataprep_assets import components, resources, serving
+from dataprep_assets.serving import maxtext, templar
 from dataprep_assets.serving.release import Place
 from dataprep_assets.stores.local import LocalStore
-from dataprep_assets_tests.docs.run_blocks import block
+from dataprep_assets_tests.docs.run_blocks import blocks
+from dataprep_assets_tests.readers.pytorch import block_of_loader, block_of_manager
 from dataprep_assets_tests.serving.releases import make_release, publish
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+HERE = "dataprep_assets_tests/docs/test_python_blocks.py"
 INSTALLED = "dataprep_assets_tests/cli/test_installed.py"
+CONSUMERS = "dataprep_assets_tests/pipelines/notes/test_notes_consumers.py"
 RUN_BY = {
-    "tutorial.md": INSTALLED,
-    "installation.md": INSTALLED,
-    "dagster.md": INSTALLED,
-    "storage.md": INSTALLED,
-    "trace.md": INSTALLED,
-    "pipelines/notes.md": "this file",
-    "pipelines/release.md": "this file",
+    "tutorial.md": [INSTALLED] * 3,
+    "installation.md": [INSTALLED],
+    "dagster.md": [INSTALLED],
+    "storage.md": [INSTALLED],
+    "trace.md": [INSTALLED],
+    "pipelines/notes.md": [HERE, CONSUMERS],
+    "pipelines/release.md": [HERE] * 3,
 }
+"""Page → the test of each of its Python blocks, in order."""
 
 
 def test_no_page_has_python_that_nobody_runs() -> None:
     pages = {
-        page.relative_to(DOCS).as_posix()
+        page.relative_to(DOCS).as_posix(): len(re.findall(r"^ *```py", page.read_text(encoding="utf-8"), re.MULTILINE))
         for page in DOCS.rglob("*.md")
-        if re.search(r"^ *```py", page.read_text(encoding="utf-8"), re.MULTILINE)
     }
-    assert pages == set(RUN_BY)
+    assert {page: count for page, count in pages.items() if count} == {page: len(by) for page, by in RUN_BY.items()}
 
 
 def test_maxtext_is_started_with_the_loader_as_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,24 +59,73 @@ def test_maxtext_is_started_with_the_loader_as_the_page_says(monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "maxtext.input_pipeline.tfds_data_processing", pipeline)
     monkeypatch.setattr(sys, "argv", ["train.py", "base.yml", "packing=True"])
     with pytest.raises(SystemExit):
-        exec(compile(block(DOCS / "pipelines" / "notes.md"), "notes.md", "exec"), {"__name__": "block"})
+        exec(compile(blocks(DOCS / "pipelines" / "notes.md")[0], "notes.md", "exec"), {"__name__": "block"})
     assert started == [["train", "base.yml", "packing=True"]]
     assert all(callable(getattr(interface, name)) for name in replaced)
     assert callable(pipeline.make_tfds_train_iterator)
     assert callable(pipeline.make_tfds_eval_iterator)
 
 
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project in which a release of five shards was published where the page has it."""
+    folder = tmp_path_factory.mktemp("project")
+    release = make_release(folder / "built", (8,) * 5, length=64)
+    publish(release, folder / "built", Place(LocalStore(folder / ".dataprep" / "sample_release_published")))
+    return folder
+
+
 def test_a_release_is_read_as_its_page_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    release = make_release(tmp_path / "built", (8,) * 5)
-    publish(release, tmp_path / "built", Place(LocalStore(tmp_path / ".dataprep" / "sample_release_published")))
+    monkeypatch.chdir(project)
     names: dict[str, object] = {"__name__": "block"}
-    exec(compile(block(DOCS / "pipelines" / "release.md"), "release.md", "exec"), names)
+    exec(compile(blocks(DOCS / "pipelines" / "release.md")[0], "release.md", "exec"), names)
     assert names["steps"] == 455
     assert getattr(names["tokens"], "shape", None) is not None
     assert isinstance(names["name"], int)
     assert names["ready"]
     assert names["step"] == 455 * 5 - 91 + 1
     assert capsys.readouterr().out
+
+
+def test_pytorch_reads_a_shard_as_its_page_says(project: Path) -> None:
+    left = block_of_loader(blocks(DOCS / "pipelines" / "release.md")[1], project)
+    assert left == {"samples": 8, "inputs": ((4, 63), "torch.int64"), "labels_follow": True}
+
+
+def test_templars_trainer_reads_a_release_as_its_page_says(project: Path) -> None:
+    said = block_of_manager(blocks(DOCS / "pipelines" / "release.md")[2], project)
+    assert re.fullmatch(r"sample \d+ came first; now shard 1 of 5\n", said)
+
+
+GIVEN = {
+    "Release": "`window.release`",
+    "Schedule": "`window.schedule`",
+    "Shard": "`window.swap` gives one",
+    "WindowEvent": "`on_event` gets them",
+    "WindowPlan": "`plan_window` gives one",
+    "WindowStatus": "`window.status` gives one",
+    "resources_of": "`build_resources` calls it; storage.md writes out what it makes",
+}
+"""What users are given by an example's functions rather than call or construct themselves."""
+
+
+@pytest.mark.parametrize("module", [serving, maxtext, templar, resources], ids=lambda module: module.__name__)
+def test_every_public_entry_point_stands_in_a_block_that_runs(module: types.ModuleType) -> None:
+    used = {
+        node.id if isinstance(node, ast.Name) else node.attr
+        for page in RUN_BY
+        for text in blocks(DOCS / page)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Name | ast.Attribute)
+    }
+    assert set(module.__all__) - used - set(GIVEN) == set()
+
+
+def test_every_component_stands_in_a_declaration_that_is_read_by_a_test() -> None:
+    """The whole declarations of the pages are read by docs/test_pages.py, those of samples run."""
+    samples = Path(dataprep_assets.__file__).parent / "defs" / "samples"
+    pages = [*DOCS.rglob("*.md"), *samples.rglob("defs.yaml")]
+    types = re.findall(r"^ *type: (\S+)$", "\n".join(page.read_text("utf-8") for page in pages), re.MULTILINE)
+    assert {f"dataprep_assets.components.{name}" for name in components.__all__} <= set(types)

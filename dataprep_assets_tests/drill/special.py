@@ -318,9 +318,9 @@ _TABLE: dict[str, list[tuple[str, str, str, Apply]]] = {
         ),
     ],
     "release": [
-        *(("published_shards", kind, "at the public place", published_bytes(kind)) for kind in CHANGES),
-        ("published_shards", "file lost", "at the public place", published_lost),
-        ("published_shards", "files swapped between shards", "at the public place", published_swapped),
+        *(("published_shards", kind, "at the public location", published_bytes(kind)) for kind in CHANGES),
+        ("published_shards", "file lost", "at the public location", published_lost),
+        ("published_shards", "files swapped between shards", "at the public location", published_swapped),
     ],
     "tasks": [
         *(("task_folder", kind, "in the trainer's tree", in_tree(kind)) for kind in CHANGES),

@@ -94,4 +94,4 @@ def test_a_worker_leaves_no_core_and_says_when_memory_ran_out() -> None:
         ends = {str(event.task.id): event for event in pool.events() if isinstance(event, Finished)}
     assert ends["core"].result == (0, 0)
     assert isinstance(ends["train-00003"].error, OutOfMemoryError)
-    assert "train-00003: no memory was left" in str(ends["train-00003"].error)
+    assert "train-00003: out of memory" in str(ends["train-00003"].error)

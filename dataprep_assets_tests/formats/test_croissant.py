@@ -86,7 +86,7 @@ def test_a_good_file_has_no_defect_and_one_spelling() -> None:
         (lambda v: v["distribution"][0].pop("sha256"), f"{ROWS} has no sha256"),
         (lambda v: v["distribution"][0].update(sha256="ab"), "is not 64 hex digits"),
         (lambda v: v["distribution"][0].update(contentUrl="/home/me/x"), "is absolute"),
-        (lambda v: v["distribution"].append(v["distribution"][0]), "is there twice"),
+        (lambda v: v["distribution"].append(v["distribution"][0]), "occurs twice"),
         (lambda v: v["distribution"][2].pop("includes"), "all has no includes"),
         (lambda v: v["distribution"][0].update({"@id": "x"}), f"refers to {ROWS}"),
         (lambda v: v["recordSet"][0].update({"@type": "cr:Table"}), "one is a cr:Table"),

@@ -69,7 +69,7 @@ def test_no_receipt_names_a_file_outside_of_its_artifact(tmp_path: Path, name: s
 @pytest.mark.parametrize("prefix", ["../../evil", "a/b", "", "tr\x1bain", "\u202eniart"])
 def test_no_release_names_a_folder_outside_of_its_place(tmp_path: Path, prefix: str) -> None:
     release = make_release(tmp_path)
-    with pytest.raises(FormatError, match="is no prefix of shards"):
+    with pytest.raises(FormatError, match="is not a prefix of shards"):
         replace(release, shards={prefix: release.of("train")})
 
 
@@ -79,7 +79,7 @@ def test_no_manifest_lists_a_file_outside_of_its_source(tmp_path: Path, name: st
     write_manifest(tmp_path, entries, {"train": 1})
     line = json.loads((tmp_path / MANIFEST).read_bytes())
     (tmp_path / MANIFEST).write_text(json.dumps({**line, "relpath": name}) + "\n")
-    with pytest.raises(FormatError, match=r"line 1: (.* is no path inside a source|invalid high surrogate)"):
+    with pytest.raises(FormatError, match=r"line 1: (.* is not a path inside a source|invalid high surrogate)"):
         read_manifest(tmp_path)
     with pytest.raises(SourceError, match=r"cannot be named in a manifest.*leave it out with `include`"):
         build_manifest([SourceFile(relpath=name, size_bytes=1)], include=["**"], splits={"train": ["**"]})

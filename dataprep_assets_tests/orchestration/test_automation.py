@@ -199,5 +199,5 @@ def test_a_schedule_builds_unless_that_is_happening(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cron", ["61 * * * *", "0 0 31 2 *", "* * * * fish"])
 def test_a_cron_expression_that_never_comes_is_refused(cron: str) -> None:
-    with pytest.raises(ConfigError, match=r"defs.yaml: automation.schedule: .* is no cron expression"):
+    with pytest.raises(ConfigError, match=r"defs.yaml: automation.schedule: .* is not a cron expression"):
         check_crons(Automation(schedule=cron), Path("defs.yaml"))

@@ -55,7 +55,7 @@ def build_run(board: NoticeBoard, *, failed: bool = True, dataset: str = "notice
 def from_now_on(board: NoticeBoard) -> str:
     """The sensor's cursor after its first tick, which tells nothing of the past."""
     first = board.tick(SENSOR)
-    assert first.skip_message == "failures are told from now on"
+    assert first.skip_message == "failures are reported from now on"
     return str(first.cursor)
 
 
@@ -66,7 +66,7 @@ def test_a_failed_run_is_posted_once(tmp_path: Path, hook: Webhook) -> None:
         (board.declaration.folder / "n-1.txt").unlink()
         failed = board.run(board.specs[0], partitions=("n-0", "n-2"))
         tick = board.tick(SENSOR, cursor)
-        assert tick.skip_message == f"run {failed.run_id[:8]}: told by webhook"
+        assert tick.skip_message == f"run {failed.run_id[:8]}: reported by webhook"
         (message,) = hook.got
         words = "1 of 3 notices failed; the others are finished and kept. n-1: n-1.txt: is not there"
         assert message == {
@@ -146,9 +146,9 @@ def test_a_webhook_that_fails_is_tried_again_and_told_in_the_tick(tmp_path: Path
         run = build_run(board)
         hook.status = 500
         refused = board.tick(SENSOR, cursor)
-        assert refused.skip_message == f"run {run.run_id[:8]}: 127.0.0.1 answered 500; it is told again"
+        assert refused.skip_message == f"run {run.run_id[:8]}: 127.0.0.1 answered 500; it will be reported again"
         hook.status = 204
-        assert board.tick(SENSOR, refused.cursor).skip_message == f"run {run.run_id[:8]}: told by webhook"
+        assert board.tick(SENSOR, refused.cursor).skip_message == f"run {run.run_id[:8]}: reported by webhook"
         assert len(hook.got) == 1
 
 
@@ -157,7 +157,7 @@ def test_what_could_not_be_told_for_an_hour_is_given_up(tmp_path: Path) -> None:
         cursor = from_now_on(board)
         run = build_run(board)
         refused = board.tick(SENSOR, cursor)
-        assert refused.skip_message == f"run {run.run_id[:8]}: 127.0.0.1 cannot be reached; it is told again"
+        assert refused.skip_message == f"run {run.run_id[:8]}: 127.0.0.1 cannot be reached; it will be reported again"
         remembered = json.loads(refused.cursor)
         remembered["waiting"] = {name: since - 3600 for name, since in remembered["waiting"].items()}
         given_up = board.tick(SENSOR, json.dumps(remembered))
@@ -175,7 +175,7 @@ def test_a_webhook_that_hangs_holds_nobody_up(tmp_path: Path, hook: Webhook) -> 
         began = time.monotonic()
         tick = board.tick(SENSOR, cursor)
         assert time.monotonic() - began < LONGEST_TICK_SECONDS + 40  # waiting for it would take four minutes
-        assert "127.0.0.1 did not answer within 5 s; it is told again" in tick.skip_message
+        assert "127.0.0.1 did not answer within 5 s; it will be reported again" in tick.skip_message
         assert tick.skip_message.endswith("4 wait for the next tick")
 
 
@@ -191,7 +191,7 @@ def test_a_mail_is_sent(tmp_path: Path, post_office: MailServer) -> None:
         cursor = from_now_on(board)
         board.say("n-1", "")
         failed = board.run(board.specs[0], partitions=("n-0", "n-2"))
-        assert board.tick(SENSOR, cursor).skip_message == f"run {failed.run_id[:8]}: told by mail"
+        assert board.tick(SENSOR, cursor).skip_message == f"run {failed.run_id[:8]}: reported by mail"
         (mail,) = post_office.mails
         assert "To: a@example.org, b@example.org" in mail
         assert f"Subject: notices: run {failed.run_id[:8]} failed" in mail
@@ -215,4 +215,4 @@ def test_a_secret_address_comes_from_the_environment_and_is_never_said(
         assert "the webhook of NOTICES_HOOK cannot be reached" in refused.skip_message
         assert "T0KEN" not in refused.skip_message
         monkeypatch.setenv("NOTICES_HOOK", hook.url)
-        assert "told by webhook" in board.tick(SENSOR, refused.cursor).skip_message
+        assert "reported by webhook" in board.tick(SENSOR, refused.cursor).skip_message

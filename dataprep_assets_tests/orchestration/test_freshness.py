@@ -42,7 +42,7 @@ def test_a_window_is_judged_by_the_last_materialization() -> None:
     assert late.summary == (
         "Last made at 1970-01-01 00:00 UTC, more than 36 h ago: launch its job, or look why nothing did."
     )
-    assert kept_fresh(None, 0.0, timedelta(days=2)).summary == "Never made; it is to be made every 2 days."
+    assert kept_fresh(None, 0.0, timedelta(days=2)).summary == "Never made; it should be made every 2 days."
 
 
 def test_the_products_have_policy_and_check(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """A shard of a release as PyTorch reads it: our dataset, and the original's class on the same files."""
 
+import contextlib
+import io
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,14 @@ from dataprep_assets.serving.readers import Shard, torch_dataset
 from dataprep_assets_tests.readers.families import PYTORCH
 from dataprep_assets_tests.readers.process import in_process_of
 
-__all__ = ["loaded_by_workers", "managed_turns", "original_samples", "our_samples"]
+__all__ = [
+    "block_of_loader",
+    "block_of_manager",
+    "loaded_by_workers",
+    "managed_turns",
+    "original_samples",
+    "our_samples",
+]
 
 
 @in_process_of(PYTORCH)
@@ -121,3 +130,34 @@ def managed_turns(release: Path, cache: Path, length: int, start: int, swaps: in
         return found
 
     return asyncio.run(turns())
+
+
+@in_process_of(PYTORCH)
+def block_of_loader(text: str, folder: Path) -> dict[str, Any]:
+    """What a page's block leaves that reads batches by `torch_dataset`: the shape of the last, the number of samples.
+
+    Args:
+        text: The block.
+        folder: The working folder while it runs.
+    """
+    names, _ = _executed(text, folder)
+    following = names["tokens"][:, 1:].equal(names["labels"]) and names["tokens"][:, :-1].equal(names["inputs"])
+    return {
+        "samples": len(names["dataset"]),
+        "inputs": (tuple(names["inputs"].shape), str(names["inputs"].dtype)),
+        "labels_follow": following,
+    }
+
+
+@in_process_of(PYTORCH)
+def block_of_manager(text: str, folder: Path) -> str:
+    """What a page's block prints that reads by templar's manager; arguments as of `block_of_loader`."""
+    return _executed(text, folder)[1]
+
+
+def _executed(text: str, folder: Path) -> tuple[dict[str, Any], str]:
+    """The names that a block leaves, and what it prints."""
+    names: dict[str, Any] = {"__name__": "block"}
+    with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(compile(text, "page.md", "exec"), names)
+    return names, out.getvalue()

@@ -3,6 +3,7 @@
 File order needs `interleave_cycle_length=1`; by default TFDS mixes 16 files.
 """
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from dataprep_assets_tests.readers.process import in_process_of
 __all__ = [
     "ByName",
     "SourceRows",
+    "block_of_batches",
     "maxtext_batches",
     "read_at",
     "read_columns",
@@ -80,6 +82,21 @@ def maxtext_batches(where: ByName, shards: list[Path], batch_size: int, row_leng
         "tfds": list(rows.as_numpy_iterator()),
         "grain": [dict(batch) for batch in grain_batches(payloads, batch_size, row_length)],
     }
+
+
+@in_process_of(TENSORFLOW)
+def block_of_batches(text: str, folder: Path) -> dict[str, Any]:
+    """What a page's block leaves that reads batches of notes: the last `batch`, its `weights`, `inputs`, and one `row`.
+
+    Args:
+        text: The block.
+        folder: The working folder while it runs.
+    """
+    names: dict[str, Any] = {"__name__": "block"}
+    with contextlib.chdir(folder):
+        exec(compile(text, "page.md", "exec"), names)
+    plain = {name: np.asarray(names[name]) for name in ("inputs", "targets", "weights")}
+    return plain | {"row": names["row"], "batch": dict(names["batch"])}
 
 
 @in_process_of(TENSORFLOW)

@@ -66,7 +66,7 @@ def test_what_was_planted_is_named_and_left_alone(tmp_path: Path, name: str, kin
         os.mkfifo(planted)
     else:
         planted.symlink_to(victim)
-    with pytest.raises(IntegrityError, match="a link, or no regular file, where only this project writes"):
+    with pytest.raises(IntegrityError, match="a link, or not a regular file, where only this project writes"):
         WRITERS[name](tmp_path / "shared")
     assert victim.exists() == (kind != "dangling")
     assert kind == "dangling" or victim.read_bytes() == b"precious"

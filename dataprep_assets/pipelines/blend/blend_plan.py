@@ -170,7 +170,7 @@ def _other_claims(blend: BlendDeclaration, store: ArtifactStore) -> Iterator[str
     if receipt.key != plan_key(plan):
         yield f"{artifact}: its receipt is that of another plan"
     if BlendPlanFacts.of(receipt) != _facts(blend, plan):
-        yield f"{artifact}: its receipt counts other than the plan"
+        yield f"{artifact}: the counts in its receipt differ from the plan"
 
 
 def _metadata(blend: BlendDeclaration, store: ArtifactStore, _: Receipt) -> Mapping[str, Shown]:

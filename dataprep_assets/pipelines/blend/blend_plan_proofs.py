@@ -20,7 +20,7 @@ _REPLAN = "Materialize `blend_plan` again"
 def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding:
     """Each file of each dataset is in one shard, whole, or in consecutive rows that begin at 1 and have no end.
 
-    With `max_rows` files and rows may be left out, and still none is there twice.
+    With `max_rows` files and rows may be left out, and still none occurs twice.
     """
     cut = sum(part.rows is not None for unit in plan.units for shard in unit.shards for part in shard.parts)
     return verdict(

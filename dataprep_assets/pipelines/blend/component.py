@@ -74,7 +74,7 @@ class TrainingBlend(DatasetComponent):
                 f"{row.name:<28}{row.split:<8}{row.shards:>8,}{row.rows:>12,}{row.tokens:>16,}"
                 f"{row.requested:>11.4f}{row.realised:>10.4f}"
             )
-        shards = f"{len(plan.partitions):,} {SHARDS[blend.stage].name}, {len(facts.empty):,} of them empty"
+        shards = f"{number_of(len(plan.partitions), 'shard')} in {SHARDS[blend.stage].name}, {len(facts.empty):,} empty"
         lines.append(f"{shards}; run {plan.run_hash}")
         lines += cut_lines(blend, store, plan)
         return [*lines, *(f"for the trainer: {line}" for line in run_lines(receipt))]

@@ -51,7 +51,7 @@ class SampleDeclaration(Declared):
 
     count: int | None = Field(None, ge=1, description="Shards of each dataset.")
     percent: float | None = Field(None, gt=0, le=100, description="Percent of each dataset's shards, at least one.")
-    seed: int = Field(42, description="Of the choice.")
+    seed: int = Field(42, description="Seed of the choice.")
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -65,7 +65,7 @@ class HeldOut(Declared):
 
     valid: int = Field(0, ge=0, description="Shards of each dataset for validation.")
     test: int = Field(0, ge=0, description="Shards of each dataset for testing.")
-    seed: int = Field(42, description="Of the choice.")
+    seed: int = Field(42, description="Seed of the choice.")
 
 
 class SourceAccessDeclaration(Declared):

@@ -119,9 +119,9 @@ def names_the_latest_run(blend: BlendDeclaration, store: ArtifactStore, director
     for key in ("train", "val", "test"):
         path = value.get(key)
         if not isinstance(path, str):
-            defects.append(f"{name_of(receipt)}: {key} is no text")
+            defects.append(f"{name_of(receipt)}: {key} is not text")
         elif path and path.partition(f"/{run}/")[2] not in files:
-            defects.append(f"{name_of(receipt)}: {key} is {path}, which is no file of {run}")
+            defects.append(f"{name_of(receipt)}: {key} is {path}, which is not a file of {run}")
     return verdict(
         defects,
         f"The manifest of the run {run.partition}.",

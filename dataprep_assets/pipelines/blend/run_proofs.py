@@ -45,7 +45,7 @@ def shards_complete(store: ArtifactStore, plan: BlendPlan, shards: Sequence[Shar
         defects.append(f"{len(stale)} shards were made of other inputs or settings: {first_of(stale)}")
     return verdict(
         defects,
-        f"{number_of(len(plan.partitions), 'shard')} complete, {len(empty)} of them empty.",
+        f"{number_of(len(plan.partitions), 'shard')} complete, {len(empty)} empty.",
         "Materialize these partitions",
         facts={"shards": len(plan.partitions), "missing": len(missing), "stale": len(stale), "empty": len(empty)},
     )

@@ -195,7 +195,7 @@ class ShardPlanDeclaration(Declared):
     on_change: Literal["append", "replan"] = Field(
         "append",
         description="When the source gained or lost files: `append` leaves every shard its files and makes new shards "
-        "of new files; `replan` cuts all shards anew.",
+        "of new files; `replan` cuts all shards again.",
     )
 
     @model_validator(mode="after")

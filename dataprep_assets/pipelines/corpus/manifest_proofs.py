@@ -129,7 +129,7 @@ def _uncovered(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> I
     expected = 0
     for key, ordinals in plan.items():
         if not len(ordinals) or ordinals.step != 1:
-            yield f"shard {key}: {ordinals} holds no consecutive files"
+            yield f"shard {key}: {ordinals} does not hold consecutive files"
             continue
         if ordinals.start > expected:
             skipped = first_of(e.relpath for e in entries[expected : ordinals.start])

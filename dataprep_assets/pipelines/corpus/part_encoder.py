@@ -153,7 +153,7 @@ class _Counting:
             if self._plan.bad_records == "fail":
                 where = f"byte {bad.byte}" if bad.byte >= 0 else "no byte position"
                 raise BadRecordError(
-                    f"{self._part.label}: row {bad.row}, {where}: {bad.reason}. Mend the source, or set "
+                    f"{self._part.label}: row {bad.row}, {where}: {bad.reason}. Correct the source, or set "
                     "`bad_records: {policy: drop}` to count and skip such rows"
                 )
             self._dropped[bad.reason] += 1

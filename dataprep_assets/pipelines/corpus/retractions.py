@@ -77,8 +77,8 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
             made_of = {name: value[name] for name in ("of", "key") if name in value}
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigError(
-                f'{path}: line {number}: not a retraction, {{"hash": "16 hex digits", "of": "text"}}. Mend the line, '
-                "or write the list with `dataprep retract`"
+                f'{path}: line {number}: not a retraction, {{"hash": "16 hex digits", "of": "text"}}. Correct the '
+                "line, or write the list with `dataprep retract`"
             ) from error
         if made_of != wanted:
             raise ConfigError(

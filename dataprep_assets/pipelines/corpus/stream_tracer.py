@@ -162,8 +162,8 @@ class StreamTracer(Tracer):
             where = f"row {question.row} of {question.file}"
             for shard in self.index.holders(question.file):
                 if (reason := _quarantined(shard, question.file, question.row)) is not None:
-                    return f"trace: {where} is no document: it was dropped as {reason}"
-            return f"trace: {where} is no document: it is blank, was filtered, or lies beyond the file's end"
+                    return f"trace: {where} is not a document: it was dropped as {reason}"
+            return f"trace: {where} is not a document: it is blank, was filtered, or lies beyond the file's end"
         what = "this text" if question.text is not None else "this id" if question.id is not None else question.way
         return f"trace: no document of {self._declaration.dataset} has {what}"
 

@@ -122,7 +122,7 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
         if +dropped != held:
             yield f"{name}: source file {line['file']}: dropped {dict(dropped)}, {QUARANTINE} holds {dict(held)}"
     for file, held in quarantined.items():
-        yield f"{name}: {QUARANTINE} holds {held.total()} rows of {file}, which is no source file of this shard"
+        yield f"{name}: {QUARANTINE} holds {held.total()} rows of {file}, which is not a source file of this shard"
     yield from unbalanced_lines(receipt, receipt.sources)
     yield from wrong_sums(receipt, receipt.sources, ("rows_in", "documents", "tokens"))
     yield from wrong_drops(receipt)

@@ -369,7 +369,7 @@ def _check_budget(shard: TokenShard, ledger: Ledger, parts: Sequence[EncodedPart
         raise BadRecordError(
             f"{shard.artifact}: {dropped} of {ledger.rows_in} rows would be dropped {dict(ledger.dropped)}, more than "
             f"the budget of {shard.budget:.4%}. The first is {first[0]}, row {first[1]}, byte {first[2]}: {first[3]}; "
-            f"the worst file is {worst[0]} with {worst[1]}. Mend the source, or raise `bad_records.budget`"
+            f"the worst file is {worst[0]} with {worst[1]}. Correct the source, or raise `bad_records.budget`"
         )
 
 

@@ -96,7 +96,7 @@ def _misaligned(
     if len(wrong := np.flatnonzero(seen >= vocab_size)):
         yield f"id {int(seen[wrong[0]])} at window position {int(wrong[0])} is not below {vocab_size}"
     if len(wrong := ends[seen[ends] != separator]):
-        yield f"a document ends at window position {int(wrong[0])}, where id {int(seen[wrong[0]])} is no separator"
+        yield f"a document ends at window position {int(wrong[0])}, where id {int(seen[wrong[0]])} is not the separator"
     if exact:
         extra = np.setdiff1d(np.flatnonzero(seen == separator), ends)
         if len(extra):

@@ -133,7 +133,7 @@ class Months(Declared):
 
     first: Month = Field(description="First month, YYYY-MM.")
     last: Month = Field(description="Last month, YYYY-MM.")
-    allow_missing: tuple[Month, ...] = Field((), description="Months between them that have no file.")
+    allow_missing: tuple[Month, ...] = Field((), description="Months between `first` and `last` that have no file.")
     allow_empty: tuple[Month, ...] = Field((), description="Months whose file may have no note at all.")
 
     @model_validator(mode="after")
@@ -189,7 +189,7 @@ class PackingDeclaration(Declared):
 
     algorithm: Algorithm | Literal["concat_then_split"] = Field(
         "first_fit_decreasing",
-        description="See packing.algorithms. `concat_then_split` leaves no padding, and cuts notes at row ends.",
+        description="How notes are packed. `concat_then_split` leaves no padding, and cuts notes at row ends.",
     )
     seed: int = Field(0, ge=0, description="Used by first_fit_shuffle.")
 
@@ -252,7 +252,7 @@ class NotesDeclaration(DatasetDeclaration):
     )
     targets: bool = Field(False, description="Store the sixth column, `targets`, of prepacked rows.")
     formats: tuple[FileFormat, ...] = Field(("tfrecord",), min_length=1, description="`tfrecord`, `array_record`.")
-    rows_per_shard: int = Field(ROWS_PER_SHARD, ge=1, description="Rows that a shard has at most.")
+    rows_per_shard: int = Field(ROWS_PER_SHARD, ge=1, description="Most rows in a shard.")
     tfds_version: TfdsVersion = Field("1.0.0", description=VERSION_HELP)
     bad_records: BadRecordPolicy = Field(BadRecordPolicy(), description="What happens to a record without a note.")
     retractions: Path | None = Field(
@@ -285,7 +285,7 @@ class NotesDeclaration(DatasetDeclaration):
     @classmethod
     def _formats_once(cls, formats: tuple[FileFormat, ...]) -> tuple[FileFormat, ...]:
         if len(set(formats)) != len(formats):
-            raise ValueError("a format is there twice")
+            raise ValueError("a format occurs twice")
         return formats
 
     @model_validator(mode="after")

@@ -173,7 +173,7 @@ def patients_in_their_split(packed: OpenedCohort) -> Finding:
         digests = [digest.tobytes() for digest in read_patients(packed.directory / path.patients)]
         total += len(digests)
         if digests != sorted(set(digests)):
-            defects.append(f"{path.patients}: its digests are not sorted, or one is there twice")
+            defects.append(f"{path.patients}: its digests are not sorted, or one occurs twice")
         if len(digests) != packed.splits[name].patients:
             defects.append(f"{path.patients}: {len(digests)} patients, the receipt says {packed.splits[name].patients}")
         if strays := sum(split_of(digest, shares) != index for digest in digests):

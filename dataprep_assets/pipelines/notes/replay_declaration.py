@@ -45,11 +45,11 @@ class ReplayDeclaration(DatasetDeclaration):
     def _consistent(self) -> Self:
         names = [source.dataset for source in self.sources]
         if len(set(names)) != len(names):
-            raise ValueError("a source is there twice; give it more weight in mode `weighted` instead")
+            raise ValueError("a source occurs twice; give it more weight in mode `weighted` instead")
         if self.dataset in names:
             raise ValueError("a combination cannot be its own source")
         if len(set(self.splits)) != len(self.splits):
-            raise ValueError("a split is there twice")
+            raise ValueError("a split occurs twice")
         weighted = [source.weight is not None for source in self.sources]
         if any(weighted) and (self.mode not in ("weighted", "virtual") or not all(weighted)):
             raise ValueError("weights: all sources have one, in mode `weighted` or `virtual`; or none has")

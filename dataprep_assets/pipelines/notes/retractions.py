@@ -54,7 +54,7 @@ def _digest(path: Path, number: int, line: bytes, key: str) -> bytes:
         is_one = False
     if not is_one:
         raise ConfigError(
-            f'{path}: line {number}: not a retraction, {{"patient": "32 hex digits", "key": "16 hex digits"}}. Mend '
+            f'{path}: line {number}: not a retraction, {{"patient": "32 hex digits", "key": "16 hex digits"}}. Correct '
             "the line, or write the list with `dataprep retract`"
         )
     if made_with != key:

@@ -121,11 +121,11 @@ def months_complete(directory: TfdsDirectory, notes: NotesDeclaration) -> Findin
     for split, entries in directory.provenance.items():
         runs = [month for at, (_, origin) in enumerate(entries) if (month := origin.partition) != _before(entries, at)]
         twice = sorted(month for month, count in Counter(runs).items() if count > 1)
-        defects += [f"{split}: {month} is there twice" for month in twice]
+        defects += [f"{split}: {month} occurs twice" for month in twice]
         if runs != sorted(runs):
             defects.append(f"{split}: its months are not in order")
         shards = Counter(origin.source_shard for _, origin in entries)
-        defects += [f"{split}: {shard} is there twice" for shard, count in shards.items() if count > 1]
+        defects += [f"{split}: {shard} occurs twice" for shard, count in shards.items() if count > 1]
         for month in dict.fromkeys(runs):
             of_month = [origin.source_shard for _, origin in entries if origin.partition == month]
             total = of_month[0].rpartition("-of-")[2].partition(".")[0]

@@ -76,7 +76,7 @@ class TracedMonth:
             if not any(record.path == name for record in self.handle.receipt.files):
                 raise IntegrityError(
                     f"trace: {self.handle.artifact} was packed without {ORIGINS}, so its rows cannot be traced. Run "
-                    f"{self.dataset} again: its months are packed anew, to the same rows"
+                    f"{self.dataset} again: its months are packed again, to the same rows"
                 )
             self._origins[split] = parse_origins(self.handle.read(name), f"{self.handle.artifact}/{name}")
         return self._origins[split]

@@ -8,6 +8,7 @@ from typing import ClassVar
 from dagster.components.scaffold.scaffold import scaffold_with
 
 from dataprep_assets.graph.estimate import Estimate
+from dataprep_assets.graph.shown import number_of
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
@@ -67,7 +68,7 @@ class ShardRelease(TokenizedCorpus):
         for name, split in release_layout(release, store).splits.items():
             tokens = sum(cut.tokens for cut in split.cuts)
             samples = tokens // release.release.sequence_length
-            lines.append(f"{name}: {len(split.cuts):,} npy shards, {tokens:,} tokens, {samples:,} samples")
+            lines.append(f"{name}: {number_of(len(split.cuts), 'npy shard')}, {tokens:,} tokens, {samples:,} samples")
         if target := release.release.publish:
             place = locate(target)
             lines += [f"published: {place}", f"train on it: {consumer_code(place)}"]

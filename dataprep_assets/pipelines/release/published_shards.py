@@ -69,7 +69,9 @@ class PublishedShardsFacts(Facts):
 
 PUBLISHED_SHARDS_PROOFS = (
     Proof(
-        "manifest_published", "The manifests at the public place and here are that of the shards built here.", version=2
+        "manifest_published",
+        "The manifests at the public location and here are those of the shards built here.",
+        version=2,
     ),
     Proof("remote_equals_local", "Every file is there with its size and SHA-256."),
     Proof(
@@ -92,7 +94,7 @@ def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: A
         declaration=release,
         name=PUBLISHED_SHARDS,
         version=VERSION,
-        description="The release at its public place, every file compared, its manifest last.",
+        description="The release at its public location, every file compared, its manifest last.",
         kinds={"numpy", "file"},
         inputs=(shards,),
         step=RunStep.called("publication"),

@@ -105,7 +105,7 @@ def regular_or_valid_links(task: TaskFolder) -> Finding:
         ],
         f"{sum(f.link for f in present)} links and {sum(not f.link for f in present)} regular files.",
         'The trainer may say "Unable to load JSONL file". Put the file in its place in the old project and migrate '
-        "again: links are made anew",
+        "again: links are made again",
         facts={"links": sum(f.link for f in present), "files": len(present)},
     )
 
@@ -218,7 +218,7 @@ def every_line_object(task: TaskFolder) -> Finding:
         ("bad_json", "cut_short", "not_an_object", "constant", "duplicate_key", "lone_surrogate"),
         "has one JSON object a line",
         f"The trainer's loader {'stops at' if stops else 'leaves out'} lines that it cannot parse (an empty dataset "
-        "after loading can come of this). Mend these lines",
+        "after loading can come of this). Correct these lines",
         taken=taken,
     )
 

@@ -95,7 +95,7 @@ class TaskFolder:
                 permissions = stat.S_IMODE(kind)
                 readable = bool(permissions & 0o444) and os.access(path, os.R_OK)
                 if not stat.S_ISREG(kind):
-                    what = "a folder" if stat.S_ISDIR(kind) else "no regular file"
+                    what = "a folder" if stat.S_ISDIR(kind) else "not a regular file"
                     problem = f"is {'a link to ' if link else ''}{what}"
         return FolderFile(
             split=split,

@@ -54,7 +54,7 @@ def _silently(act: SilentAct, lines: Sequence[int]) -> str:
         "bad_line_skipped": f"{many} left out because they cannot be parsed",
         "row_dropped": f"{many} left out because the label or a key is wrong",
         "empty_sample": f"{many} kept as an empty sample, at which training fails",
-        "truth_of_no_boolean": f"{many} with an answer that is no boolean: any string that is not empty counts as Yes",
-        "answer_not_a_choice": f"{many} with an answer that none of the choices has",
+        "truth_of_no_boolean": f"{many} whose answer is not a boolean: any string that is not empty counts as Yes",
+        "answer_not_a_choice": f"{many} whose answer is none of the choices",
     }[act]
     return told if lines[0] == 0 else f"{told} (first: line {lines[0]})"

@@ -36,7 +36,7 @@ def _changed(task: TaskFolder, record: MigrationRecord) -> Iterator[Fault]:
     for made in record.files:
         path = task.folder / made.name
         if not path.is_file():
-            yield Fault(f"{made.name}: was {made.how} from {made.source}, and is no file now", split=made.split)
+            yield Fault(f"{made.name}: was {made.how} from {made.source}, and is not a file now", split=made.split)
         elif (actual := sha256_file(path)) != made.sha256:
             told = f"{made.name}: sha256 {actual[:12]}…, {made.how} from {made.source} was {made.sha256[:12]}…"
             yield Fault(told, split=made.split)

@@ -64,7 +64,7 @@ def standing(placement: Placement) -> Standing:
             return "done"
         return "same_content" if _digest(target) == placement.sha256 else "other_link"
     if not stat.S_ISREG(kind):
-        what = "a folder" if stat.S_ISDIR(kind) else "no regular file"
+        what = "a folder" if stat.S_ISDIR(kind) else "not a regular file"
         raise ConfigError(f"{target}: is {what} where a file has to be. Move it away, then migrate again")
     if _digest(target) != placement.sha256:
         return "other_file"

@@ -15,7 +15,7 @@ from dataprep_assets.pipelines.tasks.loader import LOADED
 
 __all__ = ["MEND", "Fault", "found", "nothing_to_compare", "over_kinds", "over_rows"]
 
-MEND = "Mend the file in the old project and migrate again"
+MEND = "Correct the file in the old project and migrate again"
 """What to do about a defect that came with the file."""
 _UNOPENED = "The trainer never opens this file, so this is a warning"
 _TAKEN = "The trainer takes this and trains as it should, so this is a warning"

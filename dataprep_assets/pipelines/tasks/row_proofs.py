@@ -108,7 +108,7 @@ def label_domain(task: TaskFolder) -> Finding:
         for row in rows.rows:
             label = row.value.get(task.contract.label)
             if fits(label, spec) and label not in allowed:
-                why = "a hidden label" if label == -1 else "no label of this task"
+                why = "a hidden label" if label == -1 else "not a label of this task"
                 told = f"{_place(row)} {task.contract.label} {task.shown(label)} is {why}"
                 yield Fault(told, label_taken(row.value, task.contract) is not None)
 
@@ -263,7 +263,7 @@ def row_counts(task: TaskFolder) -> Finding:
         task,
         wrong,
         "has the reference's number of rows",
-        "Rows were lost, repeated or added when the version was made. Choose another version, or mend it",
+        "Rows were lost, repeated or added when the version was made. Choose another version, or correct it",
         facts={f"{split}_rows": _count(rows) for split, rows in task.rows.items()},
     )
 

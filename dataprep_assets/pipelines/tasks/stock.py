@@ -120,7 +120,7 @@ def _unusable(route: TaskRoute, path: Path) -> tuple[AbsenceCause, str] | None:
     if not stat.S_ISREG(kind):
         if stat.S_ISDIR(kind):
             return "directory", f"{where} is a folder, not a file"
-        return "not_regular", f"{where} is no regular file"
+        return "not_regular", f"{where} is not a regular file"
     if not os.access(path, os.R_OK):
         return "unreadable", f"{where} cannot be read: its permissions are {stat.S_IMODE(kind):04o}"
     if route.mode == "symlink" and not path.resolve().is_relative_to(route.old_root.resolve()):

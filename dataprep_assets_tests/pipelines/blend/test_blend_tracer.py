@@ -65,7 +65,7 @@ def test_every_document_of_a_blend_whose_files_are_cut_into_ranges(tmp_path: Pat
             assert trace(tracer, file=found.file, row=found.row) == [found]
             assert found in trace(tracer, text=rows[key])
         assert seen == rows.keys()
-    with pytest.raises(NotFoundError, match=r"row 1 of .* is no document: it is blank, was filtered"):
+    with pytest.raises(NotFoundError, match=r"row 1 of .* is not a document: it is blank, was filtered"):
         trace(tracer, file=found.file, row=1)
 
 

@@ -37,7 +37,7 @@ def test_a_licence_is_in_the_card_and_in_no_key(tmp_path: Path) -> None:
     page = (directory / PAGE).read_text()
     assert "| code | local | – | – | 2 | " in page
     assert "| MIT | <https://example.org/code> |" in page
-    assert "No licence is declared of web." in page
+    assert "No licence is declared for web." in page
     assert receipt.ledger is not None
     assert f"{receipt.ledger.rows_in:,} rows in" in page
     assert list(croissant.defects((directory / croissant.NAME).read_bytes())) == []

@@ -81,8 +81,8 @@ def test_a_wrong_declaration_names_file_key_and_what_is_allowed(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('{"datasets": [{"name": "a", "path": "x", "weight": 1, "weight": 2}]}', "the key 'weight' is there twice"),
-        ('{"datasets": [{"name": "a", "path": "x", "weight": NaN}]}', "NaN is no number"),
+        ('{"datasets": [{"name": "a", "path": "x", "weight": 1, "weight": 2}]}', "the key 'weight' occurs twice"),
+        ('{"datasets": [{"name": "a", "path": "x", "weight": NaN}]}', "NaN is not a JSON number"),
         ('{"datasets": [{"name": "a"}]}', "datasets[0].path"),
         ("[]", "blend.json"),
         ("{", "not the JSON of a blend"),

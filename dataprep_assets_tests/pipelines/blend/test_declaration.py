@@ -79,7 +79,7 @@ def test_weight_zero_leaves_a_dataset_out(tmp_path: Path) -> None:
         ({"dataset": [ONE]}, "dataset"),
         ('{"datasets": [{"name": "a", "path": "p", "weight": NaN}]}', "NaN"),
         ('{"datasets": [{"name": "a", "path": "p", "weight": Infinity}]}', "Infinity"),
-        ('{"datasets": [{"name": "a", "path": "p", "path": "q"}]}', "'path' is there twice"),
+        ('{"datasets": [{"name": "a", "path": "p", "path": "q"}]}', "'path' occurs twice"),
         ("[]", "blend"),
         ("{", "not the JSON of a blend"),
     ],

@@ -82,8 +82,8 @@ def test_a_manifest_names_files_where_the_trainer_finds_them(tmp_path: Path) -> 
     ("change", "told"),
     [
         ({"run_hash": "0"}, "of the run 0"),
-        ({"train": ["a.jsonl"]}, "train is no text"),
-        ({"val": "/gone/val.jsonl"}, "val is /gone/val.jsonl, which is no file of small_blend/runs/"),
+        ({"train": ["a.jsonl"]}, "train is not text"),
+        ({"val": "/gone/val.jsonl"}, "val is /gone/val.jsonl, which is not a file of small_blend/runs/"),
     ],
 )
 def test_a_manifest_of_another_run_fails_its_check(tmp_path: Path, change: dict[str, Any], told: str) -> None:

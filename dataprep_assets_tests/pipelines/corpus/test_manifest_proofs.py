@@ -108,7 +108,7 @@ def test_a_hole_an_overlap_a_foreign_file_and_a_short_plan_are_named(sample: Sam
     for changes, said in (
         ({second: range(cut + 1, stop)}, f"{second}: ordinals {cut} to {cut} before it are in no shard"),
         ({second: range(cut - 1, stop)}, f"{second}: ordinals {cut - 1} to {cut - 1} are in an earlier"),
-        ({first: range(0)}, f"{first}: range(0, 0) holds no consecutive files"),
+        ({first: range(0)}, f"{first}: range(0, 0) does not hold consecutive files"),
         ({second: range(cut, stop + 1)}, f"{second}: 1 files are of another split: validation/"),
     ):
         found = plan_covers(sample.entries, sample.plan | changes)

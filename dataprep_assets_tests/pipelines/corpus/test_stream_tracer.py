@@ -235,7 +235,7 @@ def test_a_row_that_is_no_document_is_told_with_its_reason(built: Built) -> None
     for file in {file for file, _ in kept}:
         for row in range(0, 43):
             if (file, row) not in kept:
-                with pytest.raises(NotFoundError, match=rf"row {row} of {file} is no document: it"):
+                with pytest.raises(NotFoundError, match=rf"row {row} of {file} is not a document: it"):
                     trace(tracer, file=file, row=row)
     with pytest.raises(NotFoundError, match="it was dropped as missing_text"):
         trace(tracer, file="train/c1/a.jsonl", row=6)

@@ -61,7 +61,7 @@ def test_a_lost_token_in_the_middle_is_not_aligned(copy: Combined) -> None:
     np.append(np.delete(tokens, middle), 5).astype("<u2").tofile(copy.tokens)
     found = aligned(copy)
     assert not found.passed
-    assert "is no separator" in found.summary
+    assert "is not the separator" in found.summary
 
 
 def test_another_dtype_is_not_aligned(combined: Combined) -> None:

@@ -22,13 +22,15 @@ from dataprep_assets.packing.stock_maxtext import StockRule
 from dataprep_assets.pipelines.notes.maxtext import maxtext_settings
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets.serving.maxtext import six_columns
+from dataprep_assets_tests.docs.run_blocks import blocks
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 from dataprep_assets_tests.readers.families import TENSORFLOW
-from dataprep_assets_tests.readers.tfds import ByName, maxtext_batches, read_at, read_rows
+from dataprep_assets_tests.readers.tfds import ByName, block_of_batches, maxtext_batches, read_at, read_rows
 
 pytestmark = pytest.mark.skipif(TENSORFLOW.missing is not None, reason=f"{TENSORFLOW.missing}")
 Row = Mapping[str, NDArray[Any]]
 LENGTH = 256
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "pipelines" / "notes.md"
 
 
 @pytest.fixture(scope="module", params=["prepacked", "unpacked"])
@@ -134,6 +136,20 @@ def test_the_shipped_loader_keeps_segments_and_never_trains_across_notes(made: t
         assert np.array_equal(rows["inputs_segmentation"][row, at], rows["inputs_segmentation"][row, at + 1])
         segments = int(rows["inputs_segmentation"].max(axis=1).sum())
         assert row.size == int(np.count_nonzero(rows["inputs_segmentation"])) - segments
+
+
+def test_a_loop_of_ones_own_takes_batches_as_the_page_says(made: tuple[Any, Path], tmp_path: Path) -> None:
+    notes, root = made
+    if notes.layout != "prepacked":
+        pytest.skip("of prepacked rows")
+    (tmp_path / ".dataprep").mkdir()
+    (tmp_path / ".dataprep" / "artifacts").symlink_to(root)
+    found = block_of_batches(blocks(PAGE)[1], tmp_path)
+    assert found["inputs"].shape == found["targets"].shape == found["weights"].shape == (4, LENGTH)
+    assert set(found["batch"]) == set(found["row"]) == {*COLUMNS, TARGETS}
+    assert {column: values.tolist() for column, values in found["row"].items() if column != TARGETS} in packed(
+        notes, root
+    )
 
 
 def test_rows_of_other_columns_are_refused_by_the_loader() -> None:

@@ -260,7 +260,7 @@ def cells(database: Path) -> Iterator[tuple[str, bytes]]:
 def test_each_way_to_fail_was_taken(left: Left) -> None:
     printed = left[1]
     for said in (
-        "is not JSON; mend the file",
+        "is not JSON; correct the file",
         "the file ends in record 1",
         "invalid_utf8",
         "missing_metadata",

@@ -26,7 +26,7 @@ def test_every_proof_passes_on_what_was_made(notes_root: Path) -> None:
 
 MONTH_FAULTS: dict[str, Callable[[list[Any]], Any]] = {
     "its months are not in order": lambda entries: entries.reverse(),
-    "is there twice": lambda entries: entries.append(entries[0]),
+    "occurs twice": lambda entries: entries.append(entries[0]),
     "or not in their order": lambda entries: entries.pop(1),
     "months are missing: 2010-11": lambda entries: [entries.pop(0) for e in [*entries] if e["partition"] == "2010-11"],
     "months are not declared: 1999-01": lambda entries: entries[0].update(partition="1999-01"),

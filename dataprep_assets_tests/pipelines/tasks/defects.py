@@ -95,7 +95,7 @@ CASES: dict[str, tuple[str, Change, str, set[str], str]] = {
         replaced_by("CB", os.mkfifo, "test"),
         "regular_or_valid_links",
         set(),
-        r"cb_test.jsonl: is no regular file",
+        r"cb_test.jsonl: is not a regular file",
     ),
     "closed file": (
         "Copa",
@@ -186,7 +186,7 @@ CASES: dict[str, tuple[str, Change, str, set[str], str]] = {
         raw("Copa", lambda b: b[:-30]),
         "every_line_object",
         {"line_ends", "loads_as_trainer"},
-        r"line 12 \(byte \d+\) is the last and is cut short. The trainer's loader leaves out lines .*Mend these",
+        r"line 12 \(byte \d+\) is the last and is cut short. The trainer's loader leaves out lines .*Correct these",
     ),
     "array for an object": (
         "RTE",
@@ -269,7 +269,7 @@ CASES: dict[str, tuple[str, Change, str, set[str], str]] = {
         rows("CB", put(1, label=3), "test"),
         "label_domain",
         set(),
-        r"label 3 is no label of",
+        r"label 3 is not a label of",
     ),
     "other question": (
         "Copa",

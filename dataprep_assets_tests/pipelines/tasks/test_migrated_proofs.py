@@ -23,4 +23,4 @@ def test_a_change_after_the_migration_is_found(tmp_path: Path) -> None:
     train.symlink_to("kept")
     assert "cb_train.jsonl: was copied, and is a link now" in prove(replace(cb))["as_migrated"]
     kept.unlink()
-    assert "and is no file now" in prove(replace(cb))["as_migrated"]
+    assert "and is not a file now" in prove(replace(cb))["as_migrated"]

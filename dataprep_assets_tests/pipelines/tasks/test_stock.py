@@ -96,7 +96,7 @@ def raw(change: Callable[[bytes], bytes]) -> Callable[[Path], int]:
         (moved, "names_exact", "copa_train.jsonl: it is named Copa_train.jsonl there; rename it: case counts"),
         (to_link("nowhere"), "regular_or_valid_links", "is a link to nowhere, which is not there"),
         (to_folder, "regular_or_valid_links", "is a folder, not a file"),
-        (to_pipe, "regular_or_valid_links", "is no regular file"),
+        (to_pipe, "regular_or_valid_links", "is not a regular file"),
         (raw(lambda b: b""), "non_empty", "copa_train.jsonl: is empty"),
         (raw(lambda b: b"\xef\xbb\xbf" + b), "utf8_no_bom", "byte order mark"),
         (raw(lambda b: b.replace(b"\n", b"\r\n")), "line_ends", "CR LF"),

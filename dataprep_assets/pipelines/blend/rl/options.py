@@ -76,7 +76,7 @@ class RlOptions(Declared):
         min_length=1,
         description="Applied in order: a name, `name: {options}`, or `module:function`.",
     )
-    compression: Literal["none", "zstd"] = Field("none", description="Of the output files.")
+    compression: Literal["none", "zstd"] = Field("none", description="Compression of the output files.")
     like: Literal["ours", "nemotron"] = Field(
         "ours",
         description="Sets the defaults of the keys below; `nemotron`: lines as Nemotron's data_prep writes them.",
@@ -84,48 +84,48 @@ class RlOptions(Declared):
     other_records: Literal["whole", "messages"] | None = Field(
         None,
         description="Records without a placeholder, in `resolve_hf_placeholders`: `whole` as they are; `messages` "
-        "and tools only, as `nemotron_rl` gives them. Default: `whole`; like nemotron `messages`.",
+        "and tools only, as `nemotron_rl` gives them. `ours`: `whole`; `nemotron`: `messages`.",
     )
     answers: Literal["text", "parsed"] | None = Field(
         None,
         description="`expected_answer` where a source's answer is a number, a truth value, an empty list or an empty "
-        "object in JSON: its `text`, or the value `parsed`. Default: `text`; like nemotron `parsed`.",
+        "object in JSON: its `text`, or the value `parsed`. `ours`: `text`; `nemotron`: `parsed`.",
     )
     params: Literal["merged", "replaced"] | None = Field(
         None,
         description="`responses_create_params` of a record with a placeholder: the prompt is `merged` into them, or "
-        "they are `replaced` by the prompt alone. Default: `merged`; like nemotron `replaced`.",
+        "they are `replaced` by the prompt alone. `ours`: `merged`; `nemotron`: `replaced`.",
     )
     null_placeholder: Literal["none", "unresolved"] | None = Field(
         None,
         description="A record whose `_hf_placeholder` is null has `none`, or one that is `unresolved` and is left out. "
-        "Default: `none`; like nemotron `unresolved`.",
+        "`ours`: `none`; `nemotron`: `unresolved`.",
     )
     other_templates: Literal["used", "ignored"] | None = Field(
         None,
-        description="DAPO, where the template is no object of prefix and suffix: it is `used` (`{question}`), and the "
-        "source's wrapper goes; or `ignored`, and the wrapper stays. Default: `used`; like nemotron `ignored`.",
+        description="DAPO, where the template is not an object of prefix and suffix: it is `used` (`{question}`), and "
+        "the source's wrapper goes; or `ignored`, and the wrapper stays. `ours`: `used`; `nemotron`: `ignored`.",
     )
     without_prompt: Literal["bad_record", "left_out"] | None = Field(
         None,
         description="A record without a prompt: a `bad_record` (`no_prompt`), also where it is empty; or `left_out`, "
-        "counted, where it is absent. Default: `bad_record`; like nemotron `left_out`.",
+        "counted, where it is absent. `ours`: `bad_record`; `nemotron`: `left_out`.",
     )
     null_affix: Literal["empty", "printed"] | None = Field(
         None,
-        description="A prefix or suffix of DAPO that is null: `empty`, or `printed` as Python does, None. Default: "
-        "`empty`; like nemotron `printed`.",
+        description="A prefix or suffix of DAPO that is null: `empty`, or `printed` as Python does, None. `ours`: "
+        "`empty`; `nemotron`: `printed`.",
     )
     malformed: Literal["left_out", "bad_record"] | None = Field(
         None,
-        description="A placeholder that is no object, or whose row is no number, or a source that is a list or an "
-        "object: the record is `left_out`, counted, or a `bad_record` (`bad_placeholder`). Default: `left_out`; like "
-        "nemotron `bad_record`, because that stops it.",
+        description="A placeholder that is not an object, or whose row is not a number, or a source that is a list or "
+        "an object: the record is `left_out`, counted, or a `bad_record` (`bad_placeholder`). `ours`: `left_out`; "
+        "`nemotron`: `bad_record`, because that stops it.",
     )
     boolean_row: Literal["unresolved", "number"] | None = Field(
         None,
         description="A row that is true or false: `unresolved`, and the record is left out; or the `number` 1 or 0. "
-        "Default: `unresolved`; like nemotron `number`.",
+        "`ours`: `unresolved`; `nemotron`: `number`.",
     )
     prompt: str = Field(
         AUTO,

@@ -30,7 +30,7 @@ class HubTemplate(Declared):
 
 
 class TrainOnOptions(Declared):
-    """Which tokens are trained. A key left out is as `like` has it."""
+    """Which tokens are trained. A key that is left out follows the preset `like`."""
 
     answers: Literal["every", "last_turn"] | None = Field(
         None, description="Of a sequence: `every` answer, or those after its last question. Both presets: `every`."
@@ -46,7 +46,7 @@ class TrainOnOptions(Declared):
 
 
 class AcceptOptions(Declared):
-    """What is a conversation. A key left out is as `like` has it."""
+    """Which rows are taken as conversations, and how. A key that is left out follows the preset `like`."""
 
     roles: tuple[str, ...] | Literal["any"] | None = Field(
         None,
@@ -88,7 +88,8 @@ class AcceptOptions(Declared):
         "`nemotron`: `refuse`, as its prompt is not the one for reasoning.",
     )
     blank_reasoning: Literal["none", "reasoning"] | None = Field(
-        None, description="A reasoning of white space is `none` (`ours`), or cuts a row into turns (`nemotron`)."
+        None,
+        description="Blank reasoning is `none` (`ours`), or `reasoning`, and cuts a row into turns (`nemotron`).",
     )
     other_reasoning: Literal["as_given", "copied"] | None = Field(
         None,
@@ -113,15 +114,17 @@ class AcceptOptions(Declared):
 class SftOptions(Declared):
     """Packed Parquet with a loss mask."""
 
-    pack_size: int = Field(4096, ge=2, description="Tokens of a packed row.")
+    pack_size: int = Field(4096, ge=2, description="Tokens in a packed row.")
     algorithm: Algorithm = Field("first_fit_shuffle", description="How sequences are packed.")
-    seed: int = Field(42, ge=0, description="Of the packing's shuffle.")
+    seed: int = Field(42, ge=0, description="Seed of the packing's shuffle.")
     chat_template: str | HubTemplate = Field(
         "tokenizer",
         description="`tokenizer`: its own; `chatml_reasoning`: the one that ships; a path; a file on the hub; or Jinja "
         "itself.",
     )
-    template_date: date | None = Field(None, description="What `strftime_now` of a template says; none: an error.")
+    template_date: date | None = Field(
+        None, description="Date that `strftime_now` gives in a template; without one, such a template is refused."
+    )
     template_kwargs: dict[str, Any] = Field(
         {},
         description="Further variables of the template, each on its own and together as `chat_template_kwargs`; not "
@@ -129,11 +132,9 @@ class SftOptions(Declared):
     )
     turns: Turns = Field("reasoning", description="When each user turn is a sequence of its own.")
     stop: str = Field("auto", description="The token that ends an answer; `auto`: as the template ends it.")
-    like: Like = Field(
-        "ours", description="Whose side the keys of `train_on` and `accept` are on that are not given: a preset."
-    )
+    like: Like = Field("ours", description="Preset: sets the keys of `train_on` and `accept` that are not given.")
     train_on: TrainOnOptions = Field(TrainOnOptions(), description="Which tokens are trained.")
-    accept: AcceptOptions = Field(AcceptOptions(), description="What is a conversation.")
+    accept: AcceptOptions = Field(AcceptOptions(), description="Which rows are taken as conversations, and how.")
     messages_field: str = Field("messages", description="Key of the messages.")
     tools_field: str = Field("tools", description="Key of the tools.")
     used_in_filter: tuple[str, ...] = Field(
@@ -141,9 +142,13 @@ class SftOptions(Declared):
     )
     used_in_field: str = Field("used_in", description="Key of what a row is used in: text, comma list or list.")
     max_doc_tokens: int | None = Field(None, ge=2, description="Longer sequences are cut.")
-    too_long: Literal["truncate", "drop"] = Field("truncate", description="Of sequences longer than a packed row.")
-    row_group_size: int = Field(1000, ge=1, description="Packed rows of a Parquet row group.")
-    compression: Literal["zstd", "snappy", "gzip", "none"] = Field("zstd", description="Of the Parquet files.")
+    too_long: Literal["truncate", "drop"] = Field(
+        "truncate", description="What happens to sequences longer than a packed row."
+    )
+    row_group_size: int = Field(1000, ge=1, description="Packed rows in a Parquet row group.")
+    compression: Literal["zstd", "snappy", "gzip", "none"] = Field(
+        "zstd", description="Compression of the Parquet files."
+    )
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of texts re-encoded by the reference engine.")
 
     @field_validator("used_in_filter", mode="before")

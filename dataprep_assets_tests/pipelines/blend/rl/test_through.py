@@ -1,6 +1,5 @@
 """Claims about a record on its way through the transforms: its prompt, and what an original makes of it."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,10 +95,11 @@ def test_a_malformed_placeholder_is_left_out_or_a_bad_record() -> None:
     assert _made(record, RESOLVING, like="nemotron", malformed="left_out") == LeftOut("resolve_hf_placeholders")
 
 
-def test_every_rule_has_its_line_in_the_docs() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "formats" / "rl-jsonl.md").read_text(encoding="utf-8")
-    for name, value in vars(OURS).items():
-        assert f"`{name}: {value}`" in page or name == "prompt"
+def test_the_reference_says_of_every_rule_what_both_presets_take() -> None:
+    for name, theirs in vars(RlOptions(like="nemotron").rules).items():
+        if name != "prompt":
+            said = RlOptions.model_fields[name].description or ""
+            assert f"`ours`: `{getattr(OURS, name)}`; `nemotron`: `{theirs}`" in said
 
 
 def test_a_finished_record_is_asked_for_its_prompt_where_its_place_is_known() -> None:

@@ -1,0 +1,186 @@
+"""Write `docs/checks.md` from the proofs of the sample datasets: `make docs-reference`.
+
+The samples use every component, view and stage, so their checks are all that there are, but for those of virtual
+mixtures and of sensitive datasets, which are added. What to do when one is red is written here, by name: a test fails
+for a check of which nothing is said.
+Entry points: `page` (the whole text), and `python -m dataprep_assets_tests.docs.checks`, which writes it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from dataprep_assets.code_location import declarations_of
+from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, DESCRIPTION
+from dataprep_assets.graph.spec import Proof
+from dataprep_assets.orchestration.component import DatasetComponent
+from dataprep_assets.pipelines.notes.replay_proofs import VIRTUAL_PROOFS
+from dataprep_assets.project import at
+
+__all__ = ["PAGE", "REMEDIES", "names", "page"]
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "checks.md"
+_HEAD = """\
+# Checks
+
+Generated from the proofs by `make docs-reference`; a test fails when it is behind. Do not edit it.
+
+A check is red when its proof found a defect. A *blocking* one stops what is downstream; the others warn. The result
+says what was found, in which file, row or document, and ends with what to do; `dataprep status NAME` lists what is red,
+and the page of [all datasets](operations.md#all-datasets-at-a-glance) what is red anywhere. Which damage each check
+notices is measured by [the drill](drill.md).
+
+## When a check is red
+
+| check | what to do |
+|---|---|
+"""
+_AGAIN = "`dataprep run NAME` rebuilds what is damaged or stale, and that alone. "
+REMEDIES = (
+    (
+        "files_intact run_intact records_intact size_matches index_matches_stream layout_valid same_stream "
+        "equals_shards totals_match meta_matches source_boundaries alignment sampler_dry_run ids_in_vocabulary "
+        "equals_packed_rows equals_cohort_shards equals_stream lengths_counted shard_lengths_counted num_bytes_counted "
+        "names_complete only_the_last_is_shorter rows_valid jsonl_equals_rows features_match counts_match format_valid "
+        "sample_ids_recompute lines_are_records card_matches_receipts croissant_valid provenance_complete "
+        "entry_lists_every_shard names_the_latest_run virtual_files",
+        "The files are not what their receipt, or what they were made of, says. "
+        + _AGAIN
+        + "Red again at once: look at the disk and the memory, then report a bug.",
+    ),
+    (
+        "ledger_balances tokens_accounted tokens_conserved",
+        "Rows or tokens were lost or counted twice: damage, or a bug. "
+        + _AGAIN
+        + "Red again: do not train on it, report a bug.",
+    ),
+    (
+        "count_matches_source entries_resolve digests_match notes_recounted round_trip plan_is_current rows_read_once "
+        "blend_sources_unchanged",
+        "The source is not what it was. Meant: `dataprep status NAME` says what follows, `dataprep run NAME` builds "
+        "it. Not meant: restore the files that are named.",
+    ),
+    (
+        "plan_covers_manifest plan_covers_sources sources_complete shards_complete months_complete",
+        "Files, shards or months are missing, or there twice. Correct the globs or the source, then "
+        "`dataprep run NAME`.",
+    ),
+    (
+        "certificate_holds certificate_valid",
+        "The engine is not the certified one. " + _AGAIN + "It certifies the engine that is installed.",
+    ),
+    (
+        "fast_engine_accepted",
+        "Costs speed alone: the classes named are encoded by the reference. Nothing has to be done.",
+    ),
+    (
+        "separator_ends_documents separators_match_documents separators_match_notes documents_end_right "
+        "specials_not_doubled",
+        "A token at the wrong place. Correct `document.separator`, `document.bos` or the template; where the text "
+        "itself holds special tokens, set `special_tokens: text`.",
+    ),
+    (
+        "stop_tokens_trained answers_trained decoded_mask labels_within_notes",
+        "What is trained is not what should be. Look at the rows shown, then correct the template or the packing "
+        "([first trained token](formats/packed-sft.md#first-trained-token)).",
+    ),
+    (
+        "no_retracted_document",
+        "A retracted document is still there. `dataprep run NAME` rebuilds the shards that hold it "
+        "([retracting](corpus-changes.md)).",
+    ),
+    (
+        "splits_disjoint patients_disjoint patients_in_their_split",
+        "Training data is in validation or test. Correct the source, or give each split sources of its own.",
+    ),
+    (
+        "nothing_rounds_to_zero realised_as_requested shares_achieved",
+        "The shares cannot be had from the data. Change the weights, add data, or raise the tolerance.",
+    ),
+    ("sources_equal", "The sources differ in a setting. Build all of them with the same."),
+    ("disk_headroom", "Free the bytes that are named, or choose a larger disk."),
+    (
+        "eye_test shuffle_quality sample_ids_repeat order_shuffled rows_filled",
+        "A guess: look at what is shown. It is right as it is: [accept it](operations.md#checks-that-only-warn).",
+    ),
+    (
+        "manifest_published remote_equals_local remote_readable",
+        "What is published is not what was built. `dataprep run NAME` sends what differs.",
+    ),
+    ("no_orphans", "Shards of an older release lie beside it. Delete them when nobody reads them any more."),
+    ("tfds_reads", "Not proven: install `dataprep-assets[tfds]`. Red: see the other checks of the directory."),
+    (
+        "task_folder_name files_present names_exact regular_or_valid_links readable_0644 non_empty utf8_no_bom "
+        "line_ends no_blank_lines every_line_object schema label_domain question_domain answer_key "
+        "choices_lengths no_empty_text ids_unique row_counts labels_equal_original validation_untouched "
+        "no_train_text_in_validation loads_as_trainer as_migrated",
+        "Correct the file in the old project and migrate again ([by message of the trainer](pipelines/tasks.md)).",
+    ),
+)
+"""Names of checks, joined by blanks → what to do when one of them is red."""
+_ORDER = ("TokenizedCorpus", "ShardRelease", "PackedCohorts", "CombinedCohorts", "TrainingBlend", "TaskMigration")
+_Rows = tuple[Proof, ...]
+
+
+def page() -> str:
+    """The text of the page."""
+    lines = [_HEAD.rstrip("\n")]
+    lines += [f"| {', '.join(f'`{name}`' for name in joined.split())} | {todo} |" for joined, todo in REMEDIES]
+    shown: set[tuple[str, _Rows]] = set()
+    for component, artifacts in _checks().items():
+        fresh = {(name, rows) for name, rows in artifacts.items() if (name, rows) not in shown}
+        shown |= fresh
+        lines += ["", f"## {component}", ""]
+        if len(fresh) < len(artifacts):
+            known = ", ".join(name for name, rows in artifacts.items() if (name, rows) not in fresh)
+            lines += [f"{known}: as above, and:", ""]
+        lines += ["| artifact | check | blocks | what it proves |", "|---|---|---|---|"]
+        lines += _table({name: rows for name, rows in artifacts.items() if (name, rows) in fresh})
+    lines += [
+        "",
+        f"A `sensitive` dataset also has `{CLOSED_TO_OTHERS}`, which blocks: {DESCRIPTION} "
+        "Red: run the `chmod` that it names.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def names() -> set[str]:
+    """The names of all checks in the tables."""
+    return {proof.name for artifacts in _checks().values() for rows in artifacts.values() for proof in rows}
+
+
+def _checks() -> dict[str, dict[str, _Rows]]:
+    """Component → artifact, as the page names it → its proofs."""
+    found: dict[str, dict[str, _Rows]] = {name: {} for name in _ORDER}
+    for component in _samples():
+        for spec in component.specs:
+            if spec.proofs is not None and spec.proofs.proofs:
+                found[type(component).__name__].setdefault(f"`{spec.name}`", spec.proofs.proofs)
+    found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_PROOFS
+    return found
+
+
+def _samples() -> Iterator[DatasetComponent]:
+    project = at(ROOT)
+    assert project is not None
+    declarations = declarations_of(project)
+    for _, path in sorted(declarations.files.items()):
+        if "samples" in path.parts:
+            yield declarations.load(path)
+
+
+def _table(artifacts: dict[str, _Rows]) -> Iterator[str]:
+    """A line for each check; artifacts with the same checks share their lines."""
+    by_rows: dict[tuple[tuple[str, str, bool], ...], list[str]] = {}
+    for name, rows in artifacts.items():
+        by_rows.setdefault(tuple((p.name, p.description, p.blocking) for p in rows), []).append(name)
+    for rows_of, sharing in by_rows.items():
+        who = ", ".join(sharing)
+        for name, description, blocking in rows_of:
+            yield f"| {who} | `{name}` | {'yes' if blocking else 'warns'} | {description.replace('|', chr(92) + '|')} |"
+            who = ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"{PAGE.relative_to(ROOT)}: written")

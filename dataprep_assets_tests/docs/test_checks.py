@@ -1,0 +1,23 @@
+"""`docs/checks.md` is what the proofs say now, and says of each what to do when it is red."""
+
+import re
+
+from dataprep_assets_tests.docs import checks
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert checks.PAGE.read_text(encoding="utf-8") == checks.page(), "run `make docs-reference`"
+
+
+def test_of_every_check_it_is_said_once_what_to_do() -> None:
+    said = [name for joined, _ in checks.REMEDIES for name in joined.split()]
+    assert sorted(said) == sorted(checks.names())
+
+
+def test_every_proof_of_the_code_is_on_the_page() -> None:
+    """Also one that no sample has: its name is looked for where proofs are declared."""
+    package = checks.ROOT / "dataprep_assets"
+    text = "\n".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
+    declared = set(re.findall(r'\bProof\(\s*"(\w+)"', text))
+    assert len(declared) > 80
+    assert declared - checks.names() == set()
