@@ -27,7 +27,7 @@ from dataprep_assets.pipelines.corpus.snapshot import read_files
 from dataprep_assets.pipelines.corpus.snapshot_proofs import digests_match
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.digests import source_digest
+from dataprep_assets.sources.digests import PLAIN, source_digest
 
 VERSION = 1
 BLEND_SNAPSHOT = "blend_snapshot"
@@ -174,8 +174,17 @@ def shard_parts(
     if set(known) != {part.entry.relpath for part in shard.parts}:
         raise CorruptSourceError(f"{partition}: its snapshot lists other files than the plan; materialize it again")
     limit = blend.bad_records.max_record_bytes
+    # what is fetched has the digest that its hub or bucket lists
+    digests = PLAIN if access.mirrored else blend.source_digests()
     return tuple(
-        SourcePart.of(part.entry, access.path(part.entry), known[part.entry.relpath], part.rows, max_record_bytes=limit)
+        SourcePart.of(
+            part.entry,
+            access.path(part.entry),
+            known[part.entry.relpath],
+            part.rows,
+            digests=digests,
+            max_record_bytes=limit,
+        )
         for part in shard.parts
     )
 
@@ -201,4 +210,5 @@ def _digests(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, par
         parts = shard_parts(blend, store, plan, partition)
     except DataprepError as error:  # a missing or damaged snapshot is the finding
         return Finding(passed=False, summary=str(error))
-    return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts})
+    digests = parts[0].digests if parts else PLAIN
+    return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts}, digests=digests)
