@@ -189,7 +189,13 @@ def shard_parts(
     )
 
 
-_PROOFS = (Proof("digests_match", "Files on disk have the snapshot's SHA-256."),)
+_PROOFS = (
+    Proof(
+        "digests_match",
+        "Files on disk have the snapshot's SHA-256; it lists each file of the plan once, as its receipt says.",
+        version=2,
+    ),
+)
 
 
 def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:
@@ -208,7 +214,21 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[s
 def _digests(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> Finding:
     try:
         parts = shard_parts(blend, store, plan, partition)
+        others = list(_other_claims(blend, store, partition, [part.label for part in parts]))
     except DataprepError as error:  # a missing or damaged snapshot is the finding
         return Finding(passed=False, summary=str(error))
     digests = parts[0].digests if parts else PLAIN
-    return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts}, digests=digests)
+    return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts}, others, digests)
+
+
+def _other_claims(
+    blend: BlendDeclaration, store: ArtifactStore, partition: str, wanted: Sequence[str]
+) -> Iterator[str]:
+    """What a snapshot and its receipt say that is not so of its lines; `wanted` are the files in the plan's order."""
+    artifact = blend.artifact(BLEND_SNAPSHOT, partition)
+    lines, receipt = _read(blend, store, partition), store.receipt(artifact)
+    if [line["relpath"] for line in lines] != list(wanted):
+        yield f"{partition}: its snapshot does not list each file once, in the plan's order"
+    told = BlendSnapshotFacts(files=len(lines), source_bytes=sum(int(line["size_bytes"]) for line in lines))
+    if receipt is not None and BlendSnapshotFacts.of(receipt) != told:
+        yield f"{partition}: the receipt of its snapshot counts other files or bytes than it lists"
