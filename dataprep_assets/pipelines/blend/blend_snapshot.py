@@ -229,6 +229,10 @@ def _other_claims(
     lines, receipt = _read(blend, store, partition), store.receipt(artifact)
     if [line["relpath"] for line in lines] != list(wanted):
         yield f"{partition}: its snapshot does not list each file once, in the plan's order"
-    told = BlendSnapshotFacts(files=len(lines), source_bytes=sum(int(line["size_bytes"]) for line in lines))
+    sizes = [size for line in lines if isinstance(size := line.get("size_bytes"), int)]
+    if len(sizes) != len(lines):
+        yield f"{partition}: a line of its snapshot says no size"
+        return
+    told = BlendSnapshotFacts(files=len(lines), source_bytes=sum(sizes))
     if receipt is not None and BlendSnapshotFacts.of(receipt) != told:
         yield f"{partition}: the receipt of its snapshot counts other files or bytes than it lists"
