@@ -1,6 +1,7 @@
 """What a worker answers to a task, wherever it runs."""
 
 import resource
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ def answer(task: Task, send: Callable[[dict[str, int]], None], *, private: bool 
     Args:
         task: What to do.
         send: Where the task's `report` goes.
-        private: What it writes is closed to others (`stores.private`), where no umask was inherited.
+        private: Its data are sensitive: what it writes is closed to others (`stores.private`), and the message of an
+            error that is not the project's own is withheld, because it may quote them.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core would hold documents, and keys of the environment
     connect(send)
@@ -34,6 +36,14 @@ def answer(task: Task, send: Callable[[dict[str, int]], None], *, private: bool 
     except OSError as error:
         return "error", DataprepError(f"{task.id}: {refused(error, Path.cwd())}")
     except Exception as error:  # a bug or the operating system: whoever asked gets its name, not a dead worker
-        return "error", DataprepError(f"{task.id}: {type(error).__name__}: {error}")
+        return "error", DataprepError(f"{task.id}: {type(error).__name__}{_told(error, private)}")
     finally:
         connect(None)
+
+
+def _told(error: Exception, private: bool) -> str:
+    """What is said of an error beside its type."""
+    if not private:
+        return f": {error}"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f" at {Path(last.filename).name}:{last.lineno}. Its message is withheld: it may quote the data"

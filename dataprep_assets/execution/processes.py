@@ -55,8 +55,11 @@ def _die_with_parent(parent: int) -> None:
         os._exit(1)  # the parent died before the kernel was told
 
 
-def serve(handle: int, parent: int) -> None:
-    """A worker's whole life: take tasks from the socket until it closes. Run by `WorkerPool` in a new interpreter."""
+def serve(handle: int, parent: int, private: bool) -> None:
+    """A worker's whole life: take tasks from the socket until it closes. Run by `WorkerPool` in a new interpreter.
+
+    `private`: of a sensitive dataset.
+    """
     _die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     channel: Channel = Connection(handle)
@@ -69,7 +72,8 @@ def serve(handle: int, parent: int) -> None:
             os.environ.clear()
             os.environ.update(task)
             continue
-        channel.send((*answer(task, partial(_send_counts, channel, task.id)), kept_for_later()))
+        told = answer(task, partial(_send_counts, channel, task.id), private=private)
+        channel.send((*told, kept_for_later()))
 
 
 def _send_counts(channel: Channel, running: TaskId, done: dict[str, int]) -> None:
@@ -201,7 +205,8 @@ class WorkerPool:
             return kept
         ours, theirs = socket.socketpair()
         with theirs:
-            code = f"from dataprep_assets.execution.processes import serve; serve({theirs.fileno()}, {os.getpid()})"
+            given = (theirs.fileno(), os.getpid(), self._kind.private)
+            code = f"from dataprep_assets.execution.processes import serve; serve{given}"
             process = subprocess.Popen(
                 [sys.executable, "-c", code],
                 stdin=subprocess.DEVNULL,

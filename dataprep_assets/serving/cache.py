@@ -30,8 +30,9 @@ from dataprep_assets.serving.keep import Keep, fits, victims
 from dataprep_assets.serving.kept_manifest import keep_manifest
 from dataprep_assets.serving.readers import Shard, open_pair
 from dataprep_assets.serving.release import Place, Release, ReleaseFile, ReleaseShard
-from dataprep_assets.serving.shared_state import POLL_SECONDS, SharedState
+from dataprep_assets.serving.shared_state import POLL_SECONDS, SharedState, file_mode, make_folder
 from dataprep_assets.stores.local import LocalStore
+from dataprep_assets.stores.locks import own_file
 from dataprep_assets.stores.partial import discard_partial, partial_paths
 from dataprep_assets.stores.retry import StoppedError
 from dataprep_assets.stores.store import Progress
@@ -63,7 +64,7 @@ class Cache:
         self._shards = release.of(prefix)
         self._keep = keep
         self._room_seconds = room_seconds
-        self._state = SharedState(directory, prefix)
+        self._state = SharedState(directory, prefix, sensitive=release.sensitive)
 
     def attach(self) -> None:
         """Join the processes that share this folder, and clear away what killed ones left.
@@ -166,6 +167,7 @@ class Cache:
             self._check_space(missing, index)
             for file in missing:
                 key, path = self._place.key(file.key), self.path(file)
+                self._begin(file)
                 self._place.store.download(key, path, sha256=file.sha256, progress=progress)
         except BaseException:
             self._unreserve(shard)
@@ -238,9 +240,7 @@ class Cache:
                     self._throw_away(index)
                 left = {i: size for i, size in self.present().items() if i != shard.index}
                 if fits(self._keep, left, shard.bytes):
-                    part, _ = partial_paths(self.path(shard.token_file))
-                    part.parent.mkdir(parents=True, exist_ok=True)
-                    part.touch()
+                    self._begin(shard.token_file)
                 held = self._state.leases() if not fits(self._keep, left, shard.bytes) else None
             self._state.empty_trash()
             for index in evicted:
@@ -253,12 +253,21 @@ class Cache:
                 note("waiting", shard.index, f"{self._label(shard.index)}: no room yet; {_said(held, only_copies)}")
             time.sleep(POLL_SECONDS)
 
+    def _begin(self, file: ReleaseFile) -> None:
+        """Make the partial file of a download, empty, unless it is there: the download keeps its permissions."""
+        part, _ = partial_paths(self.path(file))
+        make_folder(part.parent, self._release.sensitive)
+        descriptor = own_file(part, os.O_WRONLY | os.O_CREAT, file_mode(self._release.sensitive))
+        if self._release.sensitive:
+            os.fchmod(descriptor, file_mode(True))  # one from before
+        os.close(descriptor)
+
     def _unreserve(self, shard: ReleaseShard) -> None:
-        """Remove a reservation that no byte came to; finished ranges stay for the next try."""
-        path = self.path(shard.token_file)
-        part, _ = partial_paths(path)
-        if part.exists() and part.stat().st_size == 0:
-            discard_partial(path)
+        """Remove partial files that no byte came to; finished ranges stay for the next try."""
+        for path in map(self.path, shard.files):
+            part, _ = partial_paths(path)
+            if part.exists() and part.stat().st_size == 0:
+                discard_partial(path)
 
     def _await_room(
         self,

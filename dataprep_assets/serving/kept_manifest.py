@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import ConfigError, FormatError, MissingArtifactError, SourceError
 from dataprep_assets.serving.release import MANIFEST, Place, Release, read_release
-from dataprep_assets.serving.shared_state import FOLDER, locked_file, replace_file
+from dataprep_assets.serving.shared_state import FOLDER, file_mode, locked_file, replace_file
 
 __all__ = ["keep_manifest", "read_or_kept"]
 
@@ -23,7 +23,6 @@ def read_or_kept(place: Place, directory: Path) -> Release:
     Raises MissingArtifactError when the store has no manifest, FormatError when it is damaged, SourceError when the
     store cannot be reached and no manifest is kept.
     """
-    (directory / FOLDER).mkdir(parents=True, exist_ok=True)
     kept = directory / FOLDER / MANIFEST
     try:
         return read_release(place)
@@ -37,16 +36,18 @@ def read_or_kept(place: Place, directory: Path) -> Release:
 
 
 def keep_manifest(directory: Path, release: Release) -> None:
-    """Keep the release's manifest in the cache folder; ConfigError when the folder holds shards of another release.
+    """Keep the release's manifest in a cache folder (made by `SharedState.make_folders`).
 
+    ConfigError when the folder holds shards of another release.
     A kept manifest that is damaged is replaced: shards of another release would fail their digests.
     """
     path = directory / FOLDER / MANIFEST
-    with locked_file(directory / FOLDER / "lock"):
+    mode = file_mode(release.sensitive)
+    with locked_file(directory / FOLDER / "lock", mode):
         try:
             held = Release.from_bytes(path.read_bytes(), str(path))
         except (FileNotFoundError, FormatError):
-            replace_file(path, release.to_bytes())
+            replace_file(path, release.to_bytes(), mode)
             return
     if held.digest != release.digest:
         raise ConfigError(

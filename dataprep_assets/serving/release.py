@@ -78,7 +78,8 @@ class Release:
     """See the module. `shards` maps a prefix (`train`, `val`) to its shards, contiguous from 0.
 
     `separator_id` ends every document. `shuffle_seed` is None for the order of the source; `tail` says what became of
-    the tokens after the last whole sequence of each prefix.
+    the tokens after the last whole sequence of each prefix. Of `sensitive` data, what a trainer fetches is its owner's
+    alone.
     """
 
     dataset: str
@@ -91,10 +92,13 @@ class Release:
     separator_id: int
     shuffle_seed: int | None
     tail: str
+    sensitive: bool = False
     shards: Mapping[str, Sequence[ReleaseShard]] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
+        if not isinstance(self.sensitive, bool):
+            raise FormatError(f"release of {self.dataset}: sensitive: {self.sensitive!r}: must be true or false")
         for prefix, shards in self.shards.items():
             # It is a folder of the place and of every cache, and the first part of a shard's name.
             why = why_not_a_name(prefix) or ("it has a '/'" if "/" in prefix else "")
@@ -138,7 +142,10 @@ class Release:
         return found
 
     def _plain(self) -> dict[str, Any]:
-        return {"kind": _KIND, **asdict(self)}
+        plain = {"kind": _KIND, **asdict(self)}
+        if not self.sensitive:
+            del plain["sensitive"]  # manifests from before it was said keep their bytes and digests
+        return plain
 
     def to_bytes(self) -> bytes:
         """The manifest file; the same release always gives the same bytes."""

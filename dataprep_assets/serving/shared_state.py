@@ -10,7 +10,7 @@
 * `trash/`: evicted files on their way out; removing a large file takes a while and needs no lock.
 * `lock`: taken for every change of the above, and never while bytes travel or a store is asked.
 
-Entry points: `SharedState`, `locked_file`, `replace_file`.
+Entry points: `SharedState`, `file_mode`, `make_folder`, `locked_file`, `replace_file`.
 """
 
 import fcntl
@@ -19,13 +19,15 @@ import os
 import secrets
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.stores.locks import own_file, try_lock
+from dataprep_assets.stores.private import closed_folder
 
-__all__ = ["FOLDER", "POLL_SECONDS", "SharedState", "locked_file", "replace_file"]
+__all__ = ["FOLDER", "POLL_SECONDS", "SharedState", "file_mode", "locked_file", "make_folder", "replace_file"]
 
 FOLDER = ".window"
 """The folder in a cache that is the window's own; all else in a cache are shards, or files of strangers."""
@@ -38,10 +40,15 @@ _LARGEST_LEASE_BYTES = 1 << 20
 
 
 class SharedState:
-    """See the module. One object a process and prefix; `attach` before anything else, `detach` at the end."""
+    """See the module. One object a process and prefix; `attach` before anything else, `detach` at the end.
 
-    def __init__(self, directory: Path, prefix: str) -> None:
+    Of `sensitive` data, folders and files are their owner's alone, whatever the process's umask.
+    """
+
+    def __init__(self, directory: Path, prefix: str, *, sensitive: bool = False) -> None:
         self._folder = directory / FOLDER / prefix
+        self._sensitive = sensitive
+        self._mode = file_mode(sensitive)
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._lease: int | None = None
 
@@ -51,16 +58,17 @@ class SharedState:
         """Take an empty lease, and remove those of dead processes and the files that killed ones left in the trash."""
         with self.locked():
             path = self._folder / "ranks" / self._name
-            self._lease = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            self._lease = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self._mode)
             fcntl.flock(self._lease, fcntl.LOCK_EX)
             self._write_lease([])
             self.leases()
         self.empty_trash()
 
     def make_folders(self) -> None:
-        """Make the folders of the module's docstring; those that exist stay as they are."""
-        for folder in ("ranks", "fetch", "trash"):
-            (self._folder / folder).mkdir(parents=True, exist_ok=True)
+        """Make the cache folder and those of the module's docstring; of sensitive data, close those that exist."""
+        own = [self._folder / name for name in ("ranks", "fetch", "trash")]
+        for folder in (self._folder.parent.parent, self._folder.parent, self._folder, *own):
+            make_folder(folder, self._sensitive)
 
     def detach(self) -> None:
         """Give up the lease. May be called twice."""
@@ -103,7 +111,7 @@ class SharedState:
     @contextmanager
     def fetching(self, index: int) -> Iterator[bool]:
         """Whether this process is the one that fetches the shard, for as long as the block lasts."""
-        descriptor = own_file(self._folder / "fetch" / f"{index:06d}", os.O_RDWR | os.O_CREAT)
+        descriptor = own_file(self._folder / "fetch" / f"{index:06d}", os.O_RDWR | os.O_CREAT, self._mode)
         mine = try_lock(descriptor)
         try:
             yield mine
@@ -126,7 +134,7 @@ class SharedState:
 
     def write_verified(self, verified: dict[str, Any]) -> None:
         """Replace what `verified` gives. Call it with `locked`, which also covers the read before it."""
-        replace_file(self._folder / "state.json", json.dumps(verified, sort_keys=True).encode())
+        replace_file(self._folder / "state.json", json.dumps(verified, sort_keys=True).encode(), self._mode)
 
     # --- trash
 
@@ -143,7 +151,7 @@ class SharedState:
 
     def locked(self) -> AbstractContextManager[None]:
         """The folder's lock, held for the block. Blocks while another process or thread has it; not reentrant."""
-        return locked_file(self._folder / "lock")
+        return locked_file(self._folder / "lock", self._mode)
 
 
 def _lease(path: Path, data: bytes) -> list[int]:
@@ -164,9 +172,9 @@ def _lease(path: Path, data: bytes) -> list[int]:
 
 
 @contextmanager
-def locked_file(path: Path) -> Iterator[None]:
-    """Hold the kernel's lock on this file, made if it does not exist, for the block."""
-    with open(path, "ab", opener=own_file) as lock:
+def locked_file(path: Path, mode: int) -> Iterator[None]:
+    """Hold the kernel's lock on this file, made with this mode if it does not exist, for the block."""
+    with open(path, "ab", opener=partial(own_file, mode=mode)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             yield
@@ -175,13 +183,26 @@ def locked_file(path: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_UN)
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Give the file this content by one rename, so that no reader sees half of it. Call it under a lock.
+def file_mode(sensitive: bool) -> int:
+    """The mode that files in a cache are made with, before the umask."""
+    return 0o600 if sensitive else 0o666
+
+
+def make_folder(folder: Path, sensitive: bool) -> None:
+    """Make a folder in a cache, with its parents; that of sensitive data is its owner's alone, also if it was there."""
+    if sensitive:
+        closed_folder(folder)
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def replace_file(path: Path, data: bytes, mode: int) -> None:
+    """Give the file this content and mode by one rename, so that no reader sees half of it. Call it under a lock.
 
     The draft has one fixed name: what a kill leaves is overwritten, never added to. Nothing is synced: a swap must not
     wait for the disk, and what a power cut spoils is only verified again.
     """
     draft = path.with_name(f"{path.name}.new")
-    with open(draft, "wb", opener=own_file) as file:
+    with open(draft, "wb", opener=partial(own_file, mode=mode)) as file:
         file.write(data)
     os.replace(draft, path)

@@ -35,14 +35,14 @@ def try_lock(file: int | IO[Any], *, required: bool = True) -> bool:
     return True
 
 
-def own_file(path: str | os.PathLike[str], flags: int) -> int:
-    """Open a file of the project's own making; an `opener` of `open`, or `os.open` with mode 0o666.
+def own_file(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
+    """Open a file of the project's own making; an `opener` of `open`, or `os.open`, of whose `mode` the umask takes.
 
     IntegrityError where a link, or anything but a regular file, has its name: neither is followed or written.
     """
     try:
         # Not blocking: to open a pipe would wait for its other end.
-        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise _planted(path) from None

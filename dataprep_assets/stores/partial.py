@@ -19,6 +19,7 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from dataprep_assets.errors import TransferError
@@ -118,11 +119,13 @@ def write_sidecar(
     *,
     finished: Collection[int],
     synced: Collection[int],
+    mode: int = 0o666,
 ) -> None:
     """Replace the sidecar by one rename.
 
     ``size`` (bytes of the object), ``etag`` (its version) and ``part_bytes`` (where it is cut) say which parts are
-    meant; ``finished`` are the indexes of those that are written, ``synced`` of those that are durable as well.
+    meant; ``finished`` are the indexes of those that are written, ``synced`` of those that are durable as well;
+    ``mode`` is that of a new file, before the umask.
     """
     state = {
         "size": size,
@@ -133,7 +136,7 @@ def write_sidecar(
         "boot": boot_id(),
     }
     draft = _sidecar_draft(sidecar)
-    with open(draft, "w", encoding="utf-8", opener=own_file) as stream:
+    with open(draft, "w", encoding="utf-8", opener=partial(own_file, mode=mode)) as stream:
         json.dump(state, stream)
     os.replace(draft, sidecar)
 

@@ -5,7 +5,7 @@ Everything that this project, a library or Dagster writes inside of `private_fil
 writes a file does not ask. Modes that are set on purpose are never wider than what the umask left (`placing`,
 `integrity.copies`).
 
-Entry points: `private_files`, `privately`, `are_private`, `open_to_others`.
+Entry points: `private_files`, `privately`, `are_private`, `closed_folder`, `open_to_others`.
 """
 
 import os
@@ -16,7 +16,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["OTHERS", "are_private", "open_to_others", "private_files", "privately", "within_closed_folder"]
+from dataprep_assets.errors import ConfigError
+
+__all__ = [
+    "OTHERS",
+    "are_private",
+    "closed_folder",
+    "open_to_others",
+    "private_files",
+    "privately",
+    "within_closed_folder",
+]
 
 T = TypeVar("T")
 
@@ -65,6 +75,27 @@ def privately(items: Iterable[T], wanted: bool = True) -> Iterator[T]:
 def are_private() -> bool:
     """Whether what is written now is made private."""
     return bool(_entered)
+
+
+def closed_folder(folder: Path) -> None:
+    """Make a folder that its owner alone may enter, whatever the umask, and its parents, too; close one that is there.
+
+    Parents that are there stay as they are. For a process that is not the project's own, whose umask is not ours to
+    change. ConfigError for an open folder of another user.
+    """
+    for parent in reversed(folder.parents):
+        parent.mkdir(mode=0o700, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if not mode & OTHERS:
+        return
+    try:
+        folder.chmod(mode & ~OTHERS)
+    except PermissionError as error:
+        raise ConfigError(
+            f"{folder}: others than its owner may enter it, the data are sensitive, and it is another user's. Use "
+            "another folder"
+        ) from error
 
 
 def open_to_others(root: Path) -> Iterator[tuple[Path, int]]:

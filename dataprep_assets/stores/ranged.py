@@ -17,6 +17,7 @@ Entry points: :func:`download` and :func:`digest_file`.
 import hashlib
 import io
 import os
+import stat
 import threading
 import time
 from collections import deque
@@ -131,6 +132,7 @@ def download(
             retry=retry,
             progress=progress,
             outer_stopped=stopped,
+            mode=stat.S_IMODE(os.fstat(descriptor).st_mode),
             finished=finished,
             synced=set(finished),
         )
@@ -165,6 +167,8 @@ class _Transfer:
     retry: RetryPolicy
     progress: Callable[[int], None] | None
     outer_stopped: Callable[[], bool]
+    # Permissions of the `.part`, which its sidecar gets.
+    mode: int
     # Indexes of the parts whose bytes are written, and of those that are synced too; guarded by `lock`, as is the
     # sidecar that repeats them.
     finished: set[int]
@@ -307,7 +311,15 @@ class _Transfer:
                 self.progress(count)
 
     def _write_sidecar(self) -> None:
-        write_sidecar(self.sidecar, self.size, self.etag, self.part_bytes, finished=self.finished, synced=self.synced)
+        write_sidecar(
+            self.sidecar,
+            self.size,
+            self.etag,
+            self.part_bytes,
+            finished=self.finished,
+            synced=self.synced,
+            mode=self.mode,
+        )
 
     def finished_bytes(self) -> int:
         return sum(min(self.part_bytes, self.size - index * self.part_bytes) for index in self.finished)

@@ -126,6 +126,11 @@ def core_limit() -> tuple[int, int]:
     return resource.getrlimit(resource.RLIMIT_CORE)
 
 
+def quote(text: str) -> None:
+    """Fail as a library does that quotes what it was given."""
+    raise ValueError(f"cannot read {text!r}")
+
+
 def exhaust() -> int:
     """Ask for more memory than there is."""
     return len(bytearray(1 << 62))

@@ -10,7 +10,8 @@ import pytest
 from dataprep_assets.errors import OutOfMemoryError
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
-from dataprep_assets_tests.execution.job_tasks import core_limit, exhaust, told_environment, told_last
+from dataprep_assets.stores.private import private_files
+from dataprep_assets_tests.execution.job_tasks import core_limit, exhaust, quote, told_environment, told_last
 
 
 def asked(count: int = 1, environment: dict[str, str] | None = None, *, silent: bool = False) -> list[tuple[int, str]]:
@@ -95,3 +96,13 @@ def test_a_worker_leaves_no_core_and_says_when_memory_ran_out() -> None:
     assert ends["core"].result == (0, 0)
     assert isinstance(ends["train-00003"].error, OutOfMemoryError)
     assert "train-00003: out of memory" in str(ends["train-00003"].error)
+
+
+@pytest.mark.parametrize("sensitive", [True, False])
+def test_of_sensitive_data_a_librarys_message_is_withheld(sensitive: bool) -> None:
+    with private_files(sensitive), WorkerPool(1) as pool:
+        pool.submit(Task(TaskId("train-00003"), quote, ("the text of a note",)))
+        (error,) = (event.error for event in pool.events() if isinstance(event, Finished))
+    assert str(error).startswith("train-00003: ValueError")
+    assert ("the text of a note" in str(error)) == (not sensitive)
+    assert ("job_tasks.py:" in str(error)) == sensitive

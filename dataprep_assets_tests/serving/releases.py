@@ -40,7 +40,13 @@ def write_shard(
 
 
 def make_release(
-    folder: Path, samples: Sequence[int] = (8, 8, 8), *, dtype: str = "uint32", length: int = LENGTH, val: int = 0
+    folder: Path,
+    samples: Sequence[int] = (8, 8, 8),
+    *,
+    dtype: str = "uint32",
+    length: int = LENGTH,
+    val: int = 0,
+    sensitive: bool = False,
 ) -> Release:
     """Shards in a folder, without a manifest file: one for each number of samples, and `val` of the prefix val."""
     shards = {
@@ -63,6 +69,7 @@ def make_release(
         separator_id=0,
         shuffle_seed=None,
         tail="drop",
+        sensitive=sensitive,
         shards=shards,
     )
 

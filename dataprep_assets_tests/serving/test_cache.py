@@ -1,6 +1,7 @@
 """What a cache keeps, evicts and believes; the defects of the original, which looks at nothing but names."""
 
 import gc
+import json
 import os
 import shutil
 import time
@@ -13,8 +14,9 @@ import pytest
 from dataprep_assets.errors import ConfigError, CorruptSourceError, TransferError
 from dataprep_assets.serving import KeepBytes, ShardWindow, WindowEvent
 from dataprep_assets.serving import cache as cache_module
-from dataprep_assets.serving.release import Place, read_release
+from dataprep_assets.serving.release import Place, Release, read_release
 from dataprep_assets.stores.local import LocalStore
+from dataprep_assets.stores.private import open_to_others
 from dataprep_assets_tests.serving.releases import (
     data_files,
     debris,
@@ -23,7 +25,7 @@ from dataprep_assets_tests.serving.releases import (
     publish,
     published,
 )
-from dataprep_assets_tests.serving.watched import QUICK, Watched, assert_is, flip, until, watched
+from dataprep_assets_tests.serving.watched import QUICK, Chunked, Watched, assert_is, flip, until, watched
 
 
 def test_keep_all_keeps_inactive_shards_and_downloads_each_once(tmp_path: Path) -> None:
@@ -55,6 +57,48 @@ def test_a_limit_is_never_exceeded(tmp_path: Path, keep: Any) -> None:
             assert_is(shard, step % 5)
             del shard
     assert most == limit
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["new cache", "open cache"])
+def test_what_is_fetched_of_a_sensitive_release_is_its_owners_alone(tmp_path: Path, there: bool) -> None:
+    before = os.umask(0)
+    try:
+        built, cache = tmp_path / "built", tmp_path / "shard" / "cache"
+        store = Chunked(tmp_path / "store", workers=2)
+        samples = 3 * Chunked.RANGE // 4 // 16
+        place = publish(make_release(built, (samples, 8, 8), sensitive=True), built, Place(store))
+        if there:
+            (cache / ".window" / "train" / "ranks").mkdir(parents=True)
+            (cache / "train_000000.npy.part").touch()
+        wrong: set[tuple[Path, int]] = set()
+        looks: set[str] = set()
+
+        def look(key: str, given: int) -> None:
+            # After the first range, the sidecar is there as well.
+            looks.update(path.name for path in cache.rglob("*"))
+            wrong.update(open_to_others(cache))
+
+        store.before = look
+        with ShardWindow(place, cache, 1, keep=2, retry=QUICK) as window:
+            for step in range(6):
+                window.swap(step)
+                wrong.update(open_to_others(cache))
+        wrong.update(open_to_others(cache))
+        assert wrong == set()
+        assert {"train_000000.npy.part", "train_000000.npy.part.json", "release.json", "state.json"} <= looks
+        assert bool(list(open_to_others(tmp_path / "shard"))) == there, "folders made on the way are closed, too"
+        Path(tmp_path, "others").touch()
+        assert Path(tmp_path, "others").stat().st_mode & 0o666 == 0o666, "the trainer's umask is its own"
+    finally:
+        os.umask(before)
+
+
+def test_a_release_that_is_not_sensitive_says_what_it_said(tmp_path: Path) -> None:
+    plain, sensitive = (make_release(tmp_path, (8,), sensitive=each) for each in (False, True))
+    assert b"sensitive" not in plain.to_bytes()
+    assert plain.digest != sensitive.digest
+    assert Release.from_bytes(sensitive.to_bytes(), "here") == sensitive
+    assert json.loads(sensitive.to_bytes())["sensitive"] is True
 
 
 def test_a_limit_smaller_than_two_shards_is_an_error_at_construction(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "a.bin.part": download,
     "a.json.new": lambda folder: write_sidecar(folder / "a.json", 1, None, 1, finished=[], synced=[]),
     "a.draft": durably,
-    "b.new": lambda folder: replace_file(folder / "b", b"new"),
+    "b.new": lambda folder: replace_file(folder / "b", b"new", 0o666),
     ".c.PID.tmp": lambda folder: write_atomically(folder / "c", b"new"),
     ".staging/final.lock": held,
     ".window/train/fetch/000003": fetched,

@@ -28,6 +28,7 @@ from dataprep_assets.pipelines.corpus.snapshot_proofs import digests_match
 from dataprep_assets.pipelines.corpus.token_stream import SourcePart
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import source_digest
+from dataprep_assets.sources.digests import PLAIN
 
 VERSION = 1
 BLEND_SNAPSHOT = "blend_snapshot"
@@ -174,13 +175,28 @@ def shard_parts(
     if set(known) != {part.entry.relpath for part in shard.parts}:
         raise CorruptSourceError(f"{partition}: its snapshot lists other files than the plan; materialize it again")
     limit = blend.bad_records.max_record_bytes
+    # what is fetched has the digest that its hub or bucket lists
+    digests = PLAIN if access.mirrored else blend.source_digests()
     return tuple(
-        SourcePart.of(part.entry, access.path(part.entry), known[part.entry.relpath], part.rows, max_record_bytes=limit)
+        SourcePart.of(
+            part.entry,
+            access.path(part.entry),
+            known[part.entry.relpath],
+            part.rows,
+            digests=digests,
+            max_record_bytes=limit,
+        )
         for part in shard.parts
     )
 
 
-_PROOFS = (Proof("digests_match", "Files on disk have the snapshot's SHA-256."),)
+_PROOFS = (
+    Proof(
+        "digests_match",
+        "Files on disk have the snapshot's SHA-256; it lists each file of the plan once, as its receipt says.",
+        version=2,
+    ),
+)
 
 
 def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:
@@ -199,6 +215,25 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[s
 def _digests(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> Finding:
     try:
         parts = shard_parts(blend, store, plan, partition)
+        others = list(_other_claims(blend, store, partition, [part.label for part in parts]))
     except DataprepError as error:  # a missing or damaged snapshot is the finding
         return Finding(passed=False, summary=str(error))
-    return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts})
+    digests = parts[0].digests if parts else PLAIN
+    return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts}, others, digests)
+
+
+def _other_claims(
+    blend: BlendDeclaration, store: ArtifactStore, partition: str, wanted: Sequence[str]
+) -> Iterator[str]:
+    """What a snapshot and its receipt say that is not so of its lines; `wanted` are the files in the plan's order."""
+    artifact = blend.artifact(BLEND_SNAPSHOT, partition)
+    lines, receipt = _read(blend, store, partition), store.receipt(artifact)
+    if [line["relpath"] for line in lines] != list(wanted):
+        yield f"{partition}: its snapshot does not list each file once, in the plan's order"
+    sizes = [size for line in lines if isinstance(size := line.get("size_bytes"), int)]
+    if len(sizes) != len(lines):
+        yield f"{partition}: a line of its snapshot says no size"
+        return
+    told = BlendSnapshotFacts(files=len(lines), source_bytes=sum(sizes))
+    if receipt is not None and BlendSnapshotFacts.of(receipt) != told:
+        yield f"{partition}: the receipt of its snapshot counts other files or bytes than it lists"

@@ -10,7 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declaration import DatasetDeclaration, Declared, resolved
+from dataprep_assets.graph.declaration import Declared, resolved
+from dataprep_assets.graph.source_key import KeyedSources
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
 from dataprep_assets.pipelines.blend.nemotron_keys import ELSEWHERE
 from dataprep_assets.pipelines.blend.rl.options import RlOptions
@@ -101,7 +102,7 @@ def _kind(value: Any) -> str:
     return "file" if isinstance(value, str | Path) else "inline"
 
 
-class BlendDeclaration(DatasetDeclaration):
+class BlendDeclaration(KeyedSources):
     """One training blend for one stage."""
 
     elsewhere: ClassVar[Mapping[str, str]] = ELSEWHERE

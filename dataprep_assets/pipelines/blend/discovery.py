@@ -14,6 +14,7 @@ from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, file_format, glob_pattern, natural_key
 from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess, source_digest
+from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
 from dataprep_assets.stores.retry import RetryPolicy
@@ -111,14 +112,19 @@ def _cut_path(path: str) -> tuple[str, re.Pattern[str] | None, str | None]:
     return path.rstrip("/"), None, None
 
 
-def discover(unit: Unit, sources: SourceAccessDeclaration) -> Discovered:
-    """List a dataset's files, narrow them to its split and subset, digest local ones. SourceError when none is left."""
+def discover(unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigests = PLAIN) -> Discovered:
+    """List a dataset's files, narrow them to its split and subset, digest local ones. SourceError when none is left.
+
+    `digests` say what stands for local files.
+    """
     place = open_place(unit.dataset, sources)
     listing, files = list_meant(place, unit.dataset)
-    return discovered(unit, place, listing, files)
+    return discovered(unit, place, listing, files, digests)
 
 
-def discover_splits(unit: Unit, sources: SourceAccessDeclaration) -> dict[str, Discovered]:
+def discover_splits(
+    unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigests = PLAIN
+) -> dict[str, Discovered]:
     """The splits of an RL dataset that its paths tell (`train`, `val`, `test`), or all of it as `train`."""
     place = open_place(unit.dataset, sources)
     listing, files = list_meant(place, unit.dataset)
@@ -137,7 +143,9 @@ def discover_splits(unit: Unit, sources: SourceAccessDeclaration) -> dict[str, D
             )
         found = {"train": files}
     return {
-        split: discovered(Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split), place, listing, chosen)
+        split: discovered(
+            Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split), place, listing, chosen, digests
+        )
         for split, chosen in found.items()
     }
 
@@ -217,7 +225,13 @@ def _narrowed(files: Sequence[SourceFile], dataset: BlendDataset, place: SourceP
     return found
 
 
-def discovered(unit: Unit, place: SourcePlace, listing: Listing, files: Iterable[SourceFile]) -> Discovered:
+def discovered(
+    unit: Unit,
+    place: SourcePlace,
+    listing: Listing,
+    files: Iterable[SourceFile],
+    digests: SourceDigests = PLAIN,
+) -> Discovered:
     """Entries of the files in natural order; local ones are read for their digests."""
     entries = []
     for index, file in enumerate(sorted(files, key=lambda f: natural_key(f.relpath))):
@@ -237,5 +251,7 @@ def discovered(unit: Unit, place: SourcePlace, listing: Listing, files: Iterable
             etag=file.etag,
             commit=listing.commit,
         )
-        entries.append(entry if place.access.mirrored else entry._replace(sha256=source_digest(place.access, entry)))
+        if not place.access.mirrored:
+            entry = entry._replace(sha256=digests.of(source_digest(place.access, entry)))
+        entries.append(entry)
     return Discovered(unit=unit, entries=tuple(entries), commit=listing.commit)

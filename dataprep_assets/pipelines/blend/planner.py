@@ -50,7 +50,7 @@ def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
         identity["template"] = template.digest
     else:
         identity["options"] = blend.rl_options.identity
-        identity["transforms"] = fingerprint(blend.rl_options.transforms, blend.sources)
+        identity["transforms"] = fingerprint(blend.rl_options.transforms, blend.sources, blend.source_digests())
     if blend.tokenizer is not None:
         identity["tokenizer"] = load_bundle(blend.tokenizer).digest
     return identity
@@ -96,13 +96,15 @@ def relisted(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
     if declared is None:  # it is no longer declared so, which the plan's own proofs tell
         return refound(unit)
     if blend.stage == "rl" and declared.split is None and unit.dataset.split is None:
-        return discover_splits(declared, blend.sources).get(unit.name.rpartition("__")[2])
-    return discover(Unit(name=unit.name, dataset=unit.dataset, split=unit.split), blend.sources)
+        return discover_splits(declared, blend.sources, blend.source_digests()).get(unit.name.rpartition("__")[2])
+    again = Unit(name=unit.name, dataset=unit.dataset, split=unit.split)
+    return discover(again, blend.sources, blend.source_digests())
 
 
 def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list[Discovered]:
     found: list[Discovered] = []
     data: DataBlend = blend.data_blend()
+    digests = blend.source_digests()
     for unit in data.units():
         by_rl_split = blend.stage == "rl" and unit.split is None
         kept = [
@@ -113,12 +115,13 @@ def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list
         if kept and open_place(unit.dataset, blend.sources).access.mirrored:
             found += [refound(b) for b in kept]
         elif by_rl_split and unit.dataset.split is None:
-            found += discover_splits(unit, blend.sources).values()
+            found += discover_splits(unit, blend.sources, digests).values()
         elif by_rl_split:
             split = next((s for s, names in RL_SPLITS.items() if unit.dataset.split in names), unit.dataset.split)
-            found.append(discover(Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split), blend.sources))
+            of_split = Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split)
+            found.append(discover(of_split, blend.sources, digests))
         else:
-            found.append(discover(unit, blend.sources))
+            found.append(discover(unit, blend.sources, digests))
     return found
 
 

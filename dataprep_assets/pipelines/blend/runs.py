@@ -22,7 +22,13 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
-from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, ShardToBuild, finished_shards
+from dataprep_assets.pipelines.blend.finished_shards import (
+    FinishedShard,
+    ShardToBuild,
+    data_file,
+    finished_shards,
+    suffixes,
+)
 from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.pipelines.blend.planner import stage_identity
 from dataprep_assets.pipelines.blend.realised import Realised, realised, used_shards
@@ -133,7 +139,7 @@ class _WithoutShards(RunLayout):
     """A run with everything but its shards' own bytes."""
 
     def link(self, shard: FinishedShard, suffix: str, name: str) -> None:
-        """Nothing: `run_intact` compares the digests."""
+        """Nothing: `_other_bytes` compares the digests."""
 
     def join(self, shards: Sequence[FinishedShard], suffix: str, name: str) -> None:
         """Nothing, as `link`."""
@@ -150,6 +156,18 @@ def _facts(blend: BlendDeclaration, plan: BlendPlan, finished: Sequence[Finished
         used={split: tuple(str(s.artifact.partition) for s in members) for split, members in used.items()},
         realised=tuple(realised(blend, finished, used)),
     )
+
+
+def _other_bytes(
+    blend: BlendDeclaration, directory: Path, receipt: Receipt, finished: Sequence[FinishedShard]
+) -> Iterator[str]:
+    """Files of a run that, by the receipts, are not its shards' own."""
+    digests = {record.path: record.sha256 for record in receipt.files}
+    for shard in finished:
+        for suffix in suffixes(blend) if shard.rows else ():
+            name, made = f"{shard.stem}{suffix}", data_file(blend, shard.receipt, suffix)
+            if digests.get(name) != made.sha256:
+                yield f"{directory / name}: is not the {made.path} of its shard {shard.artifact.partition}"
 
 
 def other_claims(
@@ -177,6 +195,7 @@ def other_claims(
             yield f"{directory}: {name}: the receipt of the run says other than its shards"
     if receipt.ledger != Ledger.total(shard.ledger for shard in finished):
         yield f"{directory}: its ledger is not the sum of its shards' ledgers"
+    yield from _other_bytes(blend, directory, receipt, finished)
     with tempfile.TemporaryDirectory(prefix="dataprep-run-") as folder:
         run = _WithoutShards(blend=blend, store=store, target=Path(folder), root=wanted.root)
         _lay_out(run, plan, finished)

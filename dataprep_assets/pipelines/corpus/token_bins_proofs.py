@@ -37,7 +37,11 @@ _REBUILD = "Delete the shard's directory and materialize it again"
 TOKEN_BINS_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
     Proof("ledger_balances", "Rows in = documents + rows dropped by reason, in total and for each source file."),
-    Proof("size_matches", "Bytes = tokens × item size, and document ends cover the stream exactly."),
+    Proof(
+        "size_matches",
+        "Bytes = tokens × item size of the declared dtype, and document ends cover the stream exactly.",
+        version=2,
+    ),
     Proof("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file."),
     Proof(
         "separators_match_documents", "One separator ends each document; none is doubled, missing or unaccounted for."
@@ -69,7 +73,8 @@ def prove_shard(shard: TokenShard, *, sensitive: bool) -> dict[str, Finding]:
         return {
             "files_intact": files_intact(directory, receipt),
             "ledger_balances": ledger_balances(directory, receipt),
-            "size_matches": size_matches(directory, receipt),
+            # one that is out of date has the dtype of before
+            "size_matches": size_matches(directory, receipt, plan.dtype if receipt.key == shard.key else None),
             "ids_in_vocabulary": ids_in_vocabulary(directory, receipt, bundle.vocab_size),
             "separators_match_documents": separators_match_documents(directory, receipt),
             "certificate_valid": certificate_valid(receipt, bundle, plan.special_tokens),
@@ -144,12 +149,17 @@ def _quarantined(path: Path) -> dict[str, Counter[str]]:
 
 
 @judged
-def size_matches(directory: Path, receipt: Receipt) -> Finding:
-    """The bin's size is tokens times item size, and the document ends are as many, in order, and end where it does."""
+def size_matches(directory: Path, receipt: Receipt, declared: str | None = None) -> Finding:
+    """The bin's size is tokens times item size, and the document ends are as many, in order, and end where it does.
+
+    `declared` is the dtype that its recipe has; None where that is not known.
+    """
     ledger, dtype = ledger_of(receipt), TokenBinsFacts.of(receipt).dtype
     width = flat_bins.token_dtype(dtype).itemsize
     size, expected = (directory / TOKENS).stat().st_size, ledger.tokens * width
     defects = []
+    if declared not in (None, dtype):
+        defects.append(f"{name_of(receipt)}: its ids are {dtype}, those of its recipe are {declared}")
     if size != expected:
         defects.append(
             f"{name_of(receipt)}: {TOKENS} has {size} bytes, but {ledger.tokens} {dtype} tokens are {expected}: "

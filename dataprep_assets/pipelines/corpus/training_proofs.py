@@ -103,6 +103,9 @@ def _misaligned(
             yield f"a separator at window position {int(extra[0])}, where no document ends"
 
 
+_FEWEST_BLOCKS = 8
+
+
 @judged
 def sampler_dry_run(
     tokens_path: Path,
@@ -118,7 +121,8 @@ def sampler_dry_run(
 
     Blocks are drawn without replacement, as a shuffling DataLoader draws them, so no held-out block was fitted on. A
     uniform model's loss, ln(vocabulary), is what training starts from; the unigram model has additive smoothing of 0.1
-    a token. Losses are in nats per token. Ids that are noise leave the unigram model no better than the uniform one.
+    a token. Losses are in nats per token. Ids that are noise leave the unigram model no better than the uniform one:
+    an error, and a warning where it was fitted on fewer than eight blocks.
     Blocks of one id alone are an error when most of those drawn are, and a warning when a few are: documents of one
     repeated token exist.
     """
@@ -160,14 +164,16 @@ def sampler_dry_run(
             shares = (counts + 0.1) / (counts.sum() + 0.1 * vocab_size)
             losses.append(float(-np.log(shares[y.ravel()]).mean()))
     unigram = float(np.mean(losses)) if losses else math.inf
+    weak: list[str] = []
     if not defects and not unigram < uniform:
-        defects.append(
+        # one block may be in another language than the next
+        (defects if batches // 2 * batch_size >= _FEWEST_BLOCKS else weak).append(
             f"{tokens_path.name}: a unigram model has a loss of {unigram:.3f} on held-out batches, the uniform one "
             f"{uniform:.3f}: the ids have no more structure than noise"
         )
     warning = not defects and 2 * len(constant) <= batches * batch_size
     return verdict(
-        defects + constant,
+        defects + weak + constant,
         f"Training would start at a loss of {uniform:.3f}; token frequencies alone bring it to {unigram:.3f}.",
         "Look at `eye_test`; wrong dtype and damaged bytes look like this",
         facts={

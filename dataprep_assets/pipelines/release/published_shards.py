@@ -149,6 +149,7 @@ def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: 
         separator_id=layout.separator_id,
         shuffle_seed=options.shuffle_seed,
         tail=options.tail,
+        sensitive=release.sensitive,
         shards={name: tuple(found) for name, found in shards.items()},
     )
 

@@ -10,7 +10,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declaration import Attributed, DatasetDeclaration, resolved
+from dataprep_assets.graph.declaration import Attributed, resolved
+from dataprep_assets.graph.source_key import KeyedSources
 from dataprep_assets.pipelines.tasks.contract import TaskContract, contract_from, shipped_contracts
 from dataprep_assets.planning.task_versions import BASE
 
@@ -51,7 +52,7 @@ class TaskDeclaration(Attributed):
         return value
 
 
-class TaskMigrationDeclaration(DatasetDeclaration):
+class TaskMigrationDeclaration(KeyedSources):
     """Task folders of an old project, put where the new project's trainer looks for them."""
 
     old_root: Path = Field(description="Root of the old project; relative paths are relative to this YAML.")

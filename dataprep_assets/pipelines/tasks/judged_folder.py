@@ -16,6 +16,7 @@ from dataprep_assets.pipelines.tasks.contract import Split, TaskContract
 from dataprep_assets.pipelines.tasks.loader import Load, load_as_trainer
 from dataprep_assets.pipelines.tasks.record import AbsenceCause, AbsentFile, MigrationRecord
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, task_value
+from dataprep_assets.sources.digests import PLAIN, SourceDigests
 
 __all__ = ["FolderFile", "TaskFolder"]
 
@@ -43,7 +44,7 @@ class TaskFolder:
     """A task folder to judge. Everything is read once, when a proof first needs it.
 
     `reference` is the folder of the rows that these were rewritten from, `reference_name` what it is (`original` or
-    `base`); `record` is the migration's, where there was one.
+    `base`); `record` is the migration's, where there was one, and `digests` are those of its files.
     """
 
     folder: Path
@@ -53,6 +54,7 @@ class TaskFolder:
     reference_name: str | None = None
     record: MigrationRecord | None = None
     sensitive: bool = False
+    digests: SourceDigests = PLAIN
 
     @classmethod
     def of(cls, route: TaskRoute, record: MigrationRecord | None, *, sensitive: bool = False) -> "TaskFolder":
@@ -68,6 +70,7 @@ class TaskFolder:
             reference_name=route.reference_name,
             record=record,
             sensitive=sensitive,
+            digests=route.digests,
         )
 
     @cached_property

@@ -51,13 +51,17 @@ class Kept:
         if state not in ("other_file", "other_link"):
             return
         data = target.read_bytes() if state == "other_file" else None
+        digest = sha256_file(target) if target.is_file() else None
+        if digest is not None and data is None:
+            # A link may lead to a source. A file is kept whole, and must be found again under any other key.
+            digest = placement.digests.of(digest)
         waiting = self._waiting()
         entry = ReplacedFile(
             number=1 + max((e.number for e in (*self.earlier, *waiting)), default=0),
             name=target.name,
             kind="file" if state == "other_file" else "link",
             bytes=len(data) if data is not None else None,
-            sha256=sha256_file(target) if target.is_file() else None,
+            sha256=digest,
             link=os.readlink(target) if state == "other_link" else None,
             kept=data is not None,
         )

@@ -37,7 +37,7 @@ def _changed(task: TaskFolder, record: MigrationRecord) -> Iterator[Fault]:
         path = task.folder / made.name
         if not path.is_file():
             yield Fault(f"{made.name}: was {made.how} from {made.source}, and is not a file now", split=made.split)
-        elif (actual := sha256_file(path)) != made.sha256:
+        elif (actual := task.digests.of(sha256_file(path))) != made.sha256:
             told = f"{made.name}: sha256 {actual[:12]}…, {made.how} from {made.source} was {made.sha256[:12]}…"
             yield Fault(told, split=made.split)
         elif path.is_symlink() != (made.how == "linked"):

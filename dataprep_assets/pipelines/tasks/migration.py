@@ -207,8 +207,8 @@ def _no_conflict(states: Sequence[tuple[Placement, Standing]], overwrite: bool) 
         names = ", ".join(p.target.name for p in differing)
         raise ConfigError(
             f"{names} in {first.target.parent}: the new project already has other content (sha256 "
-            f"{sha256_file(first.target)[:12]}…, the version's is {first.sha256[:12]}…). Nothing was changed. Move the "
-            "file away, or set `overwrite: true`, which keeps the old file in the artifact"
+            f"{first.shown(sha256_file(first.target))}, the version's is {first.shown(first.sha256)}). Nothing was "
+            "changed. Move the file away, or set `overwrite: true`, which keeps the old file in the artifact"
         )
 
 

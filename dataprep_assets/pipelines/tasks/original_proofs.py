@@ -59,7 +59,8 @@ def validation_untouched(task: TaskFolder) -> Finding:
 
     def wrong(split: Split, rows: TaskRows) -> Iterator[Fault]:
         if rows.sha256 != original.sha256:
-            yield Fault(f"sha256 {rows.sha256[:12]}…, the {task.reference_name}'s is {original.sha256[:12]}…")
+            found, wanted = (task.digests.of(each.sha256)[:12] for each in (rows, original))
+            yield Fault(f"sha256 {found}…, the {task.reference_name}'s is {wanted}…")
 
     return over_rows(
         task,

@@ -15,6 +15,7 @@ from typing import Literal
 from dataprep_assets.errors import ConfigError, SourceError
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.tasks.declaration import Mode
+from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.stores.files import fsync_directory
 
 __all__ = ["MODE", "PRIVATE_MODE", "Placement", "Standing", "link_text", "place", "standing", "sweep"]
@@ -32,7 +33,7 @@ a link to other content, or to none; a file with other content."""
 class Placement:
     """A file wanted at `target`: the content of `source`, which has this SHA-256, as a copy or as a link to it.
 
-    `permissions` are those of a copy.
+    `permissions` are those of a copy; `digests` say what stands for a SHA-256 in messages.
     """
 
     source: Path
@@ -40,6 +41,11 @@ class Placement:
     mode: Mode
     sha256: str
     permissions: int = MODE
+    digests: SourceDigests = PLAIN
+
+    def shown(self, sha256: str) -> str:
+        """The beginning of what stands for a file with this SHA-256 (hex), as messages show it."""
+        return f"{self.digests.of(sha256)[:12]}…"
 
 
 def link_text(placement: Placement) -> str:
@@ -114,7 +120,8 @@ def _copy(placement: Placement, staged: Path) -> None:
     if (actual := sha256_file(staged)) != placement.sha256:
         staged.unlink()
         raise SourceError(
-            f"{placement.source}: changed while it was copied (sha256 {actual}, was {placement.sha256}). Migrate again"
+            f"{placement.source}: changed while it was copied (sha256 {placement.shown(actual)}, was "
+            f"{placement.shown(placement.sha256)}). Migrate again"
         )
 
 

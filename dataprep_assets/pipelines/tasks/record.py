@@ -40,7 +40,10 @@ class _Recorded(BaseModel):
 
 
 class MigratedFile(_Recorded):
-    """One file in the new project. `source` is relative to the old project's root; `rows` are readable objects."""
+    """One file in the new project. `source` is relative to the old project's root; `rows` are readable objects.
+
+    `sha256` is what stands for the source's (`sources.digests`).
+    """
 
     split: Split
     name: str

@@ -17,6 +17,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.pipelines.tasks.contract import TaskContract
 from dataprep_assets.pipelines.tasks.declaration import InheritedSplit, Mode, TaskMigrationDeclaration
 from dataprep_assets.planning.task_versions import BASE, Choice, Unordered, choose
+from dataprep_assets.sources.digests import PLAIN, SourceDigests
 
 __all__ = ["Reference", "TaskRoute", "partitions", "route_of", "target_of", "task_line", "task_value"]
 
@@ -48,6 +49,8 @@ class TaskRoute:
     """Folder of the rows that these were rewritten from: the original's, else the old project's base."""
     reference_name: Reference | None
     sensitive: bool = False
+    digests: SourceDigests = PLAIN
+    """What stands for the old project's files in records, receipts and messages."""
 
 
 def partitions(declaration: TaskMigrationDeclaration) -> list[str]:
@@ -72,7 +75,8 @@ def partitions(declaration: TaskMigrationDeclaration) -> list[str]:
 def route_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute:
     """The route of one partition. Lists folders; reads no file.
 
-    Raises ConfigError or SourceError when the declared version cannot be found.
+    Raises ConfigError or SourceError when the declared version cannot be found, ConfigError without the declared
+    `source_key`.
     """
     task, _, version = partition.partition(".")
     if task not in declaration.tasks:
@@ -105,6 +109,7 @@ def route_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute
         reference=reference,
         reference_name=name,
         sensitive=declaration.sensitive,
+        digests=declaration.source_digests(),
     )
 
 

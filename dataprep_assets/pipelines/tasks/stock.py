@@ -55,7 +55,8 @@ class Stock:
                 source=f.path,
                 target=self.route.target / f.file.name,
                 mode=self.route.mode,
-                sha256=f.file.sha256,
+                sha256=f.rows.sha256,
+                digests=self.route.digests,
                 permissions=PRIVATE_MODE if self.route.sensitive else MODE,
             )
             for f in self.found
@@ -96,7 +97,7 @@ def _take(route: TaskRoute, split: Split, folder: Path, *, inherited: bool) -> T
         inherited=inherited,
         how="linked" if route.mode == "symlink" else "copied",
         bytes=rows.bytes,
-        sha256=rows.sha256,
+        sha256=route.digests.of(rows.sha256),
         rows=len(rows.rows),
     )
     return Taken(file=file, path=path, rows=rows)

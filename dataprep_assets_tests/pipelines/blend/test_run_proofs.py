@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources, plan_is_current
 from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
+from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested
 from dataprep_assets.pipelines.blend.run_proofs import rows_read_once, run_intact, shards_complete, splits_disjoint
+from dataprep_assets.pipelines.blend.runs import other_claims
 from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard
+from dataprep_assets_tests.drill.box import edit_receipt, reseal, write
+from dataprep_assets_tests.drill.judge import failed_proofs
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, texts, write_rows
 
@@ -71,6 +76,35 @@ def _second_plan(good: FinishedBlend) -> None:
 def test_a_damaged_run_is_not_intact(good: FinishedBlend, damage: Callable[[FinishedBlend], None]) -> None:
     damage(good)
     assert not run_intact(good.directory, good.receipt, good.plan).passed
+
+
+def test_files_of_a_run_are_its_shards_own_also_where_its_receipt_agrees_with_them(good: FinishedBlend) -> None:
+    def said(receipt: Receipt) -> list[str]:
+        return list(other_claims(good.blend, good.store, good.plan, good.shards, good.directory, receipt))
+
+    assert said(good.receipt) == []
+    name = next(f.path for f in good.receipt.files if f.path.startswith("datasets/web/") and f.path.endswith(".bin"))
+    files = tuple(replace(f, sha256="0" * 64) if f.path == name else f for f in good.receipt.files)
+    (defect,) = said(replace(good.receipt, files=files))
+    assert f"{name}: is not the tokens.bin of its shard web-0000" in defect
+
+
+@pytest.mark.parametrize("lie", ["a file twice", "a count", "no size"])
+def test_a_snapshot_lists_each_file_once_and_counts_what_it_lists(good: FinishedBlend, lie: str) -> None:
+    (spec,) = [s for s in TrainingBlend(good.blend).specs if s.name == "blend_snapshot"]
+    assert list(failed_proofs(spec, good.store, ["web-00001"])) == []
+    folder = good.store.directory(good.blend.artifact("blend_snapshot", "web-00001"))
+    if lie == "a count":
+        edit_receipt(folder, lambda value: value["facts"].update(files=7))
+        wanted = "counts other files or bytes than it lists"
+    else:
+        lines = (folder / "files.jsonl").read_bytes()
+        write(folder / "files.jsonl", lines * 2 if lie == "a file twice" else lines.replace(b"size_", b"sise_"))
+        reseal(folder)
+        wanted = "does not list each file once" if lie == "a file twice" else "says no size"
+    ((name, words),) = failed_proofs(spec, good.store, ["web-00001"])
+    assert name == "digests_match"
+    assert wanted in words
 
 
 def test_a_run_of_another_plan_is_not_this_one(good: FinishedBlend) -> None:

@@ -17,6 +17,8 @@ from dataprep_assets_tests.drill.datasets import Bench, bench
 from dataprep_assets_tests.drill.judge import failed_proofs
 
 KEY = "a key of thirty-two characters.."
+SOURCES = ("source", "old", "original")
+"""Folders of a bench that hold source files; `new` is the tree that tasks are migrated to."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,9 @@ class Built:
 
     def told(self) -> Iterator[tuple[str, bytes]]:
         """All that is written or shown of it beside its sources: where, and the bytes."""
+        apart = {self.made.folder / name for name in (*SOURCES, "new")}
         for path in self.made.folder.rglob("*"):
-            if path.is_file() and self.made.folder / "source" not in path.parents:
+            if path.is_file() and apart.isdisjoint(path.parents):
                 yield str(path), path.read_bytes()
         yield "lock", lock_bytes(lock_dataset(self.made.specs, self.made.store))
         for spec in self.made.specs:
@@ -52,13 +55,16 @@ def built(pipeline: str, folder: Path, **changes: Any) -> Built:
     """A dataset of a pipeline of the drill, with other attributes."""
 
     def change(attributes: dict[str, Any]) -> dict[str, Any]:
+        if "document" not in attributes:
+            return attributes | changes
         document = attributes["document"] | changes.get("document", {})
         views = {"views": ["nanogpt", "hf_parquet"]} if "views" in attributes else {}
         return attributes | views | changes | {"document": document}
 
     with private_files():
         made = bench(pipeline, folder, change=change)
-    return Built(made, frozenset(sha256_file(p) for p in (folder / "source").rglob("*") if p.is_file()))
+    sources = (path for name in SOURCES for path in (folder / name).rglob("*") if path.is_file())
+    return Built(made, frozenset(map(sha256_file, sources)))
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +86,26 @@ def test_of_a_sensitive_dataset_no_digest_of_a_source_is_told(pipeline: str, tmp
     failed = one.failed()
     assert "digests_match" in {name for name, _ in failed}
     assert not [words for _, words in failed for p in {*one.plain, sha256_file(damaged)} if p in words]
+
+
+@pytest.mark.parametrize("pipeline", ["blend", "tasks"])
+def test_of_a_sensitive_blend_or_task_no_digest_of_a_source_is_told(pipeline: str, tmp_path: Path) -> None:
+    one = built(pipeline, tmp_path / "b", sensitive=True, source_key={"env": "SOURCES_KEY"})
+    told = dict(one.told())
+    assert len(one.plain) >= 7
+    # messages show the first twelve digits
+    assert [(p, where) for p in one.plain for where, data in told.items() if p[:12].encode() in data] == []
+    keyed = [SourceDigests(KEY.encode()).of(p).encode() for p in one.plain]
+    found = [k for k in keyed if any(k in data for data in told.values())]
+    # three versions of Copa with two inherited splits, and three splits each of RTE and ArcC_Cloze
+    assert len(found) == (len(keyed) if pipeline == "blend" else 3 + 2 + 3 + 3), "they are told apart all the same"
+    assert one.failed() == []
+    folder = "source" if pipeline == "blend" else "new"
+    damaged = next(p for p in sorted((tmp_path / "b" / folder).rglob("*.jsonl*")) if "validation" in p.name)
+    damaged.write_bytes(damaged.read_bytes() + b"\n")
+    failed = one.failed()
+    assert {"blend": "digests_match", "tasks": "as_migrated"}[pipeline] in {name for name, _ in failed}
+    assert not [words for _, words in failed for p in {*one.plain, sha256_file(damaged)} if p[:12] in words]
 
 
 def test_a_key_of_ids_alone_changes_no_digest(tmp_path: Path) -> None:

@@ -108,6 +108,14 @@ def test_drops_balance_with_the_quarantine_and_a_lost_line_is_missed(sample: Sam
 # --- size_matches
 
 
+def test_another_dtype_than_that_of_the_recipe_fails(shard: Shard) -> None:
+    """Every file and claim agrees with it: only the recipe tells."""
+    assert proofs.size_matches(shard.directory, shard.receipt, "uint16").passed
+    other = proofs.size_matches(shard.directory, shard.receipt, "uint32")
+    assert not other.passed
+    assert "its ids are uint16, those of its recipe are uint32" in other.summary
+
+
 def test_a_cut_bin_and_cut_ends_fail(shard: Shard) -> None:
     path = shard.directory / TOKENS
     path.write_bytes(path.read_bytes()[:-3])

@@ -106,6 +106,17 @@ def test_token_frequencies_beat_the_uniform_model(combined: Combined) -> None:
     assert float(found.facts["unigram_loss"]) < float(found.facts["uniform_loss"]) - 0.5
 
 
+def test_two_blocks_that_have_nothing_in_common_are_a_warning(tmp_path: Path) -> None:
+    """As a corpus of two short documents in two languages: nobody can tell them from noise."""
+    ids = np.concatenate([np.arange(257), np.arange(1000, 1256)]).astype("<u2")
+    ids.tofile(tmp_path / "two.bin")
+    found = sampled(tmp_path / "two.bin")
+    assert not found.passed
+    assert found.warning
+    np.random.default_rng(0).integers(0, VOCABULARY, 20 * 256).astype("<u2").tofile(tmp_path / "noise.bin")
+    assert not sampled(tmp_path / "noise.bin").warning
+
+
 def test_noise_is_not_learnable(copy: Combined) -> None:
     size = copy.tokens.stat().st_size // 2
     np.random.default_rng(0).integers(0, VOCABULARY, size).astype("<u2").tofile(copy.tokens)

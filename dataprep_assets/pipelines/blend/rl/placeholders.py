@@ -22,6 +22,7 @@ from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.pipelines.blend.discovery import Discovered, discover, open_place
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
+from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.rows import read_rows
 
 __all__ = [
@@ -101,17 +102,21 @@ def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
     return found
 
 
-def _discover(name: str, source: PlaceholderSource, access: SourceAccessDeclaration) -> Discovered:
+def _discover(
+    name: str, source: PlaceholderSource, access: SourceAccessDeclaration, digests: SourceDigests = PLAIN
+) -> Discovered:
     dataset = BlendDataset(name=re.sub(r"[^\w.-]", "_", name), path=source.path, split=source.split)
-    return discover(Unit(name=dataset.name, dataset=dataset, split=None), access)
+    return discover(Unit(name=dataset.name, dataset=dataset, split=None), access, digests)
 
 
-def identities(sources: Mapping[str, PlaceholderSource], access: SourceAccessDeclaration) -> dict[str, Any]:
-    """What the sources' content is, for keys: the pinned path of a hub's, digests of others."""
+def identities(
+    sources: Mapping[str, PlaceholderSource], access: SourceAccessDeclaration, digests: SourceDigests = PLAIN
+) -> dict[str, Any]:
+    """What the sources' content is, for keys: the pinned path of a hub's, `digests` of others."""
     found: dict[str, Any] = {}
     for name, source in sorted(sources.items()):
         pinned = source.path.startswith("hf://")
-        content: Any = source.path if pinned else _discover(name, source, access).identities
+        content: Any = source.path if pinned else _discover(name, source, access, digests).identities
         found[name] = [source.kind, source.split, content]
     return found
 

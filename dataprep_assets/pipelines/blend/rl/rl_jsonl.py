@@ -33,7 +33,7 @@ def rl_shards(
     """
     options = blend.rl_options
     placeholders = fetch_sources(declared_sources(options.transforms), blend.sources)
-    made_of = digest_value(fingerprint(options.transforms, blend.sources))
+    made_of = digest_value(fingerprint(options.transforms, blend.sources, blend.source_digests()))
     return [
         RlShard(
             artifact=blend.artifact(RL_JSONL, partition),

@@ -203,9 +203,9 @@ def _write_records(shard: RlShard, steps: Sequence[Step], tally: _Tally, write: 
                 read = reader.bytes_read
         except BadRecordError:
             # a damaged file must not pass for a bad row
-            require_digest(part.label, sha256_file(part.path), part.sha256, "`blend_plan`")
+            require_digest(part.label, part.digests.of(sha256_file(part.path)), part.sha256, "`blend_plan`")
             raise
-        require_digest(part.label, reader.sha256, part.sha256, "`blend_plan`")
+        require_digest(part.label, part.digests.of(reader.sha256), part.sha256, "`blend_plan`")
         tally.source_bytes += reader.bytes_read
         cut = {"rows": (part.rows.first, part.rows.stop)} if part.rows else {}
         tally.sources.append(

@@ -37,6 +37,7 @@ from dataprep_assets.pipelines.blend.rl.placeholders import (
     parse_sources,
     resolve,
 )
+from dataprep_assets.sources.digests import PLAIN, SourceDigests
 
 __all__ = ["DeclaredTransform", "Record", "Step", "Transform", "compose", "declared_sources", "fingerprint", "parse"]
 
@@ -135,7 +136,7 @@ def declared_sources(declared: Declared) -> dict[str, PlaceholderSource]:
     return found
 
 
-def fingerprint(declared: Declared, access: SourceAccessDeclaration) -> list[Any]:
+def fingerprint(declared: Declared, access: SourceAccessDeclaration, digests: SourceDigests = PLAIN) -> list[Any]:
     """What decides the transforms' output, for keys: names, options, content of sources, source text of functions.
 
     Building every step on the way, so a declaration that cannot work fails here, before any data is read.
@@ -144,7 +145,7 @@ def fingerprint(declared: Declared, access: SourceAccessDeclaration) -> list[Any
     for step in parse(declared):
         content: Any = step.options
         if step.name == RESOLVE:
-            content = identities(declared_sources([{RESOLVE: step.options}]), access)
+            content = identities(declared_sources([{RESOLVE: step.options}]), access, digests)
         elif step.is_own:
             content = [step.options, sha256_file(_source_of(_imported(step.name)))]
         else:

@@ -162,6 +162,9 @@ def origins_of(directory: Path) -> NDArray[np.int64]:
         raise FormatError(f"{directory / ORIGINS}: cannot be read: {error}. {_REBUILD}") from error
     if origins.ndim != 2 or origins.shape[1] != 3 or origins.dtype != np.int64:
         raise FormatError(f"{directory / ORIGINS}: {origins.dtype} of shape {origins.shape}, not int64 triples")
+    size = (directory / ORIGINS).stat().st_size
+    if isinstance(origins, np.memmap) and (behind := size - origins.offset - origins.nbytes):
+        raise FormatError(f"{directory / ORIGINS}: {behind} bytes behind the array. {_REBUILD}")
     return origins
 
 

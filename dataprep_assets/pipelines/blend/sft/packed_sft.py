@@ -67,6 +67,7 @@ def sft_shards(
                         ordinal=part.ordinal,
                         size=planned.total_bytes // len(parts),
                         rows=part.rows or RowRange(),
+                        digests=part.digests,
                         max_record_bytes=part.max_record_bytes,
                     )
                     for part in parts

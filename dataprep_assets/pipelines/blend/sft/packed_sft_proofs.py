@@ -28,7 +28,11 @@ PACKED_SFT_PROOFS = (
     Proof("stop_tokens_trained", "Every trained answer ends with the stop token: the mask is shifted once."),
     Proof("specials_not_doubled", "No special token is followed by itself."),
     Proof("decoded_mask", "Sequences decoded, what is trained between ⟦ and ⟧, to look at."),
-    Proof("round_trip", "Sampled sequences, rendered, encoded and masked again by the reference, are the stored ones."),
+    Proof(
+        "round_trip",
+        "Sampled sequences, rendered, encoded and masked again by the reference, are the stored ones.",
+        version=2,
+    ),
     Proof("answers_trained", "What is trained of sampled sequences are their rows' answers, found by text alone."),
 )
 

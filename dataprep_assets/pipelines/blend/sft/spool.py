@@ -157,9 +157,9 @@ class _Spooling:
                 self._read(reader)
         except BadRecordError:
             # a damaged file must not pass for a bad row
-            require_digest(source.label, sha256_file(source.path), source.sha256, "its snapshot")
+            require_digest(source.label, source.digests.of(sha256_file(source.path)), source.sha256, "its snapshot")
             raise
-        require_digest(source.label, reader.sha256, source.sha256, "its snapshot")
+        require_digest(source.label, source.digests.of(reader.sha256), source.sha256, "its snapshot")
         if self._quarantine:
             (self._staged / QUARANTINE).write_bytes(b"".join(self._quarantine))
         return Written(

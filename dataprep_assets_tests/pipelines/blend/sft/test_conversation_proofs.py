@@ -63,6 +63,10 @@ def test_origins_that_are_short_or_double_are_found(shard: Shard) -> None:
     origins = np.load(shard.directory / ORIGINS)
     np.save(shard.directory / ORIGINS, origins[:-1])
     assert "lines for" in failing(shard)["round_trip"]
+    np.save(shard.directory / ORIGINS, origins)
+    with (shard.directory / ORIGINS).open("ab") as file:
+        file.write(b"more")
+    assert "4 bytes behind the array" in failing(shard)["round_trip"]
     origins[1] = origins[0]
     np.save(shard.directory / ORIGINS, origins)
     assert "names one sequence of a conversation twice" in failing(shard)["round_trip"]

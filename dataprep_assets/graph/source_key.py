@@ -1,0 +1,47 @@
+"""The secret under which the digests of a sensitive dataset's source files are kept (`sources.digests`).
+
+Entry points: `KeyedSources`, `SourceKey`.
+"""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from dataprep_assets.graph.declaration import DatasetDeclaration, Declared
+from dataprep_assets.graph.secret_key import key_from_environment
+from dataprep_assets.sources.digests import SourceDigests
+
+__all__ = ["KeyedSources", "SourceKey"]
+
+
+class SourceKey(Declared):
+    """The secret under which the digests of source files are kept."""
+
+    env: str = Field(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="Environment variable that holds the key, at least 32 characters.",
+    )
+
+    def load(self) -> bytes:
+        """The key; ConfigError, without it, when it is not there or too short."""
+        return key_from_environment("source_key", self.env)
+
+
+class KeyedSources(DatasetDeclaration):
+    """A dataset whose source files may be told apart by keyed digests."""
+
+    source_key: SourceKey | None = Field(
+        None,
+        description="With `sensitive: true`: key of the digests of local source files; default: their SHA-256, which "
+        "tells whoever has a copy of a file that it is among them.",
+    )
+
+    @model_validator(mode="after")
+    def _key_of_sensitive_data(self) -> Self:
+        if self.source_key is not None and not self.sensitive:
+            raise ValueError("`source_key` belongs to `sensitive: true`: add that, or leave the key out")
+        return self
+
+    def source_digests(self) -> SourceDigests:
+        """What stands for local source files; ConfigError when the key is not in the environment."""
+        return SourceDigests(self.source_key.load() if self.source_key is not None else None)
