@@ -117,7 +117,7 @@ def main() -> None:
                     tell(f"memory of {processes} processes", megabytes, "MB")
                     backfill(made, browser, folder, given.shards)
                 declared(made, folder, "many", given.partitions)
-                made.command("run", "many")
+                made.command("run", "many", seconds=3600)
                 print(f"{given.partitions} partitions, all made", flush=True)
                 pages(made, browser, "many")
             finally:

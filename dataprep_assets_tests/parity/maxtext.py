@@ -23,9 +23,13 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.packing.stock_maxtext import Pipeline
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
-from dataprep_assets.pipelines.notes.maxtext import maxtext_settings
+from dataprep_assets.pipelines.notes.linked_directory import DirectoryFacts
+from dataprep_assets.pipelines.notes.maxtext import combined_line, maxtext_settings
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
+from dataprep_assets.pipelines.notes.replay import build_replay
+from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.serving import maxtext as loader
 from dataprep_assets_tests.parity.table import Row
 from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLES, declaration, run_notes
@@ -91,6 +95,14 @@ CASES = [
 ]
 
 
+MIXTURES: tuple[tuple[Pipeline, Mapping[str, Any]], ...] = (
+    ("tfds", {}),
+    ("grain", {"format": "array_record"}),
+    ("hf", {"mode": "virtual"}),
+)
+"""Stock pipeline, and how two datasets of a month each are combined for it."""
+
+
 def compare(folder: Path) -> list[Row]:
     """A row for each dataset, pipeline and tokenizer; `folder` is a clone of MaxText."""
     from absl import flags
@@ -106,6 +118,7 @@ def compare(folder: Path) -> list[Row]:
             for case in CASES:
                 found.append(_row(folder, home / f"{number}", tokenizer, kind, case))
                 sys.stderr.write(f"{found[-1]}\n")
+            found += [_mixture(folder, home / f"{number}", tokenizer, kind, *mix) for mix in MIXTURES]
         found.append(_without_the_loader(folder, home / "0", home / "tokenizer-0"))
     return found
 
@@ -134,6 +147,41 @@ def _row(folder: Path, home: Path, tokenizer: Path, kind: str, case: Case) -> Ro
     said += [f"{masked}: MaxText masks labels of id {sorted(ignored)}"] if masked else []
     said += [f"{stray} labels that the notes do not have"] if stray else []
     return Row(f"MaxText, {kind}", case.name, wanted.total() + stray, equal, masked, "; ".join(said))
+
+
+def _mixture(
+    folder: Path, home: Path, tokenizer: Path, kind: str, pipeline: Pipeline, declared: Mapping[str, Any]
+) -> Row:
+    """A row for a combination of two datasets, by the settings that it shows."""
+    wanted: Pairs = Counter()
+    root, names = home / f"mixture_{pipeline}", ("first_notes", "second_notes")
+    for dataset, month in zip(names, MONTHS.values(), strict=True):
+        notes = declaration(
+            dataset=dataset,
+            layout="unpacked",
+            pipeline=pipeline,
+            formats=BOTH,
+            months={"first": month, "last": month},
+            row_length=LENGTH,
+            tokenizer={"path": tokenizer, "name": "sample"},
+        )
+        outcome = run_notes(notes, root)
+        assert not outcome.failed, outcome.failed
+        wanted += _pairs(notes, list(_lines(notes, LocalArtifacts(root))))[0]
+    mix = ReplayDeclaration.model_validate(
+        {"dataset": "mixture", "sources": [{"dataset": name} for name in names], **declared}
+    )
+    store = LocalArtifacts(root)
+    receipt, _ = build_replay(mix, store)
+    line = combined_line(mix, store, DirectoryFacts.of(receipt), str(tokenizer)).removeprefix("MaxText: ")
+    options = dict(setting.split("=", 1) for setting in line.split(" "))
+    ignored = _ignored(pipeline, kind, tokenizer)
+    trained = _trained(folder, home, options, with_loader=False)
+    expected = Counter({pair: n for pair, n in wanted.items() if pair[1] not in ignored})
+    stray = (trained - expected).total()
+    note = f"{stray} labels that the notes do not have" if stray else ""
+    equal, masked = (trained & expected).total(), wanted.total() - expected.total()
+    return Row(f"MaxText, {kind}", f"mixture, notes: {pipeline}", wanted.total() + stray, equal, masked, note)
 
 
 def _made(home: Path, tokenizer: Path, case: Case) -> tuple[NotesDeclaration, LocalArtifacts]:

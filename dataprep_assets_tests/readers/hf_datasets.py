@@ -1,4 +1,4 @@
-"""The library `datasets` on Parquet files with a dataset card."""
+"""The library `datasets` on folders with a dataset card."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from dataprep_assets_tests.readers.families import DATASETS
 from dataprep_assets_tests.readers.process import in_process_of
 
-__all__ = ["input_ids", "split_sizes"]
+__all__ = ["input_ids", "rows_of", "split_sizes"]
 
 
 @in_process_of(DATASETS)
@@ -32,3 +32,11 @@ def split_sizes(directory: Path, cache: Path) -> dict[str, int]:
 
     described = datasets.load_dataset_builder(str(directory), cache_dir=str(cache)).info
     return {name: split.num_examples for name, split in described.splits.items()}
+
+
+@in_process_of(DATASETS)
+def rows_of(directory: Path, split: str, column: str, cache: Path) -> list[list[int]]:
+    """A column of a split, in order. MaxText streams it, for which the library imports torch."""
+    import datasets
+
+    return list(datasets.load_dataset(str(directory), split=split, cache_dir=str(cache))[column])

@@ -41,12 +41,13 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 def _end_if_dead() -> None:
     if _dead:
-        # the exit code of failed tests; the other workers are killed ten seconds later (xdist's EXIT_TIMEOUT)
-        pytest.exit(_dead[0], returncode=pytest.ExitCode.TESTS_FAILED)
+        # not that of failed tests, after which `make test` runs these again: others never ran. The other workers are
+        # killed ten seconds later (xdist's EXIT_TIMEOUT)
+        pytest.exit(_dead[0], returncode=pytest.ExitCode.INTERRUPTED)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker that died after its last test fails the session too."""
-    if _dead and session.exitstatus == pytest.ExitCode.OK:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if _dead and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        session.exitstatus = pytest.ExitCode.INTERRUPTED

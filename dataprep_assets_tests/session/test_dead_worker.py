@@ -34,7 +34,7 @@ def test_a_crash_ends_the_session_long_before_the_others_end_and_names_the_test(
     tmp_path: Path, others: dict[str, str], restarts: tuple[str, ...]
 ) -> None:
     ended = run_session(tmp_path, {"test_a_crash.py": CRASH, **others}, *WORKERS, *restarts)
-    assert ended.code == 1, ended.printed
+    assert ended.code == 2, ended.printed
     assert ended.seconds < 180
     assert f"a worker died in {NAMED}" in ended.printed
     assert f"FAILED {NAMED}" in ended.printed
@@ -56,6 +56,6 @@ def test_a_test_that_no_signal_interrupts_ends_its_worker_and_is_named(tmp_path:
     stuck += "    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\n    time.sleep(100)\n"
     limits = "timeout_method = signal\nfaulthandler_timeout = 5\nfaulthandler_exit_on_timeout = true\n"
     ended = run_session(tmp_path, {"test_it.py": stuck}, *WORKERS, settings=limits)
-    assert ended.code == 1, ended.printed
+    assert ended.code == 2, ended.printed
     assert ended.seconds < 180
     assert "a worker died in test_it.py::test_stuck" in ended.printed

@@ -156,9 +156,10 @@ class ServedProject:
         stopped = self.query(_STOP, id=found)["stopSensor"]
         assert stopped["__typename"] == "StopSensorMutationResult", stopped
 
-    def command(self, *arguments: str) -> None:
-        """`dataprep` with these arguments, on the same instance and artifacts; it has to succeed."""
-        forked.run(["-m", "dataprep_assets.cli", *arguments], env=self.environment, check=True, cwd=self.project)
+    def command(self, *arguments: str, seconds: float = 300) -> None:
+        """`dataprep` with these arguments, on the same instance and artifacts; it has to succeed within the seconds."""
+        words = ["-m", "dataprep_assets.cli", *arguments]
+        forked.run(words, env=self.environment, check=True, cwd=self.project, timeout=seconds)
 
     def wait_for_run(self, run_id: str, seconds: float = 300) -> str:
         """The status of a run when it has ended."""

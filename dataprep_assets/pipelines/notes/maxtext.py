@@ -9,7 +9,7 @@ from dataprep_assets.pipelines.notes.declaration import TOKENS, FileFormat, Note
 from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, DirectoryFacts, version_in_metadata
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, in_split
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE
+from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, for_hf
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 __all__ = ["combined_line", "maxtext_line", "maxtext_settings", "stock_rule"]
@@ -116,15 +116,17 @@ def combined_line(
     """The options that train on a combination in ``store``, in a line for people.
 
     ``facts`` are those of its receipt. ``tokenizer`` is the folder of its sources' tokenizer, or its name on the hub;
-    None where it is not known here. Combinations are directories of shards, which tfds and grain read and hf does not.
+    None where it is not known here. hf reads no shards, but the JSON lines that a virtual combination lists.
     """
     where, split = store.location(replay.artifact(DIRECTORIES[replay.format])), replay.splits[0]
-    if replay.mode == "virtual" and replay.format == "tfrecord":
+    if for_hf(replay, facts.pipeline):
+        found = {"dataset_type": "hf", "hf_path": where, "train_split": split}
+    elif replay.mode == "virtual" and replay.format == "tfrecord":
         return (
             f"no pipeline of MaxText reads several directories; in Python: tfds.builder_from_directories(json.load("
             f"open('{where}/{BUILDER_DIRECTORIES}'))).as_dataset('{split}')"
         )
-    if replay.mode == "virtual":
+    elif replay.mode == "virtual":
         found = {
             "dataset_type": "grain",
             "grain_file_type": _GRAIN_TYPES[replay.format],
@@ -137,7 +139,7 @@ def combined_line(
     # rows for tfds are stored one token longer, which it shifts away
     length = {"max_target_length": str(facts.row_length - (facts.pipeline == "tfds"))}
     tokenizer = tokenizer or f"<folder of {facts.tokenizer}, the tokenizer of {replay.sources[0].dataset}>"
-    pipeline: Pipeline = "grain" if found["dataset_type"] == "grain" else "tfds"
+    pipeline: Pipeline = "tfds" if found["dataset_type"] == "tfds" else "grain"  # hf packs as little as grain
     return f"MaxText: {_joined(found | length | _unpacked(tokenizer, pipeline, facts.rows))}"
 
 

@@ -43,6 +43,7 @@ __all__ = [
     "RowFacts",
     "SplitTokens",
     "in_split",
+    "packed_lines",
     "packed_paths",
     "read_patients",
 ]
@@ -132,12 +133,17 @@ def in_split(splits: Sequence[str], split: str, name: str) -> str:
     return name if tuple(splits) == ("train",) else f"{split}/{name}"
 
 
+def packed_lines(splits: Sequence[str], split: str, month: str) -> str:
+    """The path in a month's artifact of a split's rows as JSON lines."""
+    return in_split(splits, split, f"{month}.jsonl")
+
+
 def packed_paths(notes: NotesDeclaration, month: str) -> dict[str, PackedPaths]:
     """Split → its files in a month's artifact."""
     splits = tuple(notes.splits)
     return {
         name: PackedPaths(
-            jsonl=in_split(splits, name, f"{month}.jsonl"),
+            jsonl=packed_lines(splits, name, month),
             rows=in_split(splits, name, f"{month}.arrow"),
             patients=in_split(splits, name, PATIENTS),
             origins=in_split(splits, name, ORIGINS),

@@ -42,12 +42,12 @@ from dataprep_assets.pipelines.notes.linked_directory import (
     stored_length,
 )
 from dataprep_assets.pipelines.notes.maxtext import combined_line
-from dataprep_assets.pipelines.notes.packed_files import RowFacts
+from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts, RowFacts, packed_lines
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, read_provenance, write_provenance
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration, ReplaySource
 from dataprep_assets.pipelines.notes.replay_proofs import COMBINED_PROOFS, VIRTUAL_PROOFS, prove_combined
 from dataprep_assets.pipelines.notes.shard_mixing import Shards, ordered, rows_of
-from dataprep_assets.pipelines.notes.virtual_mixture import write_mixture
+from dataprep_assets.pipelines.notes.virtual_mixture import for_hf, write_hf_card, write_mixture
 
 __all__ = ["build_replay", "combined_directory_spec"]
 
@@ -150,6 +150,8 @@ def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_
     declared = replay.model_dump(mode="json", exclude={**undecisive, "sources": {"__all__": set(ATTRIBUTION)}})
     # A virtual combination is made of locations, so these decide its bytes.
     locations = [store.location(source.artifact) for source in sources] if replay.mode == "virtual" else []
+    if for_hf(replay, sources[0].facts.pipeline):
+        locations += [store.location(Artifact(dataset=s.declared.dataset, name=PACKED_COHORTS)) for s in sources]
     made = [[source.receipt.key, source.receipt.content] for source in sources]
     return Recipe(
         artifact=replay.artifact(DIRECTORIES[replay.format]),
@@ -261,6 +263,14 @@ def _shared(replay: ReplayDeclaration, sources: Sequence[_Source]) -> dict[str, 
     return rows | {"format": replay.format, "mode": replay.mode, "sources": names}
 
 
+def _json_lines(store: ArtifactStore, split: str, sources: Sequence[Shards]) -> Iterator[str]:
+    """Where the rows of shards are as JSON lines: a file a cohort, in the order of the shards."""
+    for dataset, month in dict.fromkeys((origin.dataset, origin.partition) for shards in sources for origin in shards):
+        cohort = Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month)
+        splits = PackedCohortFacts.of(store.require(cohort)).splits
+        yield f"{store.location(cohort)}/{packed_lines(tuple(splits), split, month)}"
+
+
 def _write_virtual(
     replay: ReplayDeclaration,
     store: ArtifactStore,
@@ -272,6 +282,8 @@ def _write_virtual(
     first = splits[replay.splits[0]]
     rows_in_first = {s.declared.dataset: rows_of(shards) for s, shards in zip(sources, first, strict=True)}
     write_mixture(staged, replay, locations, rows_in_first)
+    if for_hf(replay, sources[0].facts.pipeline):
+        write_hf_card(staged, {split: list(_json_lines(store, split, shards)) for split, shards in splits.items()})
     names = {
         split: [
             origin.to_json(Path(origin.part.record.path).name)

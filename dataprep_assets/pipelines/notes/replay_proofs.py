@@ -45,7 +45,13 @@ from dataprep_assets.pipelines.notes.tfds_metadata_proofs import (
     metadata_findings,
     tfds_reads,
 )
-from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE
+from dataprep_assets.pipelines.notes.virtual_mixture import (
+    BUILDER_DIRECTORIES,
+    GRAIN_MIXTURE,
+    HF_CARD,
+    for_hf,
+    read_hf_card,
+)
 
 __all__ = [
     "COMBINED_PROOFS",
@@ -89,7 +95,8 @@ def prove_combined(replay: ReplayDeclaration, store: ArtifactStore) -> Iterator[
         if virtual:
             yield "files_intact", files_intact(directory)
             locations = {name: store.location(source) for name, source in sources.items()}
-            yield "virtual_files", virtual_files(directory, locations, receipts)
+            cards = _card(directory, store) if for_hf(replay, DirectoryFacts.of(directory.receipt).pipeline) else ()
+            yield "virtual_files", virtual_files(directory, locations, receipts, cards)
         else:
             facts = DirectoryFacts.of(directory.receipt)
             columns = [Column(name=name, length=stored_length(facts)) for name in facts.columns]
@@ -129,9 +136,12 @@ def _settings(receipt: Receipt) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceShards:
-    """The shards of all sources: SHA-256 → source that it came with and its origin there, and how often it is there."""
+    """The shards of all sources: SHA-256 → source that it came with and its origins there, and how often it is there.
 
-    known: Mapping[str, tuple[str, ShardOrigin]]
+    Short rows are alike: two shards of a source may have the same bytes.
+    """
+
+    known: Mapping[str, tuple[str, Sequence[ShardOrigin]]]
     expected: Counter[str]
 
     def source(self, origin: ShardOrigin) -> str:
@@ -144,13 +154,13 @@ def shards_of(replay: ReplayDeclaration, store: ArtifactStore, sources: Mapping[
 
     ``sources`` is dataset → its directory.
     """
-    known: dict[str, tuple[str, ShardOrigin]] = {}
+    known: dict[str, tuple[str, list[ShardOrigin]]] = {}
     expected: Counter[str] = Counter()
     for dataset, artifact in sources.items():
         provenance = read_provenance(store.local(artifact, [PROVENANCE]) / PROVENANCE)
         for split in replay.splits:
             for _, origin in provenance.get(split, ()):
-                known[origin.sha256] = dataset, origin
+                known.setdefault(origin.sha256, (dataset, []))[1].append(origin)
                 expected[origin.sha256] += 1
     return SourceShards(known=known, expected=expected)
 
@@ -202,8 +212,10 @@ def _astray(
     if origin.sha256 not in shards.known:
         yield "no source has a shard of these bytes"
         return
-    theirs = shards.known[origin.sha256][1]
-    if any(getattr(theirs, of) != getattr(origin, of) for of in ("dataset", "partition", "source_shard", "rows")):
+    told = ("dataset", "partition", "source_shard", "rows")
+    if not any(
+        all(getattr(theirs, of) == getattr(origin, of) for of in told) for theirs in shards.known[origin.sha256][1]
+    ):
         yield "its source says other rows, or another file or dataset"
     if replay.mode == "virtual":
         return
@@ -295,11 +307,16 @@ def _patients(store: ArtifactStore, sources: Mapping[str, Receipt], dataset: str
 
 
 @judged
-def virtual_files(directory: TfdsDirectory, locations: Mapping[str, str], sources: Mapping[str, Receipt]) -> Finding:
-    """The file that tells a loader how to mix: every source once, at its path, with shares that add up to 1.
+def virtual_files(
+    directory: TfdsDirectory,
+    locations: Mapping[str, str],
+    sources: Mapping[str, Receipt],
+    of_card: Iterable[str] = (),
+) -> Finding:
+    """The files that tell a loader how to mix: every source once, at its path, with shares that add up to 1.
 
     ``directory`` is the combination, ``locations`` dataset → path or URL of its directory's artifact, ``sources``
-    dataset → receipt of it.
+    dataset → receipt of it. ``of_card`` is what is wrong with the list of JSON lines, where there is one.
     """
     wanted = {name: f"{location}/{DirectoryFacts.of(sources[name]).directory}" for name, location in locations.items()}
     if directory.format == "tfrecord":
@@ -309,12 +326,38 @@ def virtual_files(directory: TfdsDirectory, locations: Mapping[str, str], source
     else:
         found = json.loads((directory.artifact / GRAIN_MIXTURE).read_bytes())
         defects = list(_mixture(found, wanted))
+    defects += of_card
     return verdict(
         (f"{name_of(directory.receipt)}: {d}" for d in defects),
         f"{len(wanted)} sources, each at its location.",
         REBUILD,
         facts={"sources": len(wanted)},
     )
+
+
+def _card(directory: TfdsDirectory, store: ArtifactStore) -> Iterator[str]:
+    """What is wrong with the JSON lines that the card of a combination for hf lists: rows of each cohort, once."""
+    try:
+        card = read_hf_card(directory.artifact / HF_CARD)
+    except (OSError, ValueError, KeyError, TypeError):
+        yield f"{HF_CARD} does not list JSON lines"
+        return
+    if card.keys() != directory.provenance.keys():
+        yield f"{HF_CARD} has the splits {', '.join(card)}"
+    for split, entries in directory.provenance.items():
+        rows: Counter[tuple[str, str]] = Counter()
+        for _, origin in entries:
+            rows[origin.dataset, origin.partition] += origin.rows
+        cohorts = [Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month) for dataset, month in rows]
+        listed = card.get(split, [])
+        if len(listed) != len(cohorts) or any(
+            not path.startswith(f"{store.location(cohort)}/") for path, cohort in zip(listed, cohorts, strict=False)
+        ):
+            yield f"{HF_CARD}: {split} does not list the JSON lines of every cohort once, at their locations"
+        for cohort, wanted in zip(cohorts, rows.values(), strict=True):
+            found = PackedCohortFacts.of(store.require(cohort)).splits[split].rows
+            if found != wanted:
+                yield f"{cohort} has {found} rows of {split} as JSON lines, {wanted} in shards"
 
 
 def _mixture(found: Mapping[str, Any], wanted: Mapping[str, str]) -> Iterable[str]:

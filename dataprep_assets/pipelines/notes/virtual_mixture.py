@@ -1,18 +1,34 @@
-"""The file that tells a loader how to mix several datasets, for a combination without shards of its own."""
+"""The files that tell a loader how to mix several datasets, for a combination without shards of its own."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.packing.stock_maxtext import Pipeline
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 
-__all__ = ["BUILDER_DIRECTORIES", "GRAIN_MIXTURE", "write_mixture"]
+__all__ = [
+    "BUILDER_DIRECTORIES",
+    "GRAIN_MIXTURE",
+    "HF_CARD",
+    "for_hf",
+    "read_hf_card",
+    "write_hf_card",
+    "write_mixture",
+]
 
 GRAIN_MIXTURE = "grain_mixture.json"
 """For grain: dataset → pattern of its shards, and weight."""
 BUILDER_DIRECTORIES = "builder_directories.json"
 """For `tfds.builder_from_directories`: the directories, in declared order."""
+HF_CARD = "README.md"
+"""For `datasets.load_dataset` of the artifact's folder: split → the JSON lines of all packed cohorts, in order."""
+
+
+def for_hf(replay: ReplayDeclaration, pipeline: Pipeline | None) -> bool:
+    """Whether a combination of sources for this pipeline has an `HF_CARD`, which knows no weights."""
+    return replay.mode == "virtual" and pipeline == "hf" and all(source.weight is None for source in replay.sources)
 
 
 def write_mixture(
@@ -35,6 +51,20 @@ def write_mixture(
         for (dataset, location), weight in zip(locations.items(), weights, strict=True)
     }
     _write_json(staged / GRAIN_MIXTURE, mixture)
+
+
+def write_hf_card(staged: Path, files: Mapping[str, Sequence[str]]) -> None:
+    """Write the `HF_CARD` of the staging directory: `files` is split → paths or URLs of its JSON lines."""
+    listed = [{"split": split, "path": list(paths)} for split, paths in files.items()]
+    card = {"configs": [{"config_name": "default", "data_files": listed}]}
+    # JSON is YAML, and says the same in fewer ways
+    (staged / HF_CARD).write_text(f"---\n{json.dumps(card, indent=1)}\n---\n")
+
+
+def read_hf_card(path: Path) -> dict[str, list[str]]:
+    """What `write_hf_card` was given; ValueError, KeyError or TypeError for another file."""
+    (config,) = json.loads(path.read_text().strip().strip("-"))["configs"]
+    return {str(of["split"]): [str(file) for file in of["path"]] for of in config["data_files"]}
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -17,10 +17,12 @@ from dataprep_assets.pipelines.notes.component import CombinedCohorts
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
 from dataprep_assets.pipelines.notes.replay import build_replay
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE
+from dataprep_assets.pipelines.notes.replay_proofs import prove_combined
+from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, HF_CARD
 from dataprep_assets_tests.formats.shard_reader import read_directory
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
+from dataprep_assets_tests.readers.hf_datasets import rows_of
 
 SOURCES = ("finetune", "replay", "identified_notes")
 
@@ -124,6 +126,31 @@ def test_a_virtual_mixture_of_array_records_is_what_grain_takes(tmp_path: Path) 
     assert {name: entry["weight"] for name, entry in mixture.items()} == {"finetune": 0.75, "replay": 0.25}
     for entry in mixture.values():
         assert list(Path("/").glob(entry["path"].lstrip("/")))
+
+
+def test_a_virtual_mixture_for_hf_is_the_json_lines_of_its_sources_as_the_library_reads_them(tmp_path: Path) -> None:
+    for name in SOURCES[:2]:
+        source(tmp_path, name, people=3, layout="unpacked", pipeline="hf")
+    sources = [{"dataset": "replay"}, {"dataset": "finetune"}]
+    store, mix = LocalArtifacts(tmp_path / "out"), combined(mode="virtual", sources=sources)
+    build_replay(mix, store)
+    lines = [tmp_path / "out" / of["dataset"] / "packed_cohorts" / "2010-01" / "2010-01.jsonl" for of in sources]
+    wanted = [json.loads(line)["tokens"] for path in lines for line in path.read_text().splitlines()]
+    place = tmp_path / "out" / "notes_replay_combined" / "tfds_directory"
+    assert rows_of(place, "train", "tokens", tmp_path / "cache") == wanted
+    assert len(wanted) == 9
+    line = CombinedCohorts(mix).summary(store)[-1]
+    assert f"dataset_type=hf hf_path={place} train_split=train max_target_length=32 " in line
+    assert " packing=False " in line
+    assert {name: f.summary for name, f in prove_combined(mix, store) if not f.passed} == {}
+    card = place / HF_CARD
+    card.chmod(0o644)
+    card.write_text(card.read_text().replace("finetune/", "fine/"))
+    found = dict(prove_combined(mix, store))
+    assert "does not list the JSON lines of every cohort" in found["virtual_files"].summary
+    weighed = [of | {"weight": 1} for of in sources]
+    receipt, _ = build_replay(combined(mode="virtual", sources=weighed), store)
+    assert HF_CARD not in {file.path for file in receipt.files}, "it knows no weights"
 
 
 @pytest.mark.parametrize(
