@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from dataprep_assets.graph.asset_path import asset_path
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.checks import check_evaluation, checks_of, findings
-from dataprep_assets.orchestration.component import declared
+from dataprep_assets.orchestration.component import DatasetComponent, declared
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
@@ -47,6 +47,26 @@ def cloned_project(target: Path) -> Path:
     return Path(shutil.copytree(PROJECT_ROOT, target, ignore=ignored))
 
 
+class Bound:
+    """The definitions of some datasets, bound to a storage: made once for a declaration, as a code location is loaded.
+
+    To make them and their job is a quarter of a run of tiny data.
+    """
+
+    def __init__(self) -> None:
+        self._of: list[object] = []
+        self._made = dg.Definitions()
+
+    def definitions(self, components: Sequence[DatasetComponent], storage: StorageResource) -> dg.Definitions:
+        """The definitions; the same object while declarations and storage are the same objects."""
+        of = [*(component.declaration for component in components), storage]
+        if len(of) != len(self._of) or any(one is not other for one, other in zip(of, self._of, strict=True)):
+            built = [component.build_defs(None) for component in components]  # type: ignore[arg-type]
+            self._made = dg.Definitions.merge(*built, dg.Definitions(resources=resources_of(storage)))
+            self._of = of
+        return self._made
+
+
 @dataclass
 class Project:
     """One dataset's definitions, its instance and its storage; `root` is the folder of a local one."""
@@ -55,6 +75,7 @@ class Project:
     instance: dg.DagsterInstance
     root: Path
     storage: StorageResource
+    _bound: Bound = field(default_factory=Bound, init=False, repr=False, compare=False)
 
     @property
     def store(self) -> ArtifactStore:
@@ -68,13 +89,17 @@ class Project:
     @property
     def definitions(self) -> dg.Definitions:
         """The component's definitions bound to the storage."""
-        built = TokenizedCorpus(self.corpus).build_defs(None)  # type: ignore[arg-type]
-        return dg.Definitions.merge(built, dg.Definitions(resources=resources_of(self.storage)))
+        return self._bound.definitions([self.component], self.storage)
+
+    @property
+    def component(self) -> DatasetComponent:
+        """The component, made anew."""
+        return TokenizedCorpus(self.corpus)
 
     @property
     def specs(self) -> Sequence[ArtifactSpec]:
         """The artifacts of the dataset."""
-        return TokenizedCorpus(self.corpus).specs
+        return self.component.specs
 
     def run(self, names: Sequence[dg.AssetKey], shards: tuple[str, str] | None = None) -> dg.ExecuteInProcessResult:
         """Materialize assets with their checks, for a range of shards where they are partitioned."""

@@ -184,8 +184,8 @@ def disturb(running: Cluster, instance: dg.DagsterInstance, backfill: str, engin
         begun = (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.SUCCESS)
         return any(r.parent_run_id == killed[0] and r.status in begun for r in backfill_runs(instance, backfill))
 
-    detected = running.wait(failed, 180, "the killed run to be failed")
-    retried = detected + running.wait(retrying, 180, "its retry")
+    detected = running.wait(failed, guard_seconds, "the killed run to be failed")
+    retried = detected + running.wait(retrying, guard_seconds, "its retry")
     # the daemon alone keeps the backfill going; what it was doing is in Postgres
     running.kill("daemon")
     running.start_daemon()

@@ -70,7 +70,7 @@ def postgres() -> Iterator[dict[str, str]]:
 def _create_database(folder: Path, environment: dict[str, str], server: subprocess.Popen[bytes], log: Path) -> None:
     variables = {**os.environ, "PGPASSWORD": environment["DAGSTER_PG_PASSWORD"]}
     where = ["-h", "127.0.0.1", "-p", environment["DAGSTER_PG_PORT"], "-U", NAME]
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while subprocess.run([folder / "createdb", *where, NAME], env=variables, capture_output=True).returncode:
         if server.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"Postgres did not start: {log.read_text()[-2000:]}")

@@ -13,6 +13,7 @@ pytest.importorskip("dagster_postgres", reason="the extra `k8s` (with dagster-po
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_500)  # 120 s on a quiet machine, 320 s on a busy one
 def test_a_backfill_survives_a_killed_worker_a_killed_run_and_a_killed_daemon(tmp_path: Path) -> None:
     # a worker is killed on Ray alone: it takes the whole run with it elsewhere (`assets/test_killed_worker.py`)
     engine = RAY if find_spec("ray") else PROCESSES

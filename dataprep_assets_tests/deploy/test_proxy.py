@@ -77,7 +77,7 @@ def proxy(folder: Path, site: str, upstream: str, port: int) -> Iterator[int]:
         ["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf")], stderr=subprocess.DEVNULL
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while status(listen, "/server_info") is None:
             assert process.poll() is None, (folder / "error.log").read_text()[-2000:]
             assert time.monotonic() < deadline, "nginx did not start"

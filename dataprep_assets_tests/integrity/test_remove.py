@@ -63,7 +63,7 @@ def test_an_artifact_above_others_is_not_removed(kind: str, servers: Places, tmp
 def in_a_process(program: str, *arguments: str) -> int:
     """Its return code."""
     command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, cwd=Path(__file__).parents[2], check=False, timeout=60).returncode
+    return subprocess.run(command, cwd=Path(__file__).parents[2], check=False, timeout=200).returncode
 
 
 def remove_and_die(root: str) -> None:

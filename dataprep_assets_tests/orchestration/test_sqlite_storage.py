@@ -72,7 +72,7 @@ def test_who_watches_a_run_sees_each_event_though_the_writer_keeps_the_file_open
         ours.watch_event_logs(run, None, lambda event, _: seen.put(event.message))
         for number in range(3):
             ours.report_engine_event(f"event {number}", run_id=run, job_name="thing")
-            while f"event {number}" not in seen.get(timeout=20):
+            while f"event {number}" not in seen.get(timeout=120):
                 pass
         assert log.stat().st_size > 0  # the events are not in the file itself
 

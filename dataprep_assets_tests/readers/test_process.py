@@ -75,11 +75,11 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_the_process_ends_with_the_test_process_however_that_ends(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", _KILLED], cwd=CHECKOUT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", _KILLED], cwd=CHECKOUT, capture_output=True, text=True, timeout=200)
     assert done.returncode == -signal.SIGKILL
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while _lives(int(done.stdout)):
-        assert time.monotonic() < deadline, "it outlived the test process by 20 seconds"
+        assert time.monotonic() < deadline, "it outlived the test process by a minute"
         time.sleep(0.05)
 
 

@@ -238,7 +238,7 @@ def test_a_prefetch_ends_in_the_middle_of_its_first_ranges(
     with ShardWindow(Place(store), cache, 1, retry=QUICK, on_event=events.append) as window:
         window.swap(0)
         for _ in range(workers):
-            assert paused.acquire(timeout=20)
+            assert paused.acquire(timeout=120)
         if end == "jump":
             window.prepare(4)
             window.wait(20)

@@ -1,4 +1,4 @@
-"""A worker that dies, or a test that does not end, fails the session within a minute and is named."""
+"""A worker that dies, or a test that does not end, fails the session before the others have ended, and is named."""
 
 from pathlib import Path
 
@@ -17,8 +17,8 @@ def test_crashes():
 
 def test_after(): pass
 """
-# what other workers have still to do: more than the minute that the session may go on
-LONG = "import time, pytest\n\n@pytest.mark.parametrize('n', range(60))\ndef test_long(n):\n    time.sleep(3)\n"
+# what other workers have still to do: five minutes, of which a session takes a few seconds on a quiet machine
+LONG = "import time, pytest\n\n@pytest.mark.parametrize('n', range(60))\ndef test_long(n):\n    time.sleep(5)\n"
 NAMED = "test_a_crash.py::test_crashes"
 
 
@@ -30,12 +30,12 @@ NAMED = "test_a_crash.py::test_crashes"
         ({"test_b_long.py": LONG}, ("--max-worker-restart=4",)),
     ],
 )
-def test_a_crash_ends_the_session_within_a_minute_and_names_the_test(
+def test_a_crash_ends_the_session_long_before_the_others_end_and_names_the_test(
     tmp_path: Path, others: dict[str, str], restarts: tuple[str, ...]
 ) -> None:
     ended = run_session(tmp_path, {"test_a_crash.py": CRASH, **others}, *WORKERS, *restarts)
     assert ended.code == 2, ended.printed
-    assert ended.seconds < 60
+    assert ended.seconds < 180
     assert f"a worker died in {NAMED}" in ended.printed
     assert f"FAILED {NAMED}" in ended.printed
 
@@ -45,7 +45,7 @@ def test_a_test_that_waits_for_ever_fails_alone(tmp_path: Path) -> None:
     files = {"test_it.py": f"{waits}\ndef test_next(): pass\n"}
     ended = run_session(tmp_path, files, *WORKERS, settings="timeout_method = signal\n")
     assert ended.code == 1, ended.printed
-    assert ended.seconds < 60
+    assert ended.seconds < 180
     assert "1 failed, 1 passed" in ended.printed
     assert "FAILED test_it.py::test_waits" in ended.printed
 
@@ -57,5 +57,5 @@ def test_a_test_that_no_signal_interrupts_ends_its_worker_and_is_named(tmp_path:
     limits = "timeout_method = signal\nfaulthandler_timeout = 5\nfaulthandler_exit_on_timeout = true\n"
     ended = run_session(tmp_path, {"test_it.py": stuck}, *WORKERS, settings=limits)
     assert ended.code == 2, ended.printed
-    assert ended.seconds < 60
+    assert ended.seconds < 180
     assert "a worker died in test_it.py::test_stuck" in ended.printed

@@ -47,7 +47,7 @@ def test_the_hub_s_own_client_loads_the_mirror_offline(hub: HubServer, tmp_path:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert run.returncode == 0, run.stderr

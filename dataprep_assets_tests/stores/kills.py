@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    """Wait until something is so while the process runs; fails when it ends before, or after a minute."""
-    deadline = time.monotonic() + 60
+    """Wait until something is so while the process runs; fails when it ends before, or after three minutes."""
+    deadline = time.monotonic() + 180
     while not condition():
         assert process.poll() is None, "the process ended before the moment at which it was to be killed"
         assert time.monotonic() < deadline

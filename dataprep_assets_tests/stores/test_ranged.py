@@ -114,7 +114,7 @@ def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_an_error_stops_the_other_workers_promptly(tmp_path: Path) -> None:
     def slow(body: bytes) -> Iterator[bytes]:
         for at in range(len(body)):
-            time.sleep(0.02)
+            time.sleep(0.1)
             yield body[at : at + 1]
 
     def gone(body: bytes) -> Iterator[bytes]:
@@ -128,11 +128,11 @@ def test_an_error_stops_the_other_workers_promptly(tmp_path: Path) -> None:
     start = time.monotonic()
     with pytest.raises(SourceError, match="gone"):
         fetch(source, tmp_path / "target")
-    # A slow body lasts twenty seconds.
-    assert time.monotonic() - start < 10
+    # A slow body lasts a minute and a half.
+    assert time.monotonic() - start < 60
     left = set(threading.enumerate()) - before
     for thread in left:
-        thread.join(10)
+        thread.join(60)
     assert not [thread for thread in left if thread.is_alive()]
 
 
@@ -212,11 +212,11 @@ def test_a_killed_process_costs_at_most_one_range_per_worker(tmp_path: Path, sen
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(sent)
-    assert process.wait(30) != 0
+    assert process.wait(200) != 0
     before = log.read_text().split()
     log.unlink()
     assert not (work / "target").exists()
-    subprocess.run([*arguments, "1000000000"], check=True, timeout=30)
+    subprocess.run([*arguments, "1000000000"], check=True, timeout=200)
     after = log.read_text().split()
     assert (work / "target").read_bytes() == content
     assert len(set(before) & set(after)) <= 3

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,9 +18,9 @@ from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
-from dataprep_assets.resources import StorageResource, resources_of
+from dataprep_assets.resources import StorageResource
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
-from dataprep_assets_tests.project import evaluated
+from dataprep_assets_tests.project import Bound, evaluated
 from dataprep_assets_tests.sample.make_sample_blends import plain_chat, task
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
@@ -35,6 +36,12 @@ class Blend:
     declaration: BlendDeclaration
     root: Path
     instance: dg.DagsterInstance
+    _bound: Bound = field(default_factory=Bound, init=False, repr=False, compare=False)
+
+    @cached_property
+    def storage(self) -> StorageResource:
+        """Where its artifacts are, as a resource."""
+        return StorageResource(root=str(self.root))
 
     @property
     def component(self) -> TrainingBlend:
@@ -54,8 +61,7 @@ class Blend:
     @property
     def definitions(self) -> dg.Definitions:
         """The component's definitions, bound to the storage."""
-        built = self.component.build_defs(None)  # type: ignore[arg-type]
-        return dg.Definitions.merge(built, dg.Definitions(resources=resources_of(StorageResource(root=str(self.root)))))
+        return self._bound.definitions([self.component], self.storage)
 
     def key(self, name: str) -> dg.AssetKey:
         """The key of one of its assets."""
@@ -94,7 +100,7 @@ class Blend:
 
     def check(self) -> dict[str, dg.AssetCheckEvaluation]:
         """All checks on what there is now: `<asset>.<check>` → its evaluation."""
-        return by_name(evaluated(self.component.specs, StorageResource(root=str(self.root))))
+        return by_name(evaluated(self.component.specs, self.storage))
 
     def metadata(self, asset: str, partition: str | None = None) -> Mapping[str, Any]:
         """What the UI shows of the last materialization."""

@@ -4,9 +4,9 @@ Real `dataprep run` processes. Whatever the order, what is there afterwards is w
 """
 
 import os
+import shutil
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +15,10 @@ import pytest
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
-from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
 from dataprep_assets_tests.project import cloned_project
+from dataprep_assets_tests.samples import SMALL
 
 pytestmark = pytest.mark.slow
 
@@ -75,11 +75,27 @@ def until_a_shard_is_there(root: Path, started: Started) -> None:
         time.sleep(0.02)
 
 
+def until_it_says_something(started: Started) -> None:
+    """Wait for the first line of a command: its first run begins."""
+    deadline = time.monotonic() + SECONDS
+    while not started.output.read_text():
+        assert started.process.poll() is None, "the run ended without a word"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project with two views of the sample corpus: more of them race no more."""
+    """The project with two views of the small corpus alone: more of them, or of its documents, race no more."""
     project = cloned_project(tmp_path_factory.mktemp("project") / "clone")
-    declaration = project / "dataprep_assets" / "defs" / "samples" / DATASET / "defs.yaml"
+    samples = project / "dataprep_assets" / "defs" / "samples"
+    shutil.rmtree(samples.with_name("examples"))
+    for other in samples.iterdir():
+        if other.name != DATASET:
+            shutil.rmtree(other)
+    shutil.rmtree(samples / DATASET / "data")
+    shutil.copytree(SMALL, samples / DATASET / "data")
+    declaration = samples / DATASET / "defs.yaml"
     text = declaration.read_text()
     views = "views: [nanogpt, megatron, datatrove, olmo, mds, hf_parquet]"
     assert views in text
@@ -93,13 +109,6 @@ def quiet(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("quiet")
     said(Machine(project, folder, DATAPREP_ROOT=str(folder / "artifacts")).start("run", DATASET))
     return folder / "artifacts"
-
-
-@pytest.fixture
-def server() -> Iterator[str]:
-    pytest.importorskip("dagster_aws", reason="the extra `r2` is not installed")
-    with moto_server() as url:
-        yield url
 
 
 def test_two_runs_of_one_machine_make_everything_once(project: Path, quiet: Path, tmp_path: Path) -> None:
@@ -120,7 +129,7 @@ def test_a_run_killed_while_another_starts_stops_nobody(project: Path, quiet: Pa
     doomed = machine.start("run", DATASET)
     until_a_shard_is_there(root, doomed)
     other = machine.start("run", DATASET)
-    time.sleep(1.0)
+    until_it_says_something(other)
     doomed.process.kill()
     doomed.process.wait(SECONDS)
     said(other)
@@ -130,9 +139,10 @@ def test_a_run_killed_while_another_starts_stops_nobody(project: Path, quiet: Pa
 
 
 def test_two_machines_over_one_bucket_leave_what_one_run_leaves(
-    project: Path, quiet: Path, server: str, tmp_path: Path
+    project: Path, quiet: Path, moto: str, tmp_path: Path
 ) -> None:
-    bucket = new_bucket(server)
+    pytest.importorskip("dagster_aws", reason="the extra `r2` is not installed")
+    bucket = new_bucket(moto)
     machines = [
         Machine(
             project,
@@ -140,7 +150,7 @@ def test_two_machines_over_one_bucket_leave_what_one_run_leaves(
             DATAPREP_STORAGE="r2",
             DATAPREP_BUCKET=bucket,
             DATAPREP_ROOT="some/prefix",
-            DATAPREP_ENDPOINT_URL=server,
+            DATAPREP_ENDPOINT_URL=moto,
             DATAPREP_CACHE=str(tmp_path / name / "cache"),
             R2_DATASET_WRITE_ACCESS_KEY_ID=KEY_ID,
             R2_DATASET_WRITE_SECRET_ACCESS_KEY=SECRET,
@@ -149,7 +159,7 @@ def test_two_machines_over_one_bucket_leave_what_one_run_leaves(
     ]
     for process in [machine.start("run", DATASET) for machine in machines]:
         said(process)
-    client = new_client(server)
+    client = new_client(moto)
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix="some/prefix/")
     keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
     found = {

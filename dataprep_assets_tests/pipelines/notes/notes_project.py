@@ -4,7 +4,8 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
-from dataprep_assets.resources import StorageResource, resources_of
+from dataprep_assets.resources import StorageResource
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
 from dataprep_assets_tests.pipelines.notes.pipeline import KEY, SAMPLE
-from dataprep_assets_tests.project import evaluated, new_instance
+from dataprep_assets_tests.project import Bound, evaluated, new_instance
 from dataprep_assets_tests.samples import SAMPLE as CORPUS
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -82,6 +83,12 @@ class NotesProject:
     components: tuple[DatasetComponent, ...]
     instance: dg.DagsterInstance
     root: Path
+    _bound: Bound = field(default_factory=Bound, init=False, repr=False, compare=False)
+
+    @cached_property
+    def storage(self) -> StorageResource:
+        """Where its artifacts are, as a resource."""
+        return StorageResource(root=str(self.root))
 
     @property
     def notes(self) -> NotesDeclaration:
@@ -102,10 +109,7 @@ class NotesProject:
     @property
     def definitions(self) -> dg.Definitions:
         """The components' definitions bound to the storage."""
-        return dg.Definitions.merge(
-            *(component.build_defs(None) for component in self.components),  # type: ignore[arg-type]
-            dg.Definitions(resources=resources_of(StorageResource(root=str(self.root)))),
-        )
+        return self._bound.definitions(self.components, self.storage)
 
     def run(self, names: Sequence[str | dg.AssetKey], months: Sequence[str] | None = None) -> dg.ExecuteInProcessResult:
         """Materialize assets with their checks, for a range of months where they are partitioned."""
@@ -128,7 +132,7 @@ class NotesProject:
     def check(self, key: dg.AssetKey) -> dict[str, dg.AssetCheckEvaluation]:
         """The checks of one asset, on what there is now."""
         specs = [spec for component in self.components for spec in component.specs if asset_key(spec) == key]
-        return {e.check_name: e for e in evaluated(specs, StorageResource(root=str(self.root)))}
+        return {e.check_name: e for e in evaluated(specs, self.storage)}
 
     def directory(self, artifact: str, month: str | None = None) -> Path:
         """Where an artifact of the first dataset lies."""

@@ -15,7 +15,7 @@ from dataprep_assets.orchestration.component import declared
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, release_layout
-from dataprep_assets.resources import StorageResource, resources_of
+from dataprep_assets.resources import StorageResource
 from dataprep_assets.serving.release import Place, locate
 from dataprep_assets.stores.connect import S3Place
 from dataprep_assets_tests.fakes.places import Places
@@ -55,12 +55,6 @@ class ReleaseProject(Project):
     def component(self) -> ShardRelease:
         """The component."""
         return ShardRelease(self.corpus)
-
-    @property
-    def definitions(self) -> dg.Definitions:
-        """Its definitions bound to the storage."""
-        built = self.component.build_defs(None)  # type: ignore[arg-type]
-        return dg.Definitions.merge(built, dg.Definitions(resources=resources_of(self.storage)))
 
     @property
     def layout(self) -> ReleaseLayout:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from dataprep_assets.orchestration.partitions import range_tags
 from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.routes import partitions
-from dataprep_assets.resources import StorageResource, resources_of
+from dataprep_assets.resources import StorageResource
 from dataprep_assets_tests.pipelines.tasks.trees import TASKS, small
-from dataprep_assets_tests.project import evaluated
+from dataprep_assets_tests.project import Bound, evaluated
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
@@ -30,6 +31,12 @@ class Migration:
     home: Path
     declaration: TaskMigrationDeclaration
     instance: dg.DagsterInstance
+    _bound: Bound = field(default_factory=Bound, init=False, repr=False, compare=False)
+
+    @cached_property
+    def storage(self) -> StorageResource:
+        """Where its artifacts are, as a resource."""
+        return StorageResource(root=str(self.home / "artifacts"))
 
     @property
     def component(self) -> TaskMigration:
@@ -58,9 +65,7 @@ class Migration:
     @property
     def definitions(self) -> dg.Definitions:
         """The component's definitions, bound to the storage."""
-        built = self.component.build_defs(None)  # type: ignore[arg-type]
-        resources = resources_of(StorageResource(root=str(self.home / "artifacts")))
-        return dg.Definitions.merge(built, dg.Definitions(resources=resources))
+        return self._bound.definitions([self.component], self.storage)
 
     def run(self, *chosen: str) -> dg.ExecuteInProcessResult:
         """Materialize consecutive partitions (all by default) with the checks, in one run, as a backfill does."""
@@ -75,7 +80,7 @@ class Migration:
 
     def check(self) -> dict[str, dg.AssetCheckEvaluation]:
         """The checks, on what there is now."""
-        found = evaluated([self.component.spec(TASK_FOLDER)], StorageResource(root=str(self.home / "artifacts")))
+        found = evaluated([self.component.spec(TASK_FOLDER)], self.storage)
         return {e.check_name: e for e in found}
 
     def materialized(self) -> set[str]:
