@@ -14,7 +14,7 @@ from dataprep_assets.orchestration.dataset_job import CONTINUES
 from dataprep_assets.orchestration.keys import DATASET, job_name
 from dataprep_assets.orchestration.needed import needed, up_to_date
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
-from dataprep_assets_tests.project import project, sample_attributes
+from dataprep_assets_tests.project import failure_of, project, sample_attributes
 
 
 @pytest.fixture
@@ -31,6 +31,7 @@ def build(board: NoticeBoard) -> dg.ExecuteInProcessResult:
 
 def outcome(result: dg.ExecuteInProcessResult) -> str:
     """What the job says of itself."""
+    assert result.success, failure_of(result)
     assert result.success, [event.step_failure_data for event in result.all_events if event.is_step_failure]
     (output,) = [event for event in result.all_node_events if event.is_successful_output]
     return str(output.step_output_data.metadata["outcome"].value)
