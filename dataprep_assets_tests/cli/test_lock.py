@@ -94,7 +94,7 @@ def test_a_locked_run_of_what_is_there_does_nothing_and_says_it_equals_its_lock(
     done = dataprep(work, "run", NAME, "--locked", project=clone)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all is up to date" in done.stdout
-    assert done.stdout.splitlines()[-1] == "equals its lock: 9 artifacts"
+    assert "equals its lock: 9 artifacts" in done.stdout.splitlines()
     assert receipts(work) == before
 
 
@@ -106,7 +106,7 @@ def test_a_fresh_machine_builds_all_of_it_and_proves_it_equals_the_lock(place: t
     shutil.rmtree(work / "home")
     done = dataprep(work, "run", NAME, "--lock", str(lock), project=clone)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "equals its lock: 9 artifacts"
+    assert "equals its lock: 9 artifacts" in done.stdout.splitlines()
     again = dataprep(work, "lock", NAME, "--output", str(work / "again.lock"), project=clone)
     assert again.returncode == 0
     assert (work / "again.lock").read_bytes() == lock.read_bytes()
