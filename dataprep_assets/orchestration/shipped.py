@@ -38,7 +38,7 @@ def is_shown(kind: str | None, environment: Mapping[str, str] = os.environ) -> b
     names = [] if said == "none" else [name.strip() for name in said.split(",")]
     if unknown := [name for name in names if name not in FOLDERS]:
         raise ConfigError(
-            f"{VARIABLE}: {unknown[0]!r} is not allowed; one of none, samples, examples, samples,examples"
+            f"{VARIABLE}: {unknown[0]!r} is not allowed; give none, samples, examples, or the last two with a comma"
         )
     return kind is None or kind in [FOLDERS[name] for name in names]
 

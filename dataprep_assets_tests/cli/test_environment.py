@@ -71,7 +71,7 @@ CASES = [
         ["check"],
         {"DATAPREP_SHOW": "all"},
         2,
-        "DATAPREP_SHOW: 'all' is not allowed; one of none, samples, examples, samples,examples",
+        "DATAPREP_SHOW: 'all' is not allowed; give none, samples, examples, or the last two with a comma",
     ),
     (RUN, {"DAGSTER_HOME": "relative/home"}, 2, "DAGSTER_HOME: 'relative/home': Dagster wants an absolute path"),
     (RUN, {"DAGSTER_HOME": "HERE/file"}, 2, "file: cannot be made a folder: File exists"),

@@ -96,7 +96,7 @@ def test_ranges_are_checked_against_the_receipt(handle: ArtifactHandle) -> None:
             handle.read("odd.bin", start, stop)
     with pytest.raises(MissingArtifactError, match="lists no file 'nothing'"):
         handle.open("nothing")
-    with pytest.raises(ConfigError, match="no uint16 ids"):
+    with pytest.raises(ConfigError, match="are not uint16 ids"):
         handle.tokens("odd.bin")
 
 

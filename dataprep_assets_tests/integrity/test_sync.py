@@ -233,7 +233,7 @@ def test_the_inventory_names_gaps_sizes_and_missing_ids() -> None:
     assert "the others have" in "".join(
         found({"train_000000.npy": 136, "train_000001.npy": 132, "train_000002.npy": 136})
     )
-    assert "no 8 bytes a sample" in "".join(found(good | {"tokenized/sample_ids_000000.bin": 17}))
+    assert "not 8 bytes for each sample" in "".join(found(good | {"tokenized/sample_ids_000000.bin": 17}))
     assert "samples of different lengths" in "".join(found(good | {"tokenized/sample_ids_000000.bin": 8}))
     assert "no train_000007.npy" in "".join(found(good | {"tokenized/sample_ids_000007.bin": 16}))
 
