@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import translate
 from pathlib import Path
+from posixpath import splitext
 from typing import Any, BinaryIO, NamedTuple
 
 import orjson
@@ -104,11 +105,9 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 
 def file_format(relpath: str) -> tuple[str, str | None]:
     """`(format, compression)` by the suffixes of a path; SourceError for an unknown one."""
-    name = relpath[relpath.rfind("/") + 1 :].lower().lstrip(".")
-    ending, compression = name[name.rfind(".") :] if "." in name else "", None
-    if ending in _COMPRESSION:
-        compression, name = _COMPRESSION[ending], name[: -len(ending)]
-        ending = name[name.rfind(".") :] if "." in name else ""
+    stem, ending = splitext(relpath.lower())
+    if (compression := _COMPRESSION.get(ending)) is not None:
+        ending = splitext(stem)[1]
     if (found := _FORMATS.get(ending)) is None or (found == "parquet" and compression):
         raise SourceError(
             f"{relpath}: cannot tell its format from its name; known are {', '.join(sorted(_FORMATS))}, "

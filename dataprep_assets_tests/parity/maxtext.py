@@ -136,17 +136,22 @@ def _row(folder: Path, home: Path, tokenizer: Path, kind: str, case: Case) -> Ro
     rows = list(_lines(notes, store))
     wanted, across = _pairs(notes, rows)
     options = maxtext_settings(notes, store, case.format) | dict(case.besides)
-    ignored = _ignored(options["dataset_type"], kind, tokenizer)
     prepacked = notes.layout == "prepacked"
+    ignored = set[int]() if prepacked else _ignored(options["dataset_type"], kind, tokenizer)
     trained = _trained(folder, home, options, with_loader=prepacked)
-    expected = wanted if prepacked else Counter({pair: n for pair, n in wanted.items() if pair[1] not in ignored})
+    said = [f"{across} of them across notes, as `rows: stream` asks for"] if across else []
+    return _compared(kind, case.name, wanted, trained, ignored, said)
+
+
+def _compared(kind: str, name: str, wanted: Pairs, trained: Pairs, ignored: set[int], said: Sequence[str] = ()) -> Row:
+    """The row of what MaxText trained on, where `wanted` is there and labels of the `ignored` ids are left out."""
+    expected = Counter({pair: n for pair, n in wanted.items() if pair[1] not in ignored})
     equal = (trained & expected).total()
     masked = wanted.total() - expected.total()
     stray = (trained - expected).total()
-    said = [f"{across} of them across notes, as `rows: stream` asks for"] if across else []
-    said += [f"{masked}: MaxText masks labels of id {sorted(ignored)}"] if masked else []
-    said += [f"{stray} labels that the notes do not have"] if stray else []
-    return Row(f"MaxText, {kind}", case.name, wanted.total() + stray, equal, masked, "; ".join(said))
+    told = [*said, *([f"{masked}: MaxText masks labels of id {sorted(ignored)}"] if masked else [])]
+    told += [f"{stray} labels that the notes do not have"] if stray else []
+    return Row(f"MaxText, {kind}", name, wanted.total() + stray, equal, masked, "; ".join(told))
 
 
 def _mixture(
@@ -175,13 +180,9 @@ def _mixture(
     receipt, _ = build_replay(mix, store)
     line = combined_line(mix, store, DirectoryFacts.of(receipt), str(tokenizer)).removeprefix("MaxText: ")
     options = dict(setting.split("=", 1) for setting in line.split(" "))
-    ignored = _ignored(pipeline, kind, tokenizer)
     trained = _trained(folder, home, options, with_loader=False)
-    expected = Counter({pair: n for pair, n in wanted.items() if pair[1] not in ignored})
-    stray = (trained - expected).total()
-    note = f"{stray} labels that the notes do not have" if stray else ""
-    equal, masked = (trained & expected).total(), wanted.total() - expected.total()
-    return Row(f"MaxText, {kind}", f"mixture, notes: {pipeline}", wanted.total() + stray, equal, masked, note)
+    ignored = _ignored(options["dataset_type"], kind, tokenizer)
+    return _compared(kind, f"mixture, notes: {pipeline}", wanted, trained, ignored)
 
 
 def _made(home: Path, tokenizer: Path, case: Case) -> tuple[NotesDeclaration, LocalArtifacts]:
