@@ -2,12 +2,28 @@
 
 import os
 
-from dataprep_assets.errors import ConfigError
+from pydantic import Field
 
-__all__ = ["SHORTEST_KEY", "checked_key", "key_from_environment"]
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.declaration import Declared
+
+__all__ = ["SHORTEST_KEY", "EnvironmentKey", "checked_key", "key_from_environment"]
 
 SHORTEST_KEY = 32
 """Characters of a key; `openssl rand -hex 32` prints 64."""
+
+
+class EnvironmentKey(Declared):
+    """A secret under which a sensitive dataset's ids and source files are hashed."""
+
+    env: str = Field(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="Environment variable that holds the key, at least 32 characters.",
+    )
+
+    def load(self, setting: str) -> bytes:
+        """The key of a `setting` of the YAML; ConfigError, without it, when it is not there or too short."""
+        return key_from_environment(setting, self.env)
 
 
 def key_from_environment(setting: str, variable: str) -> bytes:

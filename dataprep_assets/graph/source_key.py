@@ -1,36 +1,23 @@
 """The secret under which the digests of a sensitive dataset's source files are kept (`sources.digests`).
 
-Entry points: `KeyedSources`, `SourceKey`.
+Entry point: `KeyedSources`.
 """
 
 from typing import Self
 
 from pydantic import Field, model_validator
 
-from dataprep_assets.graph.declaration import DatasetDeclaration, Declared
-from dataprep_assets.graph.secret_key import key_from_environment
+from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.secret_key import EnvironmentKey
 from dataprep_assets.sources.digests import SourceDigests
 
-__all__ = ["KeyedSources", "SourceKey"]
-
-
-class SourceKey(Declared):
-    """The secret under which the digests of source files are kept."""
-
-    env: str = Field(
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-        description="Environment variable that holds the key, at least 32 characters.",
-    )
-
-    def load(self) -> bytes:
-        """The key; ConfigError, without it, when it is not there or too short."""
-        return key_from_environment("source_key", self.env)
+__all__ = ["KeyedSources"]
 
 
 class KeyedSources(DatasetDeclaration):
     """A dataset whose source files may be told apart by keyed digests."""
 
-    source_key: SourceKey | None = Field(
+    source_key: EnvironmentKey | None = Field(
         None,
         description="With `sensitive: true`: key of the digests of local source files; default: their SHA-256, which "
         "tells whoever has a copy of a file that it is among them.",
@@ -44,4 +31,4 @@ class KeyedSources(DatasetDeclaration):
 
     def source_digests(self) -> SourceDigests:
         """What stands for local source files; ConfigError when the key is not in the environment."""
-        return SourceDigests(self.source_key.load() if self.source_key is not None else None)
+        return SourceDigests(self.source_key.load("source_key") if self.source_key is not None else None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from dataprep_assets.graph.declaration import Attributed, DatasetDeclaration, Declared, resolved
-from dataprep_assets.graph.secret_key import key_from_environment
+from dataprep_assets.graph.secret_key import EnvironmentKey
 from dataprep_assets.pipelines.corpus import views
 from dataprep_assets.planning.shard_plan import ShardSizing
 from dataprep_assets.sources.digests import SourceDigests
@@ -130,19 +130,6 @@ class DocumentPolicy(Declared):
     )
 
 
-class DocumentKey(Declared):
-    """The secret under which a sensitive dataset's ids and source files are hashed."""
-
-    env: str = Field(
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-        description="Environment variable that holds the key, at least 32 characters.",
-    )
-
-    def load(self) -> bytes:
-        """The key; ConfigError, without it, when it is not there or too short."""
-        return key_from_environment("document.id_key", self.env)
-
-
 class CorpusDocumentPolicy(DocumentPolicy):
     """What surrounds and identifies a document."""
 
@@ -152,7 +139,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
         description="Key (JSON) or column (Parquet) of the document's id, a string or an integer, which the index "
         "finds it by; default: by its text.",
     )
-    id_key: DocumentKey | None = Field(
+    id_key: EnvironmentKey | None = Field(
         None,
         description="Key of the index's hashes: without one a `sensitive` dataset has no index by id. The digests of "
         "its local source files are keyed with it, too.",
@@ -163,9 +150,14 @@ class CorpusDocumentPolicy(DocumentPolicy):
 
         ConfigError when the key is not in the environment.
         """
-        if self.id_key is None:
+        key = self.key()
+        if key is None:
             return None if sensitive else DocumentIds(id_field=self.id_field)
-        return DocumentIds(id_field=self.id_field, key=self.id_key.load())
+        return DocumentIds(id_field=self.id_field, key=key)
+
+    def key(self) -> bytes | None:
+        """The declared key, if any; ConfigError when it is not in the environment."""
+        return self.id_key.load("document.id_key") if self.id_key is not None else None
 
 
 class SlurmDeclaration(Declared):
@@ -295,7 +287,7 @@ class CorpusDeclaration(DatasetDeclaration):
         the environment.
         """
         keyed = self.sensitive and self.source.kind == "local"
-        return SourceDigests(self.document.id_key.load() if keyed and self.document.id_key is not None else None)
+        return SourceDigests(self.document.key() if keyed else None)
 
     @property
     def combines(self) -> bool:

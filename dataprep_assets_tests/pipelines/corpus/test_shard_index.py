@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from dataprep_assets.errors import BadRecordError, ConfigError, SourceError
 from dataprep_assets.formats.document_index import open_ids
-from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, CorpusDocumentPolicy, DocumentKey
+from dataprep_assets.graph.secret_key import EnvironmentKey
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, CorpusDocumentPolicy
 from dataprep_assets.pipelines.corpus.round_trip_proofs import round_trip
 from dataprep_assets.pipelines.corpus.token_bins import index_metadata
 from dataprep_assets.pipelines.corpus.token_shard import IDS, ROWS, document_rows
@@ -171,7 +172,7 @@ def test_what_is_hashed_is_part_of_the_shards_key_only_where_it_is_declared(tmp_
 
 
 def test_a_sensitive_corpus_without_a_key_has_rows_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keyed = CorpusDocumentPolicy(id_key=DocumentKey(env="SOME_DOCUMENT_KEY"))
+    keyed = CorpusDocumentPolicy(id_key=EnvironmentKey(env="SOME_DOCUMENT_KEY"))
     assert CorpusDocumentPolicy().ids(sensitive=True) is None
     assert CorpusDocumentPolicy().ids(sensitive=False) == DocumentIds()
     with pytest.raises(ConfigError, match=r"document\.id_key: the environment variable SOME_DOCUMENT_KEY is not set"):
