@@ -1,4 +1,4 @@
-"""What `pip install` gives: the wheel alone, without the checkout, makes a project and runs it."""
+"""What `pip install` gives: the wheel in a fresh environment, without the checkout, makes a project and runs it."""
 
 import os
 import re
@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets_tests import fresh_environment
 
 pytestmark = pytest.mark.slow
-BIN = Path(sys.executable).parent
+ENVIRONMENT = "environment"
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +36,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def project(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project that `dataprep init` of the installed wheel made."""
     folder = tmp_path_factory.mktemp("installed")
-    with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(folder / "site")
-    done = said(folder, "-m", "dataprep_assets.cli", "init", "my-data")
+    fresh_environment.install(wheel, folder / ENVIRONMENT)
+    done = said(folder, "dataprep", "init", "my-data")
     assert "dataprep run sample_corpus" in done
     return folder / "my-data"
 
@@ -54,20 +54,18 @@ for line in sys.argv[1:]:
 
 def answers(folder: Path, *lines: str) -> dict[str, str]:
     """What each command line of ours says in such a folder, one after the other."""
-    told = said(folder, "-c", IN_ONE_PROCESS, *lines)
+    told = said(folder, "python", "-c", IN_ONE_PROCESS, *lines)
     return {part.partition("\n")[0]: part.partition("\n")[2] for part in told.split("$ ")[1:]}
 
 
-def said(folder: Path, *arguments: str) -> str:
-    """What a Python process prints in a folder, in which the wheel is installed and the checkout is not."""
-    site = next(parent / "site" for parent in (folder, *folder.parents) if (parent / "site").is_dir())
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DATAPREP_")}
-    environment |= {"PYTHONPATH": str(site), "PATH": f"{BIN}:{os.environ['PATH']}"}
-    environment["DAGSTER_HOME"] = str(folder / ".dagster")
-    environment["OMP_NUM_THREADS"] = "1"  # threads of a tiny model cost more than they give
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=400
-    )
+def said(folder: Path, program: str, *arguments: str) -> str:
+    """What a program of the environment prints in a folder below which it lies."""
+    (environment,) = (found for parent in (folder, *folder.parents) if (found := parent / ENVIRONMENT).is_dir())
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("DATAPREP_", "PYTHON"))}
+    variables |= {"PATH": f"{environment / 'bin'}:{os.environ['PATH']}", "DAGSTER_HOME": str(folder / ".dagster")}
+    variables["OMP_NUM_THREADS"] = "1"  # threads of a tiny model cost more than they give
+    command = [environment / "bin" / program, *arguments]
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -82,21 +80,21 @@ def test_the_wheel_holds_the_package_and_no_other(wheel: Path) -> None:
 
 
 def test_the_installed_command_runs_the_sample_and_verifies_it(project: Path) -> None:
-    assert "site" in said(project, "-c", "import dataprep_assets; print(dataprep_assets.__file__)")
-    out = said(project, "-m", "dataprep_assets.cli", "run", "sample_corpus")
+    assert ENVIRONMENT in said(project, "python", "-c", "import dataprep_assets; print(dataprep_assets.__file__)")
+    out = said(project, "dataprep", "run", "sample_corpus")
     assert "checks: 92 of 92 passed" in out
     assert float(re.findall(r"time: +([0-9.]+) s", out)[0]) < 90
     told = answers(project, "dataprep verify", "dataprep run sample_corpus")
     assert "all match their receipts" in told["dataprep verify"]
     assert "all is up to date" in told["dataprep run sample_corpus"]
-    found = said(project.parent, "-m", "dataprep_assets.cli", "--project", str(project), "status", "sample_corpus")
+    found = said(project.parent, "dataprep", "--project", str(project), "status", "sample_corpus")
     assert found == "sample_corpus: all is up to date\n"
 
 
 NOT_RUN = {
-    "python -m venv .venv && source .venv/bin/activate": "the fixture's environment has what pip would install",
-    "pip install dataprep-assets": "the fixture has unpacked the wheel",
-    "pip install torch": "the readers' environment has it, or that part is skipped",
+    "python -m venv .venv && source .venv/bin/activate": "the fixture has made an environment",
+    "pip install dataprep-assets": "the fixture has installed the wheel",
+    "pip install torch": "that of the tests is linked, or that part is skipped",
     "dataprep init my-data": "the fixture has done it",
     "cd my-data": "every line runs there",
 }
@@ -129,7 +127,11 @@ def test_the_tutorial_from_ones_own_text_to_a_training_loop(project: Path) -> No
             assert program == "python"
             if script == "gpt.py" and find_spec("torch") is None:
                 continue
-            outs[line] = said(project, script, *(["20"] if script == "gpt.py" else []))
+            if script == "gpt.py":
+                fresh_environment.link_distributions(
+                    project.parent / ENVIRONMENT, fresh_environment.required(["torch"])
+                )
+            outs[line] = said(project, program, script, *(["20"] if script == "gpt.py" else []))
     run_commands()
 
     (readme,) = re.findall(r"```yaml\n(.*?)```", (PROJECT_ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
@@ -153,9 +155,9 @@ def test_the_tutorial_from_ones_own_text_to_a_training_loop(project: Path) -> No
 
 def test_the_python_of_the_pages_runs_on_the_sample(project: Path) -> None:
     if not (project / ".dataprep" / "artifacts" / "sample_corpus" / "data_card").is_dir():  # run alone
-        said(project, "-m", "dataprep_assets.cli", "run", "sample_corpus")
+        said(project, "dataprep", "run", "sample_corpus")
     docs = PROJECT_ROOT / "docs"
-    out = said(project, str(PROJECT_ROOT / "dataprep_assets_tests" / "docs" / "run_blocks.py"), str(docs))
+    out = said(project, "python", str(PROJECT_ROOT / "dataprep_assets_tests" / "docs" / "run_blocks.py"), str(docs))
     assert [line for line in out.splitlines() if line.startswith("ran ")] == [
         f"ran {page}.md" for page in ("installation", "dagster", "storage", "trace")
     ]
@@ -163,20 +165,19 @@ def test_the_python_of_the_pages_runs_on_the_sample(project: Path) -> None:
 
 
 def test_dagsters_own_command_takes_the_project(project: Path) -> None:
-    dg = str(BIN / "dg")
-    said(project, dg, "scaffold", "defs", "dataprep_assets.components.TokenizedCorpus", "mine")
+    said(project, "dg", "scaffold", "defs", "dataprep_assets.components.TokenizedCorpus", "mine")
     assert (project / "my_data" / "defs" / "mine" / "defs.yaml").exists()
-    assert "All definitions loaded successfully" in said(project, dg, "check", "defs")
-    listed = said(project, dg, "list", "defs", "--json")
+    assert "All definitions loaded successfully" in said(project, "dg", "check", "defs")
+    listed = said(project, "dg", "list", "defs", "--json")
     assert '"sample_corpus/manifest"' in listed
     assert '"mine/manifest"' in listed
 
 
 def test_outside_of_any_project_the_command_says_what_to_do(project: Path) -> None:
     with pytest.raises(AssertionError, match="not in a project; `dataprep init DIR` makes one, --project DIR or"):
-        said(project.parent, "-m", "dataprep_assets.cli", "status", "sample_corpus")
+        said(project.parent, "dataprep", "status", "sample_corpus")
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(project: Path) -> None:
     with pytest.raises(AssertionError, match="my-data: exists already and is not empty; name another folder"):
-        said(project.parent, "-m", "dataprep_assets.cli", "init", "my-data")
+        said(project.parent, "dataprep", "init", "my-data")
