@@ -1,8 +1,10 @@
 """What a worker answers to a task, wherever it runs."""
 
+import os
 import resource
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,26 @@ def answer(task: Task, send: Callable[[dict[str, int]], None], *, private: bool 
         return "error", DataprepError(f"{task.id}: {type(error).__name__}{_told(error, private)}")
     finally:
         connect(None)
+
+
+@contextmanager
+def without_stderr(private: bool) -> Iterator[None]:
+    """Give this process no standard error while it does a `private` task.
+
+    Ray and Slurm keep what their workers print in files that others read; a native library that panics prints a message
+    that may quote what it was given.
+    """
+    if not private:
+        yield
+        return
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _told(error: Exception, private: bool) -> str:

@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self
 
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.execution.pool import ON_PROCESSES, Engine
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Counts, Finished, Pool, Task, TaskId
@@ -84,13 +85,17 @@ class Subject(Protocol):
     def source_bytes(self) -> int: ...
 
 
-S = TypeVar("S", bound=Subject)
-
-
 class TaskJob:
     """A partition whose work is one task, which returns the receipt and whether it was reused."""
 
     def __init__(self, subject: Subject, function: Callable[..., tuple[Receipt, bool]], *arguments: Any) -> None:
+        """Prepare it.
+
+        Args:
+            subject: What the work is of; the function's first argument.
+            function: A function of a module, because workers import it.
+            arguments: Further ones.
+        """
         self.partition = subject.artifact.partition or ""
         self.source_bytes = subject.source_bytes
         self._task = Task(TaskId(self.partition), function, (subject, *arguments))
@@ -162,24 +167,19 @@ def run_and_sweep(jobs: Sequence[DirectoryJob], *, workers: int, progress: Progr
 
 
 def run_tasks(
-    subjects: Sequence[S],
-    function: Callable[[S], tuple[Receipt, bool]],
-    *,
-    workers: int,
-    progress: Progress | None = None,
-    silent: bool = False,
+    jobs: Sequence[TaskJob], *, workers: int, engine: Engine = ON_PROCESSES, progress: Progress | None = None
 ) -> Iterator[Outcome]:
-    """Run one task a partition on worker processes of this machine.
+    """Run one task a partition.
 
     Args:
-        subjects: What each task is given; pickled into the workers.
-        function: A module-level function that returns a subject's receipt and whether it was reused.
-        workers: Processes at most.
+        jobs: The tasks; what they are given is pickled into the workers.
+        workers: Workers at most.
+        engine: Who works.
         progress: Counts and shows; None counts for nobody.
-        silent: Workers print nothing: they hold patients' data.
     """
-    with WorkerPool(min(workers, max(1, len(subjects))), ONE_THREAD, silent=silent) as pool:
-        yield from run_jobs(pool, [TaskJob(subject, function) for subject in subjects], progress or Progress())
+    if jobs:
+        with engine.open(min(workers, len(jobs))) as pool:
+            yield from run_jobs(pool, jobs, progress or Progress())
 
 
 def run_fetches(

@@ -6,9 +6,10 @@ or `slurm`); all have the interface `tasks.Pool`.
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.execution.processes import WorkerPool
+from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
 from dataprep_assets.execution.tasks import Pool
 
 ENGINE = "DATAPREP_ENGINE"
@@ -64,3 +65,28 @@ def open_pool(
     from dataprep_assets.execution.slurm_pool import SlurmPool
 
     return SlurmPool(count, settings, SlurmSettings.of(environment, slurm))
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Who does the tasks of a dataset's steps.
+
+    Attributes:
+        declared: The engine that the dataset names; None leaves it to the environment.
+        slurm: What the dataset declares of Slurm's arrays.
+    """
+
+    declared: str | None = None
+    slurm: Mapping[str, str | int] = field(default_factory=dict)
+
+    @property
+    def is_this_machine(self) -> bool:
+        """Whether the workers are processes of this machine, which see its folders."""
+        return chosen_engine(os.environ, self.declared) == PROCESSES
+
+    def open(self, count: int) -> Pool:
+        """A pool of at least `count` workers whose libraries use one thread each; ConfigError where there is none."""
+        return open_pool(count, ONE_THREAD, os.environ, self.declared, self.slurm)
+
+
+ON_PROCESSES = Engine(PROCESSES)

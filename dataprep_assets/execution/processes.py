@@ -112,7 +112,6 @@ class _Kind:
     """
 
     settings: tuple[tuple[str, str], ...]
-    silent: bool
     path: str
     private: bool = field(default_factory=are_private)
     folder: str = field(default_factory=os.getcwd)
@@ -148,15 +147,15 @@ def _take(kind: _Kind) -> _Worker | None:
 class WorkerPool:
     """Runs tasks on `count` processes. Use as a context manager; leaving it ends the workers that are still at work.
 
-    `silent` workers have no standard error: a native library that panics prints its message there before Python hears
-    of it, and the message may quote what it was given.
+    Those that are started inside of `private_files` have no standard error: a native library that panics prints its
+    message there before Python hears of it, and the message may quote what it was given.
     """
 
-    def __init__(self, count: int, environment: dict[str, str] | None = None, *, silent: bool = False) -> None:
+    def __init__(self, count: int, environment: dict[str, str] | None = None) -> None:
         self.count = max(1, count)
         self._environment = environment or {}
         path = os.pathsep.join(entry for entry in sys.path if entry)
-        self._kind = _Kind(tuple(sorted(self._environment.items())), silent, path)
+        self._kind = _Kind(tuple(sorted(self._environment.items())), path)
         self._idle: list[_Worker] = []
         self._busy: dict[Channel, tuple[_Worker, Task]] = {}
         self._queue: deque[Task] = deque()
@@ -210,7 +209,7 @@ class WorkerPool:
             process = subprocess.Popen(
                 [sys.executable, "-c", code],
                 stdin=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL if self._kind.silent else None,
+                stderr=subprocess.DEVNULL if self._kind.private else None,
                 pass_fds=[theirs.fileno()],
                 env=environment,
             )

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 from dataprep_assets.errors import ConfigError, WorkerDiedError
-from dataprep_assets.execution.answer import answer
+from dataprep_assets.execution.answer import answer, without_stderr
 from dataprep_assets.execution.tasks import Counts, Finished, Task, TaskId
 from dataprep_assets.stores.private import are_private
 
@@ -80,7 +80,8 @@ def _run(packed: bytes, settings: Mapping[str, str], board: Any, private: bool) 
     task: Task = pickle.loads(packed)
     sums = _Sums(board, task.id)
     try:
-        return answer(task, sums.add, private=private)
+        with without_stderr(private):
+            return answer(task, sums.add, private=private)
     finally:
         with suppress(ray.exceptions.RayError):  # a lost board costs numbers in a log, and must not cost the shard
             sums.close(ray.get)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
+from dataprep_assets.execution.pool import ON_PROCESSES, Engine
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.shown import number_of
@@ -43,18 +43,20 @@ S = TypeVar("S", bound=Subject)
 
 
 def prove_all(
-    subjects: Iterable[S], prove: Callable[[S], dict[str, Finding]], workers: int, *, silent: bool = False
+    subjects: Iterable[S], prove: Callable[[S], dict[str, Finding]], workers: int, *, engine: Engine = ON_PROCESSES
 ) -> Verdicts:
     """Run `prove` on each subject in parallel; yields partitions with their findings as they are done.
 
     Args:
         subjects: What the proofs of each partition are given; pickled into the workers.
         prove: Picklable; raises for bugs alone, and what it raises is raised here.
-        workers: Processes at most.
-        silent: Workers print nothing, as in `WorkerPool`.
+        workers: Workers at most.
+        engine: Who works.
     """
     tasks = [Task(TaskId(subject.artifact.partition or "", "proofs"), prove, (subject,)) for subject in subjects]
-    with WorkerPool(min(workers, max(1, len(tasks))), ONE_THREAD, silent=silent) as pool:
+    if not tasks:
+        return
+    with engine.open(min(workers, len(tasks))) as pool:
         for task in tasks:
             pool.submit(task)
         for event in pool.events():

@@ -1,6 +1,6 @@
 """The loop over jobs, on real worker processes: outcomes, failures, turns, deaths and counts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,15 +13,19 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets_tests.execution.job_tasks import NotedJob, Piece, PlacedJob, work
 
 
+def jobs(pieces: Sequence[Piece]) -> list[TaskJob]:
+    return [TaskJob(piece, work) for piece in pieces]
+
+
 def test_outcomes_come_as_soon_as_they_are_known() -> None:
     slow, *quick = pieces = [Piece("p-0", seconds=3.0), *(Piece(f"p-{n}") for n in range(1, 5))]
-    outcomes = [outcome.partition for outcome in run_tasks(pieces, work, workers=2)]
+    outcomes = [outcome.partition for outcome in run_tasks(jobs(pieces), workers=2)]
     assert outcomes == [*(piece.partition for piece in quick), slow.partition]
 
 
 def test_a_failed_partition_stops_no_other() -> None:
     pieces = [Piece("p-0", error="bad record"), Piece("p-1"), Piece("p-2", error="bug"), Piece("p-3")]
-    outcomes = {outcome.partition: outcome for outcome in run_tasks(pieces, work, workers=2)}
+    outcomes = {outcome.partition: outcome for outcome in run_tasks(jobs(pieces), workers=2)}
     assert {name for name, outcome in outcomes.items() if outcome.receipt is not None} == {"p-1", "p-3"}
     assert isinstance(outcomes["p-0"].error, BadRecordError)
     assert str(outcomes["p-0"].error) == "p-0.jsonl: row 3, byte 12: not JSON"
@@ -70,13 +74,13 @@ def test_a_dead_worker_ends_the_loop_and_names_partition_and_step() -> None:
 
 def test_a_dead_worker_of_a_single_task_names_the_partition() -> None:
     with pytest.raises(WorkerDiedError, match=r"^p-0: .*killed by signal 9"):
-        list(run_tasks([Piece("p-0", error="killed")], work, workers=1))
+        list(run_tasks(jobs([Piece("p-0", error="killed")]), workers=1))
 
 
 def test_progress_counts_what_is_done_and_what_is_reused() -> None:
     pieces = [Piece("p-0"), Piece("p-1", reused=True), Piece("p-2", error="bad record")]
     progress = Progress()
-    list(run_tasks(pieces, work, workers=2, progress=progress))
+    list(run_tasks(jobs(pieces), workers=2, progress=progress))
     assert progress.source_bytes == 300
     assert progress.workers == 2
     assert (progress.done["source_bytes"], progress.done["tokens"]) == (200, 40)

@@ -14,9 +14,9 @@ from dataprep_assets.stores.private import private_files
 from dataprep_assets_tests.execution.job_tasks import core_limit, exhaust, quote, told_environment, told_last
 
 
-def asked(count: int = 1, environment: dict[str, str] | None = None, *, silent: bool = False) -> list[tuple[int, str]]:
+def asked(count: int = 1, environment: dict[str, str] | None = None) -> list[tuple[int, str]]:
     """Process and environment variable of the worker of each of `count` tasks."""
-    with WorkerPool(count, environment, silent=silent) as pool:
+    with WorkerPool(count, environment) as pool:
         for number in range(count):
             pool.submit(Task(TaskId(f"p-{number}"), told_environment, ("TOLD", 0.3 if count > 1 else 0.0)))
         ends = [event for event in pool.events() if isinstance(event, Finished)]
@@ -51,11 +51,12 @@ def test_a_worker_started_in_another_way_is_not_taken(monkeypatch: pytest.Monkey
     ((plain, _),) = asked()
     ((settings, _),) = asked(environment={"OMP_NUM_THREADS": "1"})
     assert settings != plain
-    ((silent, _),) = asked(environment={"OMP_NUM_THREADS": "1"}, silent=True)
-    assert silent != settings
-    monkeypatch.chdir(tmp_path)
-    ((elsewhere, _),) = asked(environment={"OMP_NUM_THREADS": "1"}, silent=True)
-    assert elsewhere != silent
+    with private_files():
+        ((private, _),) = asked(environment={"OMP_NUM_THREADS": "1"})
+        assert private != settings
+        monkeypatch.chdir(tmp_path)
+        ((elsewhere, _),) = asked(environment={"OMP_NUM_THREADS": "1"})
+        assert elsewhere != private
 
 
 def test_a_thread_has_workers_of_its_own() -> None:

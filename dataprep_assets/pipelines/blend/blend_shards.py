@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.pool import Engine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.shown import Shown
@@ -14,6 +15,7 @@ from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.plan import BlendPlan
+from dataprep_assets.pipelines.corpus.token_stream import Fetch
 
 __all__ = ["BlendShards"]
 
@@ -25,7 +27,14 @@ class Build(Protocol[S_contra]):
     """Builds the shards that are not current, and yields each outcome as soon as it is known."""
 
     def __call__(
-        self, shards: Sequence[S_contra], *, workers: int, verification: Verification, progress: Progress
+        self,
+        shards: Sequence[S_contra],
+        *,
+        workers: int,
+        engine: Engine,
+        verification: Verification,
+        fetches: Mapping[str, Fetch],
+        progress: Progress,
     ) -> Iterable[Outcome]: ...
 
 

@@ -25,7 +25,7 @@ from dataprep_assets.pipelines.blend.discovery import open_place
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.corpus.snapshot import read_files
 from dataprep_assets.pipelines.corpus.snapshot_proofs import digests_match
-from dataprep_assets.pipelines.corpus.token_stream import SourcePart
+from dataprep_assets.pipelines.corpus.token_stream import Fetch, SourcePart
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import source_digest
 from dataprep_assets.sources.digests import PLAIN
@@ -188,6 +188,22 @@ def shard_parts(
         )
         for part in shard.parts
     )
+
+
+def shard_fetches(blend: BlendDeclaration, plan: BlendPlan, partitions: Sequence[str]) -> dict[str, Fetch]:
+    """What fetches the sources of each shard on a machine whose mirror does not have them.
+
+    Args:
+        blend: The dataset.
+        plan: Which files each shard has.
+        partitions: The shards.
+    """
+    found = dict[str, Fetch]()
+    for partition in partitions:
+        unit, shard = plan.find(partition)
+        access = open_place(unit.dataset, blend.sources).access
+        found[partition] = partial(access.fetch, [part.entry for part in shard.parts])
+    return found
 
 
 _PROOFS = (

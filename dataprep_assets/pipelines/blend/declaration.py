@@ -11,6 +11,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import Declared, resolved
+from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.graph.source_key import KeyedSources
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
 from dataprep_assets.pipelines.blend.nemotron_keys import ELSEWHERE
@@ -102,7 +103,7 @@ def _kind(value: Any) -> str:
     return "file" if isinstance(value, str | Path) else "inline"
 
 
-class BlendDeclaration(KeyedSources):
+class BlendDeclaration(MadeByEngine, KeyedSources):
     """One training blend for one stage."""
 
     elsewhere: ClassVar[Mapping[str, str]] = ELSEWHERE

@@ -12,7 +12,7 @@ from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, P
 from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
-from dataprep_assets.pipelines.blend.blend_snapshot import readings
+from dataprep_assets.pipelines.blend.blend_snapshot import readings, shard_fetches
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS_SHARDS
@@ -81,9 +81,15 @@ def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence
 
 
 def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Outcome]:
-    shards = _chosen(blend, request.store, request.partitions)
-    return SHARDS[blend.stage].build(
-        shards, workers=request.workers, verification=blend.verify, progress=request.progress
+    plan = load_blend_plan(blend, request.store)
+    made = SHARDS[blend.stage]
+    return made.build(
+        made.shards(blend, request.store, plan, request.partitions),
+        workers=request.workers,
+        engine=blend.engine,
+        verification=blend.verify,
+        fetches=shard_fetches(blend, plan, request.partitions),
+        progress=request.progress,
     )
 
 
@@ -97,6 +103,9 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[s
         examined,
         artifact=partial(blend.artifact, made.name),
         prove=lambda partitions: prove_all(
-            made.shards(blend, store, plan, partitions), made.prove(blend), worker_count(blend.workers)
+            made.shards(blend, store, plan, partitions),
+            made.prove(blend),
+            worker_count(blend.workers),
+            engine=blend.engine,
         ),
     )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from dataprep_assets.graph.declaration import Attributed, DatasetDeclaration, Declared, resolved
+from dataprep_assets.graph.declaration import Attributed, Declared, resolved
+from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.graph.secret_key import EnvironmentKey
 from dataprep_assets.pipelines.corpus import views
 from dataprep_assets.planning.shard_plan import ShardSizing
@@ -160,23 +161,6 @@ class CorpusDocumentPolicy(DocumentPolicy):
         return self.id_key.load("document.id_key") if self.id_key is not None else None
 
 
-class SlurmDeclaration(Declared):
-    """How the arrays of a dataset are submitted; what is not set is DATAPREP_SLURM_…'s, else the cluster's."""
-
-    partition: str | None = Field(None, description="`--partition`; default: DATAPREP_SLURM_PARTITION.")
-    account: str | None = Field(None, description="`--account`; default: DATAPREP_SLURM_ACCOUNT.")
-    time: str | None = Field(
-        None, description="`--time` of a shard, in quotes: `'2:00:00'`; default: DATAPREP_SLURM_TIME."
-    )
-    memory: str | None = Field(None, description="`--mem` of a shard, such as `2G`; default: DATAPREP_SLURM_MEMORY.")
-    width: int | None = Field(
-        None, ge=1, description="Shards of an array that run at a time; default: DATAPREP_SLURM_WIDTH, else all."
-    )
-    options: str | None = Field(
-        None, description="Further words for `sbatch`, such as `--qos=low`; default: DATAPREP_SLURM_OPTIONS."
-    )
-
-
 class ShardPlanDeclaration(Declared):
     """How many shards a split is cut into."""
 
@@ -223,7 +207,7 @@ class BadRecordPolicy(Declared):
         return value
 
 
-class CorpusDeclaration(DatasetDeclaration):
+class CorpusDeclaration(MadeByEngine):
     """One tokenized corpus, from source to trainer-ready bins."""
 
     source: Source = Field(description="Where the documents come from.")
@@ -255,12 +239,6 @@ class CorpusDeclaration(DatasetDeclaration):
     olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
     mds_sequence_length: int = Field(2048, ge=1, description="Tokens of a sample in the mds view.")
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of documents re-encoded by the reference engine.")
-    run_on: Literal["processes", "ray", "slurm"] | None = Field(
-        None,
-        description="Who makes token bins: worker `processes` of the run's machine, the tasks of a `ray` cluster "
-        "(RAY_ADDRESS, else one for the run), or of `slurm` arrays; default: DATAPREP_ENGINE, else `processes`.",
-    )
-    slurm: SlurmDeclaration = Field(SlurmDeclaration(), description="With `run_on: slurm`: how arrays are submitted.")
 
     @field_validator("splits")
     @classmethod

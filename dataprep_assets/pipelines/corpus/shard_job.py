@@ -6,7 +6,7 @@ are the same.
 """
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
 from dataprep_assets.integrity.commit import staging, sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.corpus.token_shard import TokenShard, encode_into, finished_part, seal
-from dataprep_assets.pipelines.corpus.token_stream import EncodedPart
+from dataprep_assets.pipelines.corpus.token_stream import EncodedPart, Fetch, fetch_missing
 
 __all__ = ["ShardJob", "ensure_shard"]
 
@@ -125,9 +125,7 @@ class ShardJob:
         return Task(TaskId(self.partition, "seal"), seal, (self._shard, self._staged, self._parts))
 
 
-def ensure_shard(
-    shard: TokenShard, verification: Verification, fetch: Callable[[], None] | None
-) -> tuple[Receipt, bool]:
+def ensure_shard(shard: TokenShard, verification: Verification, fetch: Fetch | None) -> tuple[Receipt, bool]:
     """A worker's task: all of a shard, on the machine where it lands.
 
     Two runs that want the same shard on one machine or one shared disk wait for each other and make it once; on two
@@ -144,8 +142,7 @@ def ensure_shard(
     if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
         sweep([shard.directory])
         return receipt, True
-    if fetch is not None and not all(part.path.exists() for part in shard.files):
-        fetch()
+    fetch_missing(shard.files, fetch)
     with staging(shard.directory, shard.staging_key) as staged:
         # a rival may have made it while this one waited for the lock
         if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:

@@ -3,15 +3,13 @@
 For each shard the flat ids, the document ends, the quarantine of bad records and the receipt.
 """
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_and_sweep, run_jobs
-from dataprep_assets.execution.pool import PROCESSES, chosen_engine, open_pool, worker_count
-from dataprep_assets.execution.processes import ONE_THREAD
+from dataprep_assets.execution.pool import ON_PROCESSES, Engine, worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Pool
 from dataprep_assets.graph.finding import Finding
@@ -30,7 +28,7 @@ from dataprep_assets.pipelines.corpus.snapshot import readings, snapshot_digests
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
 from dataprep_assets.pipelines.corpus.token_shard import TOKEN_BINS, VERSION, TokenBinsFacts, TokenShard
-from dataprep_assets.pipelines.corpus.token_stream import SourcePart, StreamPlan
+from dataprep_assets.pipelines.corpus.token_stream import Fetch, SourcePart, StreamPlan
 from dataprep_assets.planning.manifest import ManifestEntry
 
 __all__ = [
@@ -41,9 +39,6 @@ __all__ = [
     "token_bins_spec",
     "token_shards",
 ]
-
-Fetch = Callable[[], None]
-"""Fetches a shard's source files to where its `SourcePart`s say. Picklable."""
 
 
 def token_bins_spec(
@@ -149,41 +144,45 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequen
 
 
 def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
-    """Make the shards on the engine that the dataset declares (`run_on`) or the environment names."""
     store = request.store
     plan, manifest = stream_plan(corpus, load_certificate(corpus, store)), load_manifest(corpus, store)
     shards = token_shards(corpus, store, manifest, plan, request.partitions)
-    if chosen_engine(os.environ, corpus.run_on) == PROCESSES:
-        yield from build_token_bins(
-            shards, workers=request.workers, verification=corpus.verify, progress=request.progress
-        )
-        return
-    fetches = shard_fetches(corpus, manifest, request.partitions)
-    slurm = corpus.slurm.model_dump(exclude_none=True)
-    with open_pool(request.workers, ONE_THREAD, os.environ, corpus.run_on, slurm) as pool:
-        yield from build_whole_shards(
-            shards, pool, verification=corpus.verify, fetches=fetches, progress=request.progress
-        )
+    yield from build_token_bins(
+        shards,
+        workers=request.workers,
+        engine=corpus.engine,
+        verification=corpus.verify,
+        fetches=shard_fetches(corpus, manifest, request.partitions),
+        progress=request.progress,
+    )
 
 
 def build_token_bins(
     shards: Sequence[TokenShard],
     *,
     workers: int,
+    engine: Engine = ON_PROCESSES,
     verification: Verification = "full",
+    fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the shards that are not current, on processes of this machine, in parallel over files.
+    """Build the shards that are not current, on processes of this machine in parallel over files, else over shards.
 
     Args:
         shards: What to make.
-        workers: Processes.
+        workers: Workers at least.
+        engine: Who works.
         verification: How thoroughly a finished shard is read before it is reused.
+        fetches: Partition → what fetches its sources to a worker of another machine; those of this one have them.
         progress: Counts and shows; None counts for nobody.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
     worker that dies does (WorkerDiedError): what is finished is committed.
     """
+    if not engine.is_this_machine:
+        with engine.open(workers) as pool:
+            yield from build_whole_shards(shards, pool, verification=verification, fetches=fetches, progress=progress)
+        return
     # the locks of shards are let go when no worker is left that writes below them
     with ExitStack() as locks:
         jobs = [ShardJob(shard, verification, locks) for shard in shards]
@@ -240,6 +239,9 @@ def _examine(
         examined,
         artifact=partial(corpus.artifact, TOKEN_BINS),
         prove=lambda partitions: prove_all(
-            token_shards(corpus, store, manifest, plan, partitions), prove, worker_count(corpus.workers)
+            token_shards(corpus, store, manifest, plan, partitions),
+            prove,
+            worker_count(corpus.workers),
+            engine=corpus.engine,
         ),
     )

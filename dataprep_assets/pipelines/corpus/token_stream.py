@@ -5,7 +5,7 @@ documents and cut long ones. `part_encoder` writes it.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +26,16 @@ from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncod
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import SpecialTokens
 
-__all__ = ["STREAM_VERSION", "EncodedPart", "PartFiles", "SourcePart", "StreamPlan", "load_encoder"]
+__all__ = [
+    "STREAM_VERSION",
+    "EncodedPart",
+    "Fetch",
+    "PartFiles",
+    "SourcePart",
+    "StreamPlan",
+    "fetch_missing",
+    "load_encoder",
+]
 
 STREAM_VERSION = 1
 """Raise when a change of `part_encoder` can change a byte: it is part of every key downstream."""
@@ -87,6 +96,10 @@ class StreamPlan:
                 "refused": sorted(self.certificate["refused"]),
             }
         )
+
+
+Fetch = Callable[[], None]
+"""Fetches a shard's source files to where its `SourcePart`s say. Picklable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +176,12 @@ class SourcePart:
             columns=columns,
             max_record_bytes=self.max_record_bytes,
         )
+
+
+def fetch_missing(files: Iterable[SourcePart], fetch: Fetch | None) -> None:
+    """Call `fetch`, if there is one, where a file of `files` is not on this machine."""
+    if fetch is not None and not all(part.path.exists() for part in files):
+        fetch()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ The rows of each cohort as shards that trainers read. What they hold and how the
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from dataprep_assets.execution.jobs import Outcome, run_tasks
-from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
+from dataprep_assets.execution.pool import ON_PROCESSES, Engine, worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
@@ -90,25 +90,34 @@ def sharded_cohorts(
 
 
 def build_cohort_shards(
-    cohorts: Sequence[ShardedCohort], *, workers: int, progress: Progress | None = None
+    cohorts: Sequence[ShardedCohort],
+    *,
+    workers: int,
+    engine: Engine = ON_PROCESSES,
+    progress: Progress | None = None,
 ) -> Iterator[Outcome]:
     """Build the shards of the cohorts whose shards are not current; yields each cohort once it is done or failed.
 
     Args:
         cohorts: Whose shards to make.
-        workers: Processes; the bytes do not depend on their number.
+        workers: Workers at most; the bytes do not depend on their number.
+        engine: Who works.
         progress: Counts and shows; None counts for nobody.
 
     Raises:
         WorkerDiedError: A worker died; the shards of the cohorts that were finished are committed.
     """
-    silent = any(cohort.notes.sensitive for cohort in cohorts)
-    return run_tasks(cohorts, ensure_sharded_cohort, workers=workers, progress=progress, silent=silent)
+    return run_tasks(
+        [TaskJob(cohort, ensure_sharded_cohort) for cohort in cohorts],
+        workers=workers,
+        engine=engine,
+        progress=progress,
+    )
 
 
 def _build(notes: NotesDeclaration, format: FileFormat, request: BuildRequest) -> Iterator[Outcome]:
     cohorts = sharded_cohorts(notes, request.store, request.partitions, format)
-    return build_cohort_shards(cohorts, workers=request.workers, progress=request.progress)
+    return build_cohort_shards(cohorts, workers=request.workers, engine=notes.engine, progress=request.progress)
 
 
 def _recipes(
@@ -130,7 +139,7 @@ def _examine(
         examined,
         artifact=partial(notes.artifact, COHORT_SHARDS[format]),
         prove=lambda months: prove_all(
-            [cohorts[month] for month in months], prove_cohort_shards, workers, silent=notes.sensitive
+            [cohorts[month] for month in months], prove_cohort_shards, workers, engine=notes.engine
         ),
         noun="cohort",
         unchanged=lambda month: _unchanged(cohorts[month]),

@@ -13,7 +13,8 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.tfrecord import ROWS_PER_SHARD
-from dataprep_assets.graph.declaration import DatasetDeclaration, Declared, resolved
+from dataprep_assets.graph.declaration import Declared, resolved
+from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.packing.bins import LARGEST_CAPACITY
 from dataprep_assets.packing.rows import COLUMNS, TARGETS
@@ -210,7 +211,7 @@ class PadDeclaration(Declared):
         return self
 
 
-class NotesDeclaration(DatasetDeclaration):
+class NotesDeclaration(MadeByEngine):
     """One dataset of packed notes, from cohort files to directories that trainers read."""
 
     # A secret that someone wrote into the YAML must not come back in an error.

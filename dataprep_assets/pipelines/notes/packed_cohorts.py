@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.execution.jobs import Outcome, run_tasks
-from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
+from dataprep_assets.execution.pool import ON_PROCESSES, Engine, worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
@@ -90,26 +90,32 @@ def packed_cohorts(notes: NotesDeclaration, store: ArtifactStore, months: Iterab
 
 
 def build_packed_cohorts(
-    cohorts: Sequence[PackedCohort], *, workers: int, progress: Progress | None = None
+    cohorts: Sequence[PackedCohort],
+    *,
+    workers: int,
+    engine: Engine = ON_PROCESSES,
+    progress: Progress | None = None,
 ) -> Iterator[Outcome]:
     """Build the cohorts that are not current, several at a time; yields each once it is verified, built or failed.
 
     Args:
         cohorts: What to pack.
-        workers: Processes; the bytes do not depend on their number.
+        workers: Workers at most; the bytes do not depend on their number.
+        engine: Who works.
         progress: Counts and shows; None counts for nobody.
 
     Raises:
         WorkerDiedError: A worker died; the cohorts that were finished are committed.
     """
-    silent = any(cohort.plan.notes.sensitive for cohort in cohorts)
-    return run_tasks(cohorts, ensure_packed_cohort, workers=workers, progress=progress, silent=silent)
+    return run_tasks(
+        [TaskJob(cohort, ensure_packed_cohort) for cohort in cohorts], workers=workers, engine=engine, progress=progress
+    )
 
 
 def _build(notes: NotesDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     cohorts = packed_cohorts(notes, request.store, request.partitions)
     require_patients_once(notes, request.store, cohorts)
-    return build_packed_cohorts(cohorts, workers=request.workers, progress=request.progress)
+    return build_packed_cohorts(cohorts, workers=request.workers, engine=notes.engine, progress=request.progress)
 
 
 def _recipes(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[str | None]) -> Iterator[Recipe]:
@@ -132,7 +138,7 @@ def _examine(notes: NotesDeclaration, store: ArtifactStore, examined: Sequence[s
         examined,
         artifact=partial(notes.artifact, PACKED_COHORTS),
         prove=lambda months: prove_all(
-            [cohorts[month] for month in months], prove_cohort, worker_count(notes.workers), silent=notes.sensitive
+            [cohorts[month] for month in months], prove_cohort, worker_count(notes.workers), engine=notes.engine
         ),
         noun="cohort",
         unchanged=lambda month: is_unchanged(cohorts[month].artifact, store, lambda: cohorts[month].recipe_now),

@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from dataprep_assets.execution.jobs import Outcome, run_tasks
-from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
+from dataprep_assets.execution.pool import ON_PROCESSES, Engine, worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats.document_index import IDS
 from dataprep_assets.formats.npy_shards import ids_key
@@ -106,19 +106,25 @@ def planned_shards(
 
 
 def build_npy_shards(
-    planned: Sequence[NpyShard], *, workers: int, progress: Progress | None = None
+    planned: Sequence[NpyShard],
+    *,
+    workers: int,
+    engine: Engine = ON_PROCESSES,
+    progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the shards that are not current, on processes of this machine.
+    """Build the shards that are not current.
 
     Args:
         planned: What to make.
-        workers: Processes.
+        workers: Workers at most.
+        engine: Who works.
         progress: Counts and shows; None counts for nobody.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
     worker that dies does (WorkerDiedError): what is finished is committed.
     """
-    return run_tasks(planned, build_planned, workers=workers, progress=progress)
+    jobs = [TaskJob(shard, build_planned) for shard in planned]
+    return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
 def _recipes(release: ReleaseDeclaration, store: ArtifactStore, chosen: Sequence[str | None]) -> Iterator[Recipe]:
@@ -130,7 +136,7 @@ def _recipes(release: ReleaseDeclaration, store: ArtifactStore, chosen: Sequence
 def _build(release: ReleaseDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     layout = release_layout(release, request.store)
     planned = planned_shards(release, request.store, layout, request.partitions, workers=request.workers)
-    yield from build_npy_shards(planned, workers=request.workers, progress=request.progress)
+    yield from build_npy_shards(planned, workers=request.workers, engine=release.engine, progress=request.progress)
 
 
 def _examine(
@@ -144,7 +150,10 @@ def _examine(
         examined,
         artifact=partial(shard_artifact, release),
         prove=lambda partitions: prove_all(
-            planned_shards(release, store, layout, partitions, workers=workers), prove_shard, workers
+            planned_shards(release, store, layout, partitions, workers=workers),
+            prove_shard,
+            workers,
+            engine=release.engine,
         ),
     )
     yield from _of_splits(release, store, layout)

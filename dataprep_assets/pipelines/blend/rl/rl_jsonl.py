@@ -1,9 +1,9 @@
 """The artifact `<dataset>/rl_jsonl`, a partition a shard: records for reinforcement learning, one JSON line each."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dataprep_assets.execution.jobs import Outcome, run_tasks
+from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
+from dataprep_assets.execution.pool import ON_PROCESSES, Engine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -17,6 +17,7 @@ from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
 from dataprep_assets.pipelines.blend.rl.rl_jsonl_proofs import RL_JSONL_PROOFS, prove_rl_jsonl
 from dataprep_assets.pipelines.blend.rl.shard import VERSION, RlShard, build_rl_shard
 from dataprep_assets.pipelines.blend.rl.transforms import declared_sources, fingerprint
+from dataprep_assets.pipelines.corpus.token_stream import Fetch
 
 __all__ = ["RL_JSONL", "RL_JSONL_SHARDS", "build_rl_shards", "rl_shards"]
 
@@ -57,21 +58,27 @@ def build_rl_shards(
     shards: Sequence[RlShard],
     *,
     workers: int,
+    engine: Engine = ON_PROCESSES,
     verification: Verification = "full",
+    fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the shards that are not current, a task each, on processes of this machine.
+    """Build the shards that are not current, a task each.
 
     Args:
         shards: What to build.
-        workers: Processes.
+        workers: Workers at most.
+        engine: Who works.
         verification: How thoroughly a finished shard is read before it is reused.
+        fetches: Partition → what fetches its sources to a worker of another machine.
         progress: Counts and shows; None counts for nobody.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
     worker that dies does (WorkerDiedError), and what is finished is kept.
     """
-    return run_tasks(shards, partial(build_rl_shard, verification=verification), workers=workers, progress=progress)
+    known = fetches or {}
+    jobs = [TaskJob(shard, build_rl_shard, verification, known.get(shard.partition)) for shard in shards]
+    return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
 RL_JSONL_SHARDS = BlendShards(

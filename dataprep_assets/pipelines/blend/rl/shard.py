@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +28,7 @@ from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
 from dataprep_assets.pipelines.blend.rl.through import NO_PROMPT, LeftOut, Refused, through
 from dataprep_assets.pipelines.blend.rl.transforms import Record, Step, compose
-from dataprep_assets.pipelines.corpus.token_stream import SourcePart
+from dataprep_assets.pipelines.corpus.token_stream import Fetch, SourcePart, fetch_missing
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.rows import RowBlock
 
@@ -134,9 +133,25 @@ class RlJsonlFacts(Facts):
     sources: tuple[RlSourceFacts, ...]
 
 
-def build_rl_shard(shard: RlShard, verification: Verification = "full") -> tuple[Receipt, bool]:
-    """Build one shard unless it is current. Returns the receipt and whether it was reused."""
-    return ensure(shard.recipe, shard.store, partial(_write, shard), verification)
+def build_rl_shard(
+    shard: RlShard, verification: Verification = "full", fetch: Fetch | None = None
+) -> tuple[Receipt, bool]:
+    """A worker's task: build one shard unless it is current.
+
+    Args:
+        shard: What to build.
+        verification: How thoroughly a finished one is read before it is reused.
+        fetch: Fetches the source files that this machine's mirror does not have.
+
+    Returns:
+        The receipt, and whether the shard was reused.
+    """
+
+    def write(staged: Path) -> Written:
+        fetch_missing(shard.files, fetch)
+        return _write(shard, staged)
+
+    return ensure(shard.recipe, shard.store, write, verification)
 
 
 @dataclass

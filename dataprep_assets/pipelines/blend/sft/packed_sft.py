@@ -11,7 +11,8 @@ Entry points: `PACKED_SFT_SHARDS`, `sft_shards`, `build_packed_sft`.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from dataprep_assets.execution.jobs import Outcome, run_and_sweep
+from dataprep_assets.execution.jobs import Outcome, TaskJob, run_and_sweep, run_tasks
+from dataprep_assets.execution.pool import ON_PROCESSES, Engine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
 from dataprep_assets.formats import packed_sft
@@ -25,10 +26,11 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template
 from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import PACKED_SFT_PROOFS, prove_packed_sft
-from dataprep_assets.pipelines.blend.sft.packing import discard_spools, pack_shard
+from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard, discard_spools, pack_shard
 from dataprep_assets.pipelines.blend.sft.shard import VERSION, PackedSftFacts, PackPlan, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import spool_source
 from dataprep_assets.pipelines.corpus.engine_certificate import load_certificate
+from dataprep_assets.pipelines.corpus.token_stream import Fetch
 from dataprep_assets.pipelines.corpus.tokenizer import load_bundle
 from dataprep_assets.sources.rows import RowRange
 from dataprep_assets.tokenization.certificate import Certificate
@@ -115,21 +117,29 @@ def build_packed_sft(
     shards: Sequence[SftShard],
     *,
     workers: int,
+    engine: Engine = ON_PROCESSES,
     verification: Verification = "full",
+    fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the shards that are not current, on processes of this machine, in parallel over source files.
+    """Build the shards that are not current, on processes of this machine in parallel over files, else over shards.
 
     Args:
         shards: What to build.
-        workers: Processes.
+        workers: Workers at least.
+        engine: Who works.
         verification: How thoroughly a finished shard is read before it is reused.
+        fetches: Partition → what fetches its sources to a worker of another machine; those of this one have them.
         progress: Counts and shows; None counts for nobody.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
     worker that dies does (WorkerDiedError), and what is finished is kept.
     """
-    return run_and_sweep([SftJob(shard, verification) for shard in shards], workers=workers, progress=progress)
+    if engine.is_this_machine:
+        return run_and_sweep([SftJob(shard, verification) for shard in shards], workers=workers, progress=progress)
+    known = fetches or {}
+    jobs = [TaskJob(shard, build_sft_shard, verification, known.get(shard.partition)) for shard in shards]
+    return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
 class SftJob:

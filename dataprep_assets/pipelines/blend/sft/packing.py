@@ -33,10 +33,11 @@ from dataprep_assets.pipelines.blend.sft.shard import (
     PackedSourceFacts,
     SftShard,
 )
-from dataprep_assets.pipelines.blend.sft.spool import CHOSEN, SpoolFacts, read_quarantine, spool_artifact
+from dataprep_assets.pipelines.blend.sft.spool import CHOSEN, SpoolFacts, read_quarantine, spool_artifact, spool_source
+from dataprep_assets.pipelines.corpus.token_stream import Fetch, fetch_missing
 from dataprep_assets.stores.files import concatenate
 
-__all__ = ["discard_spools", "pack_shard"]
+__all__ = ["build_sft_shard", "discard_spools", "pack_shard"]
 
 
 def pack_shard(shard: SftShard, verification: Verification = "full") -> Receipt:
@@ -51,6 +52,26 @@ def pack_shard(shard: SftShard, verification: Verification = "full") -> Receipt:
     receipt, _ = ensure(shard.recipe, shard.store, write, verification)
     discard_spools(shard)
     return receipt
+
+
+def build_sft_shard(shard: SftShard, verification: Verification, fetch: Fetch | None) -> tuple[Receipt, bool]:
+    """A worker's task: all of a shard, on the machine where it lands.
+
+    Args:
+        shard: What to build.
+        verification: How thoroughly a finished one is read before it is reused.
+        fetch: Fetches the source files that this machine's mirror does not have.
+
+    Returns:
+        The receipt, and whether the shard was reused.
+    """
+    if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
+        discard_spools(shard)
+        return receipt, True
+    fetch_missing(shard.sources, fetch)
+    for source in shard.sources:
+        spool_source(shard.plan, source, shard.scratch, shard.artifact)
+    return pack_shard(shard, verification), False
 
 
 def discard_spools(shard: SftShard) -> None:

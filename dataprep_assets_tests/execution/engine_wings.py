@@ -1,0 +1,53 @@
+"""`python -m … FOLDER ENGINE DATASET…`: datasets that are made and proven on an engine, a command for tests.
+
+Their locks go to the folder. Prints, as one line of JSON, the findings that did not pass and the tasks that were given
+to Ray. A process of its own, because a Ray cluster lives in its driver.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from dataprep_assets.cli import project
+from dataprep_assets.execution.pool import ENGINE
+from dataprep_assets.execution.ray_pool import RayPool
+from dataprep_assets.execution.tasks import Task
+from dataprep_assets.graph.lock import lock_dataset
+from dataprep_assets.graph.lock_file import lock_bytes
+from dataprep_assets.graph.runs import planned_runs
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets_tests.graph.building import build_all
+
+
+def main(folder: Path, engine: str, names: list[str]) -> None:
+    """Build each dataset, then examine it."""
+    os.environ[ENGINE] = engine
+    given = list[str]()
+    if engine == "ray":
+        import ray
+
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        submit = RayPool.submit
+
+        def noted(pool: RayPool, task: Task, *, first: bool = False) -> None:
+            given.append(f"{name} {task.id}")
+            submit(pool, task, first=first)
+
+        RayPool.submit = noted  # type: ignore[method-assign]
+    store, failed = LocalArtifacts(folder / "artifacts"), list[str]()
+    for name in names:
+        specs = project.component(name).specs
+        for run in planned_runs(specs, store):
+            build_all(specs, store, [run])
+            for spec in run.specs:
+                partitions = run.partitions if spec.partitions is not None else ()
+                if spec.proofs is not None:
+                    found = spec.proofs.examine(store, partitions)
+                    failed += [f"{spec.name}: {proof}: {one.summary}" for proof, one in found if not one.passed]
+        (folder / f"{name}.lock").write_bytes(lock_bytes(lock_dataset(specs, store)))
+    print(json.dumps({"failed": failed, "given": given}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
