@@ -30,6 +30,8 @@ RETRIES = 2
 """A second lost worker is bad luck, a third is the shard's own doing (memory, mostly)."""
 _REPORT_SECONDS = 1.0
 _CONNECT_SECONDS = 10.0
+_CLIENT_TRIES = 6
+_CLIENT_WAIT_SECONDS = 5.0
 
 
 class _Board:
@@ -94,8 +96,15 @@ def _require_listener(address: str | None) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
 
 
+def _last_line(error: BaseException) -> str:
+    """What Ray says: errors of its servers arrive as the text of a stack, with the message at its end."""
+    return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
+
+
 def _remedy(error: BaseException) -> str:
     """What to do about a refused token, which Ray names only in the causes of its error."""
+    if "client connection timeout" in str(error):  # all that `ray://` says of a token
+        return f". It is busy, or does not take the token: set RAY_AUTH_MODE=token and {_TOKEN} to the cluster's"
     refused = "InvalidAuthToken" in f"{error} {error.__cause__} {error.__context__}"
     return f". It asks for its token: set RAY_AUTH_MODE=token and {_TOKEN}" if refused else ""
 
@@ -129,10 +138,10 @@ class RayPool:
                     ray.init(address="local", num_cpus=self._count, include_dashboard=False, **quiet)
                 else:
                     _require_listener(self._address)
-                    ray.init(address=self._address, **quiet)
+                    self._connect(self._address, quiet)
             except (OSError, RuntimeError, ValueError) as error:
                 what = f"{self._address}: no Ray cluster there" if self._address else "not set: no local Ray cluster"
-                raise ConfigError(f"{ADDRESS}: {what}: {error}{_remedy(error)}") from error
+                raise ConfigError(f"{ADDRESS}: {what}: {_last_line(error)}{_remedy(error)}") from error
             self._owner = True
         self.count = max(self._count, int(ray.cluster_resources().get("CPU", 0)))
         # it may lie on any node, and comes back empty when that is lost
@@ -149,6 +158,21 @@ class RayPool:
         self._ray.kill(self._board)
         if self._owner:
             self._ray.shutdown()
+
+    def _connect(self, address: str, settings: Mapping[str, Any]) -> None:
+        """Join a cluster.
+
+        A server of Ray's client protocol (`ray://`) starts a process for each connection, and on a busy machine gives
+        up one that starts slowly: then it is asked again.
+        """
+        for tries_left in reversed(range(_CLIENT_TRIES)):
+            try:
+                self._ray.init(address=address, **settings)
+                return
+            except ConnectionAbortedError as error:
+                if not tries_left or _remedy(error):
+                    raise
+            time.sleep(_CLIENT_WAIT_SECONDS)
 
     @property
     def outstanding(self) -> int:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,17 +18,25 @@ from dataprep_assets.errors import BadRecordError, ConfigError
 from dataprep_assets.execution.pool import chosen_engine, open_pool
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
-from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.shard_job import ensure_shard
 from dataprep_assets.pipelines.corpus.token_bins import build_whole_shards
 from dataprep_assets.pipelines.corpus.token_shard import TokenShard
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
-from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, receipts, run_pipeline
+from dataprep_assets_tests.execution.ray_runs import (
+    GUARD_SECONDS,
+    SHARDS,
+    Run,
+    descendants,
+    outcomes,
+    token_bins,
+    two_nodes,
+)
+from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris, run_pipeline
 from dataprep_assets_tests.pipelines.corpus.shards import build, shard_work, source, stream_plan, write_lines
+from dataprep_assets_tests.servers import wait_until
 
-SHARDS, FILES = 12, 36
-GUARD_SECONDS = 900
+FILES = 36
 
 
 @pytest.fixture(scope="module")
@@ -61,70 +68,6 @@ def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("processes")
     run_pipeline(CorpusDeclaration.model_validate(attributes(corpus, SHARDS, views=[])), root, workers=2)
     return root
-
-
-def token_bins(root: Path) -> tuple[dict[str, bytes], dict[str, dict[str, Any]]]:
-    """Bytes and receipts of every shard's token bins."""
-    return (
-        {name: data for name, data in data_files(root).items() if name.startswith("tiny/token_bins/")},
-        {name: receipt for name, receipt in receipts(root).items() if name.startswith("tiny/token_bins/")},
-    )
-
-
-class Run:
-    """A run of `ray_run` in its own process, on the engine that the dataset declares, else the environment's."""
-
-    def __init__(self, corpus: Path, folder: Path, engine: str | None = None, **variables: str) -> None:
-        command = [sys.executable, "-m", "dataprep_assets_tests.execution.ray_run"]
-        self.root = folder / "artifacts"
-        self.process = subprocess.Popen(
-            [*command, str(corpus), str(folder), str(SHARDS), *([engine] if engine else [])],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "DATAPREP_ENGINE")} | variables,
-        )
-
-    def finish(self) -> tuple[int, list[str]]:
-        """Its exit code, and what it printed."""
-        out, _ = self.process.communicate(timeout=GUARD_SECONDS)
-        return self.process.returncode, [line for line in out.splitlines() if "(raylet)" not in line]
-
-    def committed(self) -> dict[str, int]:
-        """The shards that have a receipt, and the time of its writing."""
-        found = self.root.glob(f"*/token_bins/*/{NAME}")
-        return {path.parent.name: path.stat().st_mtime_ns for path in found}
-
-    def shard_workers(self) -> list[int]:
-        """Ray workers of this run that hold a shard: Ray names a process after its task."""
-        return [pid for pid, title in descendants(self.process.pid) if title.startswith("ray::train-")]
-
-
-def descendants(root: int) -> Iterator[tuple[int, str]]:
-    """`(pid, command line)` of every process below one."""
-    parents, titles = {}, {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                titles[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
-    for pid in parents:
-        above = pid
-        while above in parents and above != root:
-            above = parents[above]
-        if above == root and pid != root:
-            yield pid, titles.get(pid, "")
-
-
-def outcomes(lines: list[str]) -> dict[str, list[str]]:
-    """What became of the shards → their partitions."""
-    found: dict[str, list[str]] = {}
-    for line in lines:
-        what, partition = line.split()
-        found.setdefault(what, []).append(partition)
-    return found
 
 
 @pytest.mark.slow
@@ -171,6 +114,26 @@ def test_a_ray_worker_killed_half_way_is_retried_to_the_same_bytes_and_the_finis
     assert {name: run.committed()[name] for name in before} == before
     assert token_bins(run.root) == token_bins(undisturbed)
     assert debris(run.root) == []
+
+
+@pytest.mark.slow
+def test_a_lost_node_is_made_up_for_by_the_other_and_runs_that_connect_at_once_all_get_through(
+    needs_ray: None, corpus: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    """Over Ray's client protocol, whose server gives up a connection that starts slowly on a busy machine."""
+    folders = [tmp_path / name for name in ("one", "two")]
+    with two_nodes(tmp_path) as (variables, node):
+        for folder in folders:
+            folder.mkdir()
+        runs = [Run(corpus, folder, "ray", **variables) for folder in folders]
+        wait_until(lambda: any(run.committed() for run in runs), GUARD_SECONDS, every=0.05)
+        assert any("ray::train-" in title for _, title in descendants(node.process.pid))
+        node.lose()
+        ends = [run.finish() for run in runs]
+    for (code, lines), run in zip(ends, runs, strict=True):
+        assert (code, lines[0]) == (0, "ray: True"), lines
+        assert token_bins(run.root) == token_bins(undisturbed)
+        assert debris(run.root) == []
 
 
 @pytest.mark.slow

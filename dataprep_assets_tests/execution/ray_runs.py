@@ -1,0 +1,128 @@
+"""Runs of a tiny corpus on Ray, each in a process of its own, and a cluster of two nodes on this machine."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.integrity.receipt import NAME
+from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, receipts
+from dataprep_assets_tests.servers import free_ports, wait_until
+
+SHARDS = 12
+GUARD_SECONDS = 900
+CLUSTER_TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 32}
+
+
+def token_bins(root: Path) -> tuple[dict[str, bytes], dict[str, dict[str, Any]]]:
+    """Bytes and receipts of every shard's token bins."""
+    return (
+        {name: data for name, data in data_files(root).items() if name.startswith("tiny/token_bins/")},
+        {name: receipt for name, receipt in receipts(root).items() if name.startswith("tiny/token_bins/")},
+    )
+
+
+class Run:
+    """A run of `ray_run` in its own process, on the engine that the dataset declares, else the environment's."""
+
+    def __init__(self, corpus: Path, folder: Path, engine: str | None = None, **variables: str) -> None:
+        command = [sys.executable, "-m", "dataprep_assets_tests.execution.ray_run"]
+        self.root = folder / "artifacts"
+        self.process = subprocess.Popen(
+            [*command, str(corpus), str(folder), str(SHARDS), *([engine] if engine else [])],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "DATAPREP_ENGINE")} | variables,
+        )
+
+    def finish(self) -> tuple[int, list[str]]:
+        """Its exit code, and what it printed."""
+        out, _ = self.process.communicate(timeout=GUARD_SECONDS)
+        return self.process.returncode, [line for line in out.splitlines() if "(raylet)" not in line]
+
+    def committed(self) -> dict[str, int]:
+        """The shards that have a receipt, and the time of its writing."""
+        found = self.root.glob(f"*/token_bins/*/{NAME}")
+        return {path.parent.name: path.stat().st_mtime_ns for path in found}
+
+    def shard_workers(self) -> list[int]:
+        """Ray workers of this run that hold a shard: Ray names a process after its task."""
+        return [pid for pid, title in descendants(self.process.pid) if title.startswith("ray::train-")]
+
+
+def descendants(root: int) -> Iterator[tuple[int, str]]:
+    """`(pid, command line)` of every process below one."""
+    parents, titles = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                titles[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+    for pid in parents:
+        above = pid
+        while above in parents and above != root:
+            above = parents[above]
+        if above == root and pid != root:
+            yield pid, titles.get(pid, "")
+
+
+def outcomes(lines: list[str]) -> dict[str, list[str]]:
+    """What became of the shards → their partitions."""
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        what, partition = line.split()
+        found.setdefault(what, []).append(partition)
+    return found
+
+
+class Node:
+    """A node of a cluster: `ray start --block`, and all that it starts."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1"]
+        own = ["--node-ip-address=127.0.0.1", "--disable-usage-stats", "--include-log-monitor=false"]
+        with open(log, "wb") as out:
+            self.process = subprocess.Popen(
+                [*command, *own, *arguments], stdout=out, stderr=out, env=os.environ | CLUSTER_TOKEN
+            )
+
+    def lose(self) -> None:
+        """What a node leaves that loses its power: nothing of it goes on."""
+        for pid in [*(pid for pid, _ in descendants(self.process.pid)), self.process.pid]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@contextmanager
+def two_nodes(folder: Path) -> Iterator[tuple[dict[str, str], Node]]:
+    """A cluster of two nodes with a CPU each: the variables of a run that is on neither, and the second node."""
+    gcs, client = free_ports(2)
+    nodes = []
+    # a socket's path has 107 bytes at most
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as sessions:
+        try:
+            ports = [f"--port={gcs}", f"--ray-client-server-port={client}", "--include-dashboard=false"]
+            nodes.append(Node(folder / "head.log", "--head", f"--temp-dir={sessions}", *ports))
+            wait_until(lambda: answers(gcs) and answers(client), 120)
+            nodes.append(Node(folder / "node.log", f"--address=127.0.0.1:{gcs}"))
+            wait_until(lambda: any("raylet" in title for _, title in descendants(nodes[1].process.pid)), 120)
+            yield {**CLUSTER_TOKEN, "RAY_ADDRESS": f"ray://127.0.0.1:{client}"}, nodes[1]
+        finally:
+            for node in reversed(nodes):
+                node.lose()
+
+
+def answers(port: int) -> bool:
+    """Whether something listens at a port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
