@@ -214,7 +214,7 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[s
 def _digests(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> Finding:
     try:
         parts = shard_parts(blend, store, plan, partition)
-        others = list(_other_claims(blend, store, partition, [part.label for part in parts]))
+        others = list(_other_claims(blend, store, partition, [part.entry for part in plan.find(partition)[1].parts]))
     except DataprepError as error:  # a missing or damaged snapshot is the finding
         return Finding(passed=False, summary=str(error))
     digests = parts[0].digests if parts else PLAIN
@@ -222,19 +222,17 @@ def _digests(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, par
 
 
 def _other_claims(
-    blend: BlendDeclaration, store: ArtifactStore, partition: str, wanted: Sequence[str]
+    blend: BlendDeclaration, store: ArtifactStore, partition: str, wanted: Sequence[ManifestEntry]
 ) -> Iterator[str]:
-    """What a snapshot and its receipt say that is not so of its lines; `wanted` are the files in the plan's order."""
+    """What a snapshot and its receipt say that the plan does not; `wanted` are the plan's files, in its order."""
     artifact = blend.artifact(BLEND_SNAPSHOT, partition)
     lines, receipt = _read(blend, store, partition), store.receipt(artifact)
     if (store.local(artifact) / FILES).read_bytes() != files_bytes(lines):
         yield f"{partition}: {FILES} of its snapshot is not written as its lines say"
-    if [line["relpath"] for line in lines] != list(wanted):
+    if [line["relpath"] for line in lines] != [entry.relpath for entry in wanted]:
         yield f"{partition}: its snapshot does not list each file once, in the plan's order"
-    sizes = [size for line in lines if isinstance(size := line.get("size_bytes"), int)]
-    if len(sizes) != len(lines):
-        yield f"{partition}: a line of its snapshot says no size"
-        return
-    told = BlendSnapshotFacts(files=len(lines), source_bytes=sum(sizes))
+    elif lines != [_expected(entry, line) for entry, line in zip(wanted, lines, strict=True)]:
+        yield f"{partition}: a line of its snapshot has another size, digest or etag than the plan, or other keys"
+    told = BlendSnapshotFacts(files=len(wanted), source_bytes=sum(entry.size_bytes for entry in wanted))
     if receipt is not None and BlendSnapshotFacts.of(receipt) != told:
-        yield f"{partition}: the receipt of its snapshot counts other files or bytes than it lists"
+        yield f"{partition}: the receipt of its snapshot counts other files or bytes than the plan"
