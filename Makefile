@@ -25,7 +25,7 @@ export DAGSTER_DISABLE_TELEMETRY := yes
 # hundreds of processes start in the tests: compiling all modules in each costs a fifth of a short command
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast ui bench check lint docs docs-reference clean
+.PHONY: demo test test-fast torch ui bench check lint docs docs-reference clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/dataprep run $(SAMPLES)
@@ -81,14 +81,22 @@ endif
 $(VENV)/.installed-tests: $(VENV)/.installed
 ifneq ($(HASHED),)
 	$(PIP) --require-hashes --no-deps --no-build-isolation $(call hashed,k8s$(comma)ray$(comma)dev$(READERS))
-# PyTorch has no hashes: which of its files is wanted depends on the machine, and pip prefers one with a hash to that for CPUs
-	$(if $(READERS),$(PIP) -c constraints.txt torch)
+	$(if $(READERS),$(MAKE) --no-print-directory torch)
 else
 	$(PIP) -c constraints.txt -e '.[$(if $(EXTRAS),$(EXTRAS)$(comma))k8s,ray,dev$(READERS)]'
 # mosaicml-streaming declares older versions (NumPy) than it works with: pip would refuse it beside ours
 	$(if $(READERS),$(PIP) -c constraints.txt --no-deps mosaicml-streaming)
 endif
 	touch $@
+
+# PyTorch: the file that pip wants of this machine's, in a folder alone, where its hash counts (given hashes, pip would prefer
+# a file of the index to one for CPUs that lies beside); then what it wants for GPUs, if it does
+torch:
+	rm -rf build/torch
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps -c constraints.txt -d build/torch torch
+	PIP_FIND_LINKS=build/torch $(PIP) --require-hashes --no-deps --no-index -r requirements/torch.txt
+	ls build/torch/*+cpu-*.whl >/dev/null 2>&1 || $(PIP) --require-hashes --no-deps -r requirements/torch-gpu.txt
+	rm -rf build/torch
 
 # with its tables, and its pools limited before the first run
 $(DAGSTER_HOME)/dagster.yaml: deploy/local/dagster.yaml | $(VENV)/.installed

@@ -107,6 +107,11 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
         ("views: [", "sample_rate: 2\n  views: [", "17: sample_rate: must be at most 1, not 2"),
         ("views: [", "dtype: uint8\n  views: [", "17: dtype: 'uint8' is not allowed; one of auto, uint16, uint32."),
         ("views: [", "sensitive: maybe\n  views: [", "17: sensitive: must be true or false, not 'maybe'"),
+        (
+            "views: [",
+            "sensitive: true\n  views: [",
+            "17: `sensitive: true` and files of this machine: add `document.id_key: {env: DOCUMENT_KEY}`, the variable",
+        ),
         ("views: [", "shards: 3\n  views: [", "17: `shards` is given twice, first in line 15"),
         ("  shards:\n    count: 3", "  shards: 3", "15: shards: must be a block of keys, not 3"),
         (GOOD, "- type: x\n", "1: must be a block of keys: `type` and `attributes`"),

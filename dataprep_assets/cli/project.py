@@ -21,6 +21,7 @@ from dataprep_assets.graph.declaration_mistakes import nearest
 from dataprep_assets.graph.small_cells import SHOW_ALL, cells_of
 from dataprep_assets.project import Project, find
 from dataprep_assets.project_template import TEMPLATE
+from dataprep_assets.stores.locks import own_file
 from dataprep_assets.stores.private import private_files
 
 if TYPE_CHECKING:
@@ -312,7 +313,7 @@ def instance() -> "dg.DagsterInstance":
     except OSError as error:
         raise ConfigError(f"DAGSTER_HOME: {home}: cannot be made a folder: {error.strerror}") from error
     # two commands that make the databases of a new home at once would trip over each other's tables
-    with open(home / ".dataprep.lock", "w") as lock:
+    with open(home / ".dataprep.lock", "a", opener=own_file) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "dagster.yaml").exists():
             shutil.copyfile(TEMPLATE / "dagster.yaml", home / "dagster.yaml")

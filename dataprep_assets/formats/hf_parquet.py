@@ -23,6 +23,7 @@ import numpy.typing as npt
 import yaml  # type: ignore[import-untyped]
 
 from dataprep_assets.errors import FormatError
+from dataprep_assets.formats.parquet_extent import require_no_gaps
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.stores.files import create_durably
 
@@ -194,7 +195,8 @@ def validate(directory: Path) -> dict[str, int]:
 
 
 def read_counts(directory: Path) -> dict[str, int]:
-    """Rows of each split by its files' footers; FormatError for a file that is missing or has another schema."""
+    """Rows of each split by its files' footers; FormatError for a file that is missing, has another schema, or bytes
+    of no row."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -214,6 +216,7 @@ def read_counts(directory: Path) -> dict[str, int]:
             raise FormatError(
                 f"{path}: its columns are {schema.names} of {schema.types}, not {COLUMN} of lists of int32"
             )
+        require_no_gaps(path, metadata)
         found[split] = found.get(split, 0) + metadata.num_rows
     for split, present in numbers.items():
         if present != list(range(totals[split])):

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
+from dataprep_assets.formats.parquet_extent import require_no_gaps
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -167,7 +168,7 @@ class PackedFile:
 
 
 def open_packed(path: Path) -> PackedFile:
-    """Open a packed file; FormatError when it is not a Parquet file, or has another schema."""
+    """Open a packed file; FormatError when it is not a Parquet file, has another schema, or bytes of no row."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -180,6 +181,7 @@ def open_packed(path: Path) -> PackedFile:
         raise FormatError(f"{path}: not a Parquet file: {error}. Rebuild it") from error
     if not held.equals(schema()):
         raise FormatError(f"{path}: columns are {_spelled(held)}, the trainer needs {_spelled(schema())}. Rebuild it")
+    require_no_gaps(path, metadata)
     sizes = tuple(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
     return PackedFile(path, metadata.num_rows, sizes)
 

@@ -1,13 +1,17 @@
 """A link under a name that the project writes to is not followed, and none leads out of a source unasked."""
 
+import ast
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import dataprep_assets
+from dataprep_assets.cli import project
 from dataprep_assets.errors import IntegrityError, SourceError
 from dataprep_assets.integrity.commit import alone, staging, write_atomically
+from dataprep_assets.pipelines.tasks import migration
 from dataprep_assets.serving.shared_state import SharedState, replace_file
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.hub_cache import list_cached_files
@@ -43,6 +47,17 @@ def fetched(folder: Path) -> None:
         pass
 
 
+def migrated(folder: Path) -> None:
+    with migration._locked(folder / "Copa"):
+        pass
+
+
+def opened(folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(folder / "home"))
+        project.instance()
+
+
 WRITERS: dict[str, Callable[[Path], None]] = {
     "a.bin.part": download,
     "a.json.new": lambda folder: write_sidecar(folder / "a.json", 1, None, 1, finished=[], synced=[]),
@@ -51,6 +66,8 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     ".c.PID.tmp": lambda folder: write_atomically(folder / "c", b"new"),
     ".staging/final.lock": held,
     ".window/train/fetch/000003": fetched,
+    ".staging/Copa.migration.lock": migrated,
+    "home/.dataprep.lock": opened,
 }
 
 
@@ -70,6 +87,22 @@ def test_what_was_planted_is_named_and_left_alone(tmp_path: Path, name: str, kin
         WRITERS[name](tmp_path / "shared")
     assert victim.exists() == (kind != "dangling")
     assert kind == "dangling" or victim.read_bytes() == b"precious"
+
+
+def test_every_file_that_is_locked_is_opened_without_following_a_link() -> None:
+    """Wherever `flock` is asked for: by `own_file`, or a folder, or a file that was not there."""
+    wrong, seen = [], 0
+    for path in sorted(Path(dataprep_assets.__file__).parent.rglob("*.py")):
+        if "flock" not in (source := path.read_text()) and "try_lock" not in source:
+            continue
+        for call in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)):
+            said, name = ast.unparse(call), ast.unparse(call.func)
+            if name in ("open", "os.open"):
+                seen += 1
+                if not any(safe in said for safe in ("own_file", "O_NOFOLLOW", "O_DIRECTORY", "O_EXCL")):
+                    wrong.append(f"{path.name}:{call.lineno}: {said}")
+    assert seen > 8
+    assert wrong == []
 
 
 def test_a_planted_staging_folder_is_not_built_in(tmp_path: Path) -> None:

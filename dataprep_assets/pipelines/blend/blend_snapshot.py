@@ -18,12 +18,12 @@ from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, Reading, RunStep
 from dataprep_assets.graph.verdicts import of_all_partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import canonical_json, digest_value
+from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.discovery import open_place
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
-from dataprep_assets.pipelines.corpus.snapshot import read_files
+from dataprep_assets.pipelines.corpus.snapshot import FILES, files_bytes, read_files
 from dataprep_assets.pipelines.corpus.snapshot_proofs import digests_match
 from dataprep_assets.pipelines.corpus.token_stream import Fetch, SourcePart
 from dataprep_assets.planning.manifest import ManifestEntry
@@ -32,7 +32,6 @@ from dataprep_assets.sources.digests import PLAIN
 
 VERSION = 1
 BLEND_SNAPSHOT = "blend_snapshot"
-FILES = "files.jsonl"
 
 
 class BlendSnapshotFacts(Facts):
@@ -115,7 +114,7 @@ def build_blend_snapshot(
     lines = [_line(part.entry, part.entry.sha256 or source_digest(access, part.entry)) for part in shard.parts]
 
     def write(staged: Path) -> Written:
-        (staged / FILES).write_bytes(b"".join(canonical_json(line) + b"\n" for line in lines))
+        (staged / FILES).write_bytes(files_bytes(lines))
         return Written(
             inputs={"plan": unit.plan_hash},
             facts=BlendSnapshotFacts(files=len(lines), source_bytes=sum(line["size_bytes"] for line in lines)),
@@ -210,7 +209,7 @@ _PROOFS = (
     Proof(
         "digests_match",
         "Files on disk have the snapshot's SHA-256; it lists each file of the plan once, as its receipt says.",
-        version=2,
+        version=3,
     ),
 )
 
@@ -231,7 +230,7 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[s
 def _digests(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> Finding:
     try:
         parts = shard_parts(blend, store, plan, partition)
-        others = list(_other_claims(blend, store, partition, [part.label for part in parts]))
+        others = list(_other_claims(blend, store, partition, [part.entry for part in plan.find(partition)[1].parts]))
     except DataprepError as error:  # a missing or damaged snapshot is the finding
         return Finding(passed=False, summary=str(error))
     digests = parts[0].digests if parts else PLAIN
@@ -239,17 +238,17 @@ def _digests(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, par
 
 
 def _other_claims(
-    blend: BlendDeclaration, store: ArtifactStore, partition: str, wanted: Sequence[str]
+    blend: BlendDeclaration, store: ArtifactStore, partition: str, wanted: Sequence[ManifestEntry]
 ) -> Iterator[str]:
-    """What a snapshot and its receipt say that is not so of its lines; `wanted` are the files in the plan's order."""
+    """What a snapshot and its receipt say that the plan does not; `wanted` are the plan's files, in its order."""
     artifact = blend.artifact(BLEND_SNAPSHOT, partition)
     lines, receipt = _read(blend, store, partition), store.receipt(artifact)
-    if [line["relpath"] for line in lines] != list(wanted):
+    if (store.local(artifact) / FILES).read_bytes() != files_bytes(lines):
+        yield f"{partition}: {FILES} of its snapshot is not written as its lines say"
+    if [line["relpath"] for line in lines] != [entry.relpath for entry in wanted]:
         yield f"{partition}: its snapshot does not list each file once, in the plan's order"
-    sizes = [size for line in lines if isinstance(size := line.get("size_bytes"), int)]
-    if len(sizes) != len(lines):
-        yield f"{partition}: a line of its snapshot says no size"
-        return
-    told = BlendSnapshotFacts(files=len(lines), source_bytes=sum(sizes))
+    elif lines != [_expected(entry, line) for entry, line in zip(wanted, lines, strict=True)]:
+        yield f"{partition}: a line of its snapshot has another size, digest or etag than the plan, or other keys"
+    told = BlendSnapshotFacts(files=len(wanted), source_bytes=sum(entry.size_bytes for entry in wanted))
     if receipt is not None and BlendSnapshotFacts.of(receipt) != told:
-        yield f"{partition}: the receipt of its snapshot counts other files or bytes than it lists"
+        yield f"{partition}: the receipt of its snapshot counts other files or bytes than the plan"

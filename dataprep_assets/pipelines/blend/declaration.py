@@ -161,6 +161,14 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
         return self
 
     @property
+    def may_read_local_files(self) -> bool:
+        """A blend that is a file of its own may name some whenever it is edited."""
+        if not isinstance(self.blend, DataBlend):
+            return True
+        paths = [*(unit.dataset.path for unit in self.blend.units()), *self.rl_options.placeholder_paths]
+        return any("://" not in path for path in paths)
+
+    @property
     def pretrain_options(self) -> PretrainOptions:
         """The stage's options, or their defaults."""
         return self.pretrain or PretrainOptions()

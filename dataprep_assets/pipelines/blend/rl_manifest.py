@@ -93,7 +93,11 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 
 _PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
-    Proof("names_the_latest_run", "The manifest is that of the plan's run, and every file that it names is there."),
+    Proof(
+        "names_the_latest_run",
+        "The manifest is that of the plan's run, and every file that it names is there.",
+        version=2,
+    ),
 )
 
 
@@ -111,9 +115,14 @@ def names_the_latest_run(blend: BlendDeclaration, store: ArtifactStore, director
     `blend` is the declaration, `store` holds its run; `directory` and `receipt` are the manifest's.
     """
     run = blend_run(blend, store)
-    files = {record.path for record in store.require(run).files}
+    made = store.require(run)
+    files = {record.path for record in made.files}
     value = json_object(directory / MANIFEST)
-    defects = []
+    defects = [
+        f"{name_of(receipt)}: {name} has other bytes than that of {run}"
+        for name in _FILES
+        if receipt.file(name).sha256 != made.file(name).sha256
+    ]
     if value.get("run_hash") != run.partition:
         defects.append(f"{name_of(receipt)}: of the run {value.get('run_hash')}, the plan's is {run.partition}")
     for key in ("train", "val", "test"):

@@ -13,6 +13,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 from dataprep_assets.graph.declaration import Attributed, Declared, resolved
 from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.graph.secret_key import EnvironmentKey
+from dataprep_assets.graph.source_key import key_needed
 from dataprep_assets.pipelines.corpus import views
 from dataprep_assets.planning.shard_plan import ShardSizing
 from dataprep_assets.sources.digests import SourceDigests
@@ -143,7 +144,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
     id_key: EnvironmentKey | None = Field(
         None,
         description="Key of the index's hashes: without one a `sensitive` dataset has no index by id. The digests of "
-        "its local source files are keyed with it, too.",
+        "its local source files are keyed with it, too, so a `sensitive` dataset of a local folder needs it.",
     )
 
     def ids(self, *, sensitive: bool) -> DocumentIds | None:
@@ -258,8 +259,14 @@ class CorpusDeclaration(MadeByEngine):
             )
         return self
 
+    @model_validator(mode="after")
+    def _key_of_sensitive_data(self) -> Self:
+        if self.sensitive and self.source.kind == "local" and self.document.id_key is None:
+            raise ValueError(key_needed("document.id_key", "DOCUMENT_KEY"))
+        return self
+
     def source_digests(self) -> SourceDigests:
-        """What stands for source files: keyed where the dataset is sensitive, has a key, and its files lie here.
+        """What stands for source files: keyed where the dataset is sensitive and its files lie here.
 
         A hub or bucket lists digests of its own, which the manifest has to repeat. ConfigError when the key is not in
         the environment.

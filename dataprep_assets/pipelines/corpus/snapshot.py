@@ -6,7 +6,7 @@ keyed by, so a changed byte in a source file is seen here and rebuilds exactly t
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -80,7 +80,7 @@ def _ensured(
     """The snapshot of these entries, of which `lines` tell the digests; and whether it was reused."""
 
     def write(staged: Path) -> Written:
-        (staged / FILES).write_bytes(b"".join(canonical_json(line) + b"\n" for line in lines))
+        (staged / FILES).write_bytes(files_bytes(lines))
         return Written(
             inputs={"manifest": digest_value([e.path for e in entries])},
             facts=SnapshotFacts(files=len(entries), source_bytes=sum(e.size_bytes for e in entries)),
@@ -160,6 +160,11 @@ def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition:
     MissingArtifactError when it is not there.
     """
     return {line["relpath"]: line["sha256"] for line in read_files(store.local(corpus.artifact(SNAPSHOT, partition)))}
+
+
+def files_bytes(lines: Iterable[Mapping[str, Any]]) -> bytes:
+    """The file of a snapshot with these lines, of a corpus or a blend."""
+    return b"".join(canonical_json(line) + b"\n" for line in lines)
 
 
 def read_files(directory: Path) -> list[dict[str, Any]]:
@@ -250,7 +255,7 @@ def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outco
 
 
 _PROOFS = (
-    Proof("digests_match", "Files on disk have the snapshot's SHA-256.", version=2),
+    Proof("digests_match", "Files on disk have the snapshot's SHA-256.", version=3),
     Proof("disk_headroom", "Token bins will fit, with 20 % to spare.", blocking=False),
 )
 
@@ -261,7 +266,11 @@ def _other_claims(
     """What a snapshot and its receipt say that is not so of the manifest."""
     artifact = corpus.artifact(SNAPSHOT, partition)
     receipt = store.require(artifact)
-    held = [(line["relpath"], line.get("size_bytes")) for line in read_files(store.local(artifact))]
+    directory = store.local(artifact)
+    lines = read_files(directory)
+    if (directory / FILES).read_bytes() != files_bytes(lines):
+        yield f"{artifact}: {FILES} is not written as its lines say"
+    held = [(line["relpath"], line.get("size_bytes")) for line in lines]
     if held != [(entry.relpath, entry.size_bytes) for entry in entries]:
         yield f"{artifact}: lists other files, sizes or another order than the manifest"
     wanted = SnapshotFacts(files=len(entries), source_bytes=sum(entry.size_bytes for entry in entries))

@@ -28,7 +28,7 @@ __all__ = ["PROOFS", "examine_view", "layout_valid", "no_retracted_document", "s
 
 PROOFS = (
     Proof("same_stream", "Its tokens are those of the combined bins, every one.", version=2),
-    Proof("layout_valid", "Its sidecars describe its tokens exactly.", version=2),
+    Proof("layout_valid", "Its sidecars describe its tokens exactly.", version=3),
     Proof("no_retracted_document", "It is made of the combined bins that are there, and these hold none."),
 )
 _REMEDY = "Materialize the view again"

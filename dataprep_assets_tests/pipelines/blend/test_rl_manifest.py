@@ -11,6 +11,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend import run_lines
 from dataprep_assets.pipelines.blend.component import blend_specs
 from dataprep_assets.pipelines.blend.rl_manifest import names_the_latest_run
+from dataprep_assets_tests.drill.box import reseal, write
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import rl_blend, rl_rows, weighted_records
@@ -97,3 +98,16 @@ def test_a_manifest_of_another_run_fails_its_check(tmp_path: Path, change: dict[
     finding = names_the_latest_run(good.blend, good.store, _home(good), receipt)
     assert not finding.passed
     assert told in finding.summary
+
+
+def test_a_manifest_is_the_run_s_own_byte_for_byte(tmp_path: Path) -> None:
+    good = finish(rl_blend(tmp_path / "s"), tmp_path / "out")
+    path = _home(good) / "shards.json"
+    text = path.read_bytes()
+    write(path, text.replace(b'"train":', b'"train": [],\n "train":', 1))
+    assert path.read_bytes() != text
+    assert json.loads(path.read_bytes()) == json.loads(text), "no reader sees it"
+    reseal(_home(good))
+    receipt = good.store.require(good.blend.artifact("rl_manifest"))
+    finding = names_the_latest_run(good.blend, good.store, _home(good), receipt)
+    assert "shards.json has other bytes than that of" in finding.summary

@@ -89,19 +89,25 @@ def test_files_of_a_run_are_its_shards_own_also_where_its_receipt_agrees_with_th
     assert f"{name}: is not the tokens.bin of its shard web-0000" in defect
 
 
-@pytest.mark.parametrize("lie", ["a file twice", "a count", "no size"])
+@pytest.mark.parametrize("lie", ["a file twice", "a count", "no size", "no etag", "a key twice"])
 def test_a_snapshot_lists_each_file_once_and_counts_what_it_lists(good: FinishedBlend, lie: str) -> None:
     (spec,) = [s for s in TrainingBlend(good.blend).specs if s.name == "blend_snapshot"]
     assert list(failed_proofs(spec, good.store, ["web-00001"])) == []
     folder = good.store.directory(good.blend.artifact("blend_snapshot", "web-00001"))
     if lie == "a count":
         edit_receipt(folder, lambda value: value["facts"].update(files=7))
-        wanted = "counts other files or bytes than it lists"
+        wanted = "counts other files or bytes than the plan"
     else:
         lines = (folder / "files.jsonl").read_bytes()
-        write(folder / "files.jsonl", lines * 2 if lie == "a file twice" else lines.replace(b"size_", b"sise_"))
+        changed, wanted = {
+            "a file twice": (lines * 2, "does not list each file once"),
+            "no size": (lines.replace(b"size_", b"sise_"), "or other keys"),
+            "no etag": (lines.replace(b"etag", b"etaf"), "or other keys"),
+            "a key twice": (lines.replace(b'"etag":null,', b'"etag":null,"etag":null,'), "is not written as its lines"),
+        }[lie]
+        assert changed != lines
+        write(folder / "files.jsonl", changed)
         reseal(folder)
-        wanted = "does not list each file once" if lie == "a file twice" else "says no size"
     ((name, words),) = failed_proofs(spec, good.store, ["web-00001"])
     assert name == "digests_match"
     assert wanted in words

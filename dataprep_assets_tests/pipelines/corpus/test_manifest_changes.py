@@ -81,7 +81,8 @@ def test_a_moved_commit_is_told_and_nothing_is_where_nothing_changed() -> None:
 
 def test_of_a_sensitive_dataset_no_file_is_named() -> None:
     changes = ManifestChanges(added=("patient-7.jsonl",), new_shards=("train-00003",))
-    shown = changes_shown(sample_declaration(sensitive=True), changes, NOTHING)
+    document = {"id_key": {"env": "SOME_KEY"}}
+    shown = changes_shown(sample_declaration(sensitive=True, document=document), changes, NOTHING)
     assert "patient" not in str(shown)
     assert shown["changes"] == "1 file added, 1 shard new"
 

@@ -263,9 +263,10 @@ def test_of_a_sensitive_dataset_the_list_keeps_keyed_hashes_alone(
     assert b"example.org" not in corpus.list.read_bytes()
     assert len(corpus.run().built) == 4
     assert traces(corpus.root, [text(3)]) == []
-    bare = Retracting(tmp_path / "bare", sensitive=True)
+    # as of a bucket, whose files need no key
+    bare = corpus.declared.model_copy(update={"document": corpus.declared.document.model_copy(update={"id_key": None})})
     with pytest.raises(ConfigError, match=r"declares no `document\.id_key`"):
-        bare.retract("https://example.org/3")
+        document_ids_of(bare)
 
 
 def test_a_fresh_machine_may_build_what_a_lock_with_retractions_says(corpus: Retracting, tmp_path: Path) -> None:

@@ -233,10 +233,11 @@ def test_a_blocking_check_stops_the_run_and_a_report_does_not(made: Migration) -
     assert "label_domain" in failure_of(outcome)
 
 
-def test_a_sensitive_migration_shows_no_label(made: Migration, tmp_path: Path) -> None:
+def test_a_sensitive_migration_shows_no_label(made: Migration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "k" * 32)
     edit(made.new / "Copa" / COPA, put(1, label=4711))
     assert "4711" in str(made.check()["label_domain"].description)
-    with migration(tmp_path, ALL, sensitive=True) as quiet:
+    with migration(tmp_path, ALL, sensitive=True, source_key={"env": "SOME_KEY"}) as quiet:
         found = quiet.check()
         assert "label_domain" in failed(found)
         assert "4711" not in str([(e.description, e.metadata) for e in found.values()])

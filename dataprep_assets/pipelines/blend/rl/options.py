@@ -146,6 +146,14 @@ class RlOptions(Declared):
         """What decides the bytes of a shard besides its transforms, for keys."""
         return {"compression": self.compression, **self.rules.changes}
 
+    @property
+    def placeholder_paths(self) -> list[str]:
+        """Where the placeholder sources are; what is wrong with one is told when it is used."""
+        steps = [entry.get(RESOLVE) for entry in self.transforms if isinstance(entry, dict)]
+        sources = [step.get("sources") for step in steps if isinstance(step, dict)]
+        given = [one for found in sources if isinstance(found, dict) for one in found.values()]
+        return [str(one.get("path", "")) if isinstance(one, dict) else str(one) for one in given]
+
     def located(self, folder: Path) -> Self:
         """The same options with the paths of placeholder sources resolved against `folder`."""
         return self.model_copy(update={"transforms": tuple(_located(entry, folder) for entry in self.transforms)})

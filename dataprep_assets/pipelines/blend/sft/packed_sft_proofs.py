@@ -23,6 +23,7 @@ PACKED_SFT_PROOFS = (
     Proof(
         "rows_valid",
         "Exact schema; starts increase from 0, the mask is 0 or 1, 0 at each end, something is trained unless chosen.",
+        version=2,
     ),
     Proof("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file."),
     Proof("stop_tokens_trained", "Every trained answer ends with the stop token: the mask is shifted once."),

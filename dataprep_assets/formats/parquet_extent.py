@@ -1,0 +1,36 @@
+"""That every byte of a Parquet file belongs to something, which no reader of its rows asks.
+
+Between its magic bytes a file as pyarrow writes it has the column chunks of each row group, each where the one before
+ends, and then the footer, with its length behind it (https://parquet.apache.org/docs/file-format/). Ours have no page
+index and no Bloom filters, which would lie before the footer, too.
+
+Entry point: `require_no_gaps`.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dataprep_assets.errors import FormatError
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+__all__ = ["require_no_gaps"]
+
+_MAGIC = 4
+_LENGTH = 4
+
+
+def require_no_gaps(path: Path, footer: "pq.FileMetaData") -> None:
+    """FormatError unless the chunks that the `footer` of this file of ours tells of are all that is before it."""
+    at = _MAGIC
+    for group in range(footer.num_row_groups):
+        for column in range(footer.num_columns):
+            chunk = footer.row_group(group).column(column)
+            begins = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
+            if begins != at:
+                raise FormatError(f"{path}: its chunks do not follow one another at byte {at}. Rebuild it")
+            at += chunk.total_compressed_size
+    end = path.stat().st_size - footer.serialized_size - _LENGTH - _MAGIC
+    if at != end:
+        raise FormatError(f"{path}: its rows end at byte {at}, and its footer begins at byte {end}. Rebuild it")

@@ -1,0 +1,53 @@
+"""Bytes of a Parquet file that belong to no row are told, though every reader gives the same rows."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats import hf_parquet
+from dataprep_assets.formats.packed_sft import open_packed, write_bins
+
+
+def packed(folder: Path) -> Path:
+    """A packed file of three row groups."""
+    path = folder / "packed.parquet"
+    items, ends = np.arange(6), np.arange(0, 70, 10)
+    mask = np.tile(np.array([1] * 9 + [0], np.uint8), 6)
+    write_bins(path, items, np.arange(0, 7), np.arange(60, dtype=np.int32), mask, ends, row_group_bins=2)
+    return path
+
+
+def documents(folder: Path) -> Path:
+    """A file of a split of ten documents."""
+    ends = np.arange(10, 110, 10, dtype=np.uint64)
+    (name,) = hf_parquet.write_split(folder, "train", np.arange(100, dtype=np.uint16), ends).digests
+    return folder / name
+
+
+KINDS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
+    "packed": (packed, open_packed),
+    "documents": (documents, lambda path: hf_parquet.read_counts(path.parents[1])),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bytes_twice", [1, 17])
+def test_bytes_between_rows_and_footer_are_told(tmp_path: Path, kind: str, bytes_twice: int) -> None:
+    make, look = KINDS[kind]
+    path = make(tmp_path)
+    look(path)
+    rows, footer = pq.read_table(path), pq.read_metadata(path).serialized_size + 8
+    data = path.read_bytes()
+    path.write_bytes(data[:-footer] + data[-footer - bytes_twice : -footer] + data[-footer:])
+    assert pq.read_table(path).equals(rows), "no reader sees it"
+    with pytest.raises(FormatError, match=r"its rows end at byte \d+, and its footer begins at byte \d+"):
+        look(path)
+
+
+def test_a_file_of_no_rows_has_no_gap(tmp_path: Path) -> None:
+    hf_parquet.write_split(tmp_path, "val", np.zeros(0, np.uint16), np.zeros(0, np.uint64))
+    assert hf_parquet.read_counts(tmp_path) == {"val": 0}
