@@ -20,7 +20,7 @@ ENGINES = (PROCESSES, RAY, SLURM)
 def worker_count(declared: int | None) -> int:
     """Worker processes: the declared number, else DATAPREP_WORKERS, else one a core that this process may use.
 
-    ConfigError when the variable is no number of processes.
+    Raises ConfigError when the variable is no number of processes.
     """
     said = os.environ.get(WORKERS)
     if said and not (said.isascii() and said.isdigit() and int(said) > 0):
@@ -29,7 +29,7 @@ def worker_count(declared: int | None) -> int:
 
 
 def chosen_engine(environment: Mapping[str, str], declared: str | None = None) -> str:
-    """The engine that a dataset declares, else that the environment names; ConfigError for an unknown one."""
+    """The engine that a dataset declares, else that the environment names; raises ConfigError for an unknown one."""
     engine = declared or environment.get(ENGINE) or PROCESSES
     if engine not in ENGINES:
         raise ConfigError(f"{ENGINE}: {engine!r} is not allowed; one of {', '.join(ENGINES)}")

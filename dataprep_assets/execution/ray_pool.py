@@ -87,7 +87,7 @@ def _run(packed: bytes, settings: Mapping[str, str], board: Any, private: bool) 
 
 
 def _require_listener(address: str | None) -> None:
-    """OSError at once when nobody listens: Ray itself would try for minutes."""
+    """Raise OSError at once when nobody listens: Ray itself would try for minutes."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()

@@ -59,7 +59,7 @@ class SlurmSettings:
             environment: Variables of the run.
             declared: The keys of `slurm:` that are set.
 
-        ConfigError for a number that is none.
+        Raises ConfigError for a number that is none.
         """
         said = {name: environment.get(f"DATAPREP_SLURM_{name.upper()}", "") for name in cls.__dataclass_fields__}
         said = {name: value for name, value in said.items() if value} | {k: str(v) for k, v in (declared or {}).items()}
@@ -81,7 +81,7 @@ class SlurmSettings:
 
 
 def require() -> None:
-    """ConfigError where Slurm's commands are absent."""
+    """Raise ConfigError where Slurm's commands are absent."""
     if missing := [name for name in ("sbatch", "squeue", "scancel") if shutil.which(name) is None]:
         raise ConfigError(
             f"run_on (or DATAPREP_ENGINE): `slurm` needs Slurm's commands, and {missing[0]} is not on PATH: start the "
@@ -97,7 +97,7 @@ def submit(folder: Path, tasks: int, settings: SlurmSettings) -> str:
         tasks: How many.
         settings: Options.
 
-    SlurmAwayError when the controller does not answer, ConfigError when it refuses.
+    Raises SlurmAwayError when the controller does not answer, ConfigError when it refuses.
     """
     width = f"%{settings.width}" if settings.width else ""
     command = ["sbatch", "--parsable", f"--array=0-{tasks - 1}{width}", "--job-name=dataprep", "--requeue"]
@@ -108,7 +108,7 @@ def submit(folder: Path, tasks: int, settings: SlurmSettings) -> str:
 
 
 def in_queue(jobs: Iterable[str]) -> set[str]:
-    """The tasks of arrays (`job_index`) that wait or run. SlurmAwayError when the controller does not answer."""
+    """The tasks of arrays (`job_index`) that wait or run. Raises SlurmAwayError when the controller does not answer."""
     found: set[str] = set()
     for job in jobs:  # one by one: an id that Slurm has forgotten hides the others
         try:
@@ -143,7 +143,7 @@ def ended(task: str) -> str:
 
 
 def cancel(jobs: Sequence[str]) -> None:
-    """End arrays; what has ended is left alone. SlurmAwayError when the controller does not answer."""
+    """End arrays; what has ended is left alone. Raises SlurmAwayError when the controller does not answer."""
     if jobs:
         _run(["scancel", "--quiet", *jobs])
 

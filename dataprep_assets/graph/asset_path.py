@@ -18,7 +18,7 @@ OF_SPLITS = ("snapshot", "token_bins", "combined_bins")
 
 
 def asset_path(dataset: str, name: str, split: str | None = None) -> tuple[str, str]:
-    """The path of an artifact's asset; ValueError for a name that `artifact_at` would not find again."""
+    """The path of an artifact's asset; raises ValueError for a name that `artifact_at` would not find again."""
     last = name if split is None else f"{name}_{split}"
     if _parts(last) != (name, split):
         raise ValueError(f"{last}: only {', '.join(OF_SPLITS)} are of one split, and no other name may begin like them")
@@ -26,7 +26,10 @@ def asset_path(dataset: str, name: str, split: str | None = None) -> tuple[str, 
 
 
 def artifact_at(path: Sequence[str], partition: str | None) -> Artifact:
-    """The artifact of an asset, or that of one of its partitions; ConfigError for a path that is no asset of ours."""
+    """The artifact of an asset, or that of one of its partitions.
+
+    Raises ConfigError for a path that is no asset of ours.
+    """
     if len(path) != 2:
         raise ConfigError(f"{'/'.join(path)}: not an asset of this project: <dataset>/<artifact>[_<split>]")
     dataset, last = path

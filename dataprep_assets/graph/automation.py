@@ -50,7 +50,7 @@ class EnvironmentVariable(Declared):
     env: str = Field(pattern=_VARIABLE, description="Name of the environment variable that holds it.")
 
     def read(self, setting: str) -> str:
-        """Its value now; ConfigError, naming the `setting` of the YAML, when it is not set."""
+        """Its value now; raises ConfigError, naming the `setting` of the YAML, when it is not set."""
         if value := os.environ.get(self.env):
             return value
         raise ConfigError(f"{setting}: the environment variable {self.env} is not set where the sensors are evaluated")

@@ -199,7 +199,10 @@ def ledger_counts(split: str, receipts: Sequence[Receipt]) -> SplitCounts:
 
 
 def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
-    """The card of a dataset as its receipts are now; MissingArtifactError naming the first artifact without one."""
+    """The card of a dataset as its receipts are now.
+
+    Raises MissingArtifactError naming the first artifact without one.
+    """
     declaration, receipts = subject.declaration, _receipts(subject, store)
     counted = [receipt for spec in subject.counted for receipt in receipts[spec]]
     splits = (

@@ -30,7 +30,10 @@ class Facts(BaseModel):
 
     @classmethod
     def of(cls, receipt: Receipt) -> Self:
-        """The facts of a receipt; IntegrityError, naming artifact and fact, when one is missing or of a wrong type."""
+        """The facts of a receipt.
+
+        Raises IntegrityError, naming artifact and fact, when one is missing or of a wrong type.
+        """
         try:
             return cls.model_validate(dict(receipt.facts))
         except ValidationError as error:

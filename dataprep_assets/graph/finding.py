@@ -121,7 +121,7 @@ def files_intact(
 
 
 def ledger_of(receipt: Receipt) -> Ledger:
-    """The receipt's ledger; IntegrityError when it has none."""
+    """The receipt's ledger; raises IntegrityError when it has none."""
     if receipt.ledger is None:
         raise IntegrityError(f"{name_of(receipt)}: its receipt has no ledger. Rebuild the artifact")
     return receipt.ledger

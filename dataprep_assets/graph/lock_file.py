@@ -103,7 +103,10 @@ def read_lock(path: Path) -> Lock:
 
 
 def parse_lock(data: bytes, where: str) -> Lock:
-    """A lock from the bytes of its file; FormatError, naming `where`, when they are not one, or of another schema."""
+    """A lock from the bytes of its file.
+
+    Raises FormatError, naming `where`, when they are not one, or of another schema.
+    """
     try:
         value = json.loads(data)
         schema = value["dataprep_lock"]

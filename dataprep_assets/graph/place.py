@@ -66,5 +66,5 @@ Locate = Callable[[Span], Iterable[Place]]
 
 OpenPlaces = Callable[[ArtifactStore, Mapping[str, Receipt]], Locate]
 """Opens an artifact for `Locate`: from the store, and the receipts of the shards of token bins that documents are
-numbered in, by partition, in the order of their streams. MissingArtifactError when the artifact is not there,
+numbered in, by partition, in the order of their streams. Raises MissingArtifactError when the artifact is not there,
 IntegrityError when it was made of other shards."""

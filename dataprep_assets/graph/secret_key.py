@@ -36,7 +36,10 @@ def key_from_environment(setting: str, variable: str) -> bytes:
 
 
 def checked_key(setting: str, where: str, key: str | None) -> bytes:
-    """A key as bytes; ConfigError, naming the `setting` and `where` it was found, when it is none or too short."""
+    """A key as bytes.
+
+    Raises ConfigError, naming the `setting` and `where` it was found, when it is none or too short.
+    """
     if not key:
         raise ConfigError(f"{setting}: the environment variable {where} is not set; openssl rand -hex 32 makes one")
     if len(key) < SHORTEST_KEY:

@@ -87,7 +87,10 @@ def identity_of(listing: Iterable[object], stamps: Iterable[object] = ()) -> Sou
 
 
 def time_of(path: Path, label: str) -> int:
-    """When a file of this machine was last changed, in nanoseconds; SourceError, naming `label`, when it is gone."""
+    """When a file of this machine was last changed, in nanoseconds.
+
+    Raises SourceError, naming `label`, when it is gone.
+    """
     try:
         return path.stat().st_mtime_ns
     except OSError as error:

@@ -180,7 +180,7 @@ class Tracer(ABC):
     def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
         """The documents that a question names, in stream order; `decode` their texts unless told otherwise.
 
-        NotFoundError when there is none; ConfigError for a question that this dataset cannot answer.
+        Raises NotFoundError when there is none; raises ConfigError for a question that this dataset cannot answer.
         """
 
     def source_bytes(self, found: Trace) -> SourceBytes | None:

@@ -45,8 +45,9 @@ def pack(lengths: NDArray[Any], capacity: int, algorithm: Algorithm, *, seed: in
     """Put items into bins of ``capacity`` tokens by one ``algorithm`` of `ALGORITHMS`; each is in exactly one bin.
 
     ``lengths``: integers, shape ``(items,)``, unit tokens, 1 to ``capacity``. ``seed``: not negative, used by
-    `first_fit_shuffle` alone. The same arguments give the same bins on every platform. ConfigError for an unknown
-    algorithm, a negative seed, a capacity that no row can have, and, with index and value, a length out of range.
+    `first_fit_shuffle` alone. The same arguments give the same bins on every platform. Raises ConfigError for an
+    unknown algorithm, a negative seed, a capacity that no row can have, and, with index and value, a length out of
+    range.
     """
     if algorithm not in ALGORITHMS:
         raise ConfigError(f"packing algorithm {algorithm!r}: must be one of {', '.join(ALGORITHMS)}")

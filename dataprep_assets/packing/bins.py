@@ -90,14 +90,17 @@ def group(order: Int64, placed: Int64) -> Bins:
 
 
 def checked_capacity(capacity: int) -> int:
-    """``capacity`` itself; ConfigError unless it is 1 to `LARGEST_CAPACITY` tokens."""
+    """``capacity`` itself; raises ConfigError unless it is 1 to `LARGEST_CAPACITY` tokens."""
     if not 1 <= capacity <= LARGEST_CAPACITY:
         raise ConfigError(f"capacity {capacity}: a bin has 1 to {LARGEST_CAPACITY} tokens")
     return capacity
 
 
 def checked_lengths(lengths: NDArray[Any], most: int | None) -> Int64:
-    """``lengths`` as int64; ConfigError, with index and value, for one below 1 or above ``most`` (None: no limit)."""
+    """``lengths`` as int64.
+
+    Raises ConfigError, with index and value, for one below 1 or above ``most`` (None: no limit).
+    """
     array = np.asarray(lengths)
     # np.array([]) is float64, and as good an array of no lengths as any.
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):

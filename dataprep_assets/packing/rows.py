@@ -77,9 +77,9 @@ def pack_rows(
     whether the rows get a sixth column with the next token of each document.
 
     Memory is about 30 bytes a position of the result: for many rows, call with some of the bins at a time. ConfigError
-    for a row length or pad id that int32 does not hold; FormatError for a bin that is empty or longer than a row, a
-    segment outside its document, offsets outside the tokens, and ids that int32 does not hold. No message shows a
-    token.
+    for a row length or pad id that int32 does not hold; raises FormatError for a bin that is empty or longer than a
+    row, a segment outside its document, offsets outside the tokens, and ids that int32 does not hold. No message shows
+    a token.
     """
     if not 1 <= row_length <= LARGEST_CAPACITY:
         raise ConfigError(f"row_length {row_length}: a row has 1 to {LARGEST_CAPACITY} tokens")

@@ -100,7 +100,7 @@ def held_out(shards: Sequence[int], *, dataset: str, valid: int, test: int, seed
     """Split a dataset's `shards`: `test` and `valid` of them at random, the rest for training; none is in two splits.
 
     The draw is seeded with `seed` and the name `dataset`. It is taken of every dataset, not of the pool of all, so that
-    each split is the whole blend. ConfigError when nothing would be left to train on.
+    each split is the whole blend. Raises ConfigError when nothing would be left to train on.
     """
     if valid + test >= len(shards):
         raise ConfigError(

@@ -104,7 +104,7 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 
 
 def file_format(relpath: str) -> tuple[str, str | None]:
-    """`(format, compression)` by the suffixes of a path; SourceError for an unknown one."""
+    """`(format, compression)` by the suffixes of a path; raises SourceError for an unknown one."""
     stem, ending = splitext(relpath.lower())
     if (compression := _COMPRESSION.get(ending)) is not None:
         ending = splitext(stem)[1]
@@ -222,7 +222,7 @@ def write_manifest(directory: Path, entries: Sequence[ManifestEntry], shards: Ma
 
 
 def read_summary(directory: Path) -> Any:
-    """The value of `manifest_summary.json`; FormatError for a file that is no JSON."""
+    """The value of `manifest_summary.json`; raises FormatError for a file that is no JSON."""
     path = directory / SUMMARY
     try:
         return json.loads(path.read_bytes())

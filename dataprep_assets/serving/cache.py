@@ -95,7 +95,7 @@ class Cache:
         return known is not None and known == self._looks(index)
 
     def open(self, index: int) -> Shard:
-        """A verified shard, mapped. CorruptSourceError when it is not (any more) what was verified."""
+        """A verified shard, mapped. Raises CorruptSourceError when it is not (any more) what was verified."""
         if not self.is_verified(index):
             raise CorruptSourceError(f"{self._label(index)}: its files changed on disk since they were verified")
         shard = self._shards[index]

@@ -23,7 +23,7 @@ Keep = Literal["all"] | int | KeepBytes
 
 
 def check_keep(keep: Keep, sizes: Sequence[int]) -> None:
-    """ConfigError unless the policy leaves room for every shard, and for it and the next when there are several.
+    """Raise ConfigError unless the policy leaves room for every shard, and for it and the next when there are several.
 
     `sizes` are the shards' bytes in schedule order.
     """

@@ -38,7 +38,7 @@ def read_or_kept(place: Place, directory: Path) -> Release:
 def keep_manifest(directory: Path, release: Release) -> None:
     """Keep the release's manifest in a cache folder (made by `SharedState.make_folders`).
 
-    ConfigError when the folder holds shards of another release.
+    Raises ConfigError when the folder holds shards of another release.
     A kept manifest that is damaged is replaced: shards of another release would fail their digests.
     """
     path = directory / FOLDER / MANIFEST

@@ -35,8 +35,8 @@ def six_columns(stored: Mapping[str, Any]) -> dict[str, NDArray[np.int32]]:
     """What MaxText's train step takes, out of the stored columns of a row or of a batch.
 
     ``stored``: name → integers of shape ``(L,)`` or ``(rows, L)``. A label is the next input where
-    ``targets_segmentation`` is not 0, elsewhere 0, which the loss does not count. ConfigError naming the columns that
-    are missing; FormatError for columns of different shapes.
+    ``targets_segmentation`` is not 0, elsewhere 0, which the loss does not count. Raises ConfigError naming the columns
+    that are missing; raises FormatError for columns of different shapes.
     """
     if missing := sorted(set(COLUMNS) - stored.keys()):
         raise ConfigError(f"columns {', '.join(missing)} are not there: these are not prepacked rows")
@@ -82,7 +82,7 @@ def grain_batches(payloads: Any, batch_size: int, row_length: int) -> Any:
     Args:
         payloads: The dataset; an element is the payload of a TFRecord or ArrayRecord, a `tf.train.Example`.
         batch_size: Rows of a batch. A last one that is not full is filled with rows without a label, as in MaxText.
-        row_length: Values of each stored column; FormatError, when a batch is asked for, for another.
+        row_length: Values of each stored column; raises FormatError, when a batch is asked for, for another.
     """
     import grain.python as grain
 
@@ -102,7 +102,7 @@ def _decoded(payload: bytes, row_length: int) -> dict[str, NDArray[np.int32]]:
 def install() -> None:
     """Make MaxText's `create_data_iterator` read prepacked rows for `dataset_type=tfds` and `dataset_type=grain`.
 
-    Call it once before training starts, in every process. ImportError where MaxText is not installed.
+    Call it once before training starts, in every process. Raises ImportError where MaxText is not installed.
     """
     interface = importlib.import_module(f"{_PIPELINES}.input_pipeline_interface")
     interface.make_grain_train_iterator = partial(_grain_iterator, train=True)  # type: ignore[attr-defined]
@@ -181,7 +181,7 @@ def _on_devices(config: Any, batches: Any, global_mesh: Any, *, train: bool) -> 
 
 
 def _require_plain(config: Any) -> None:
-    """ConfigError for settings under which MaxText loads in ways that this loader does not have."""
+    """Raise ConfigError for settings under which MaxText loads in ways that this loader does not have."""
     refused = {
         "colocated_python_data_input": bool(config.colocated_python_data_input),
         "grain_use_elastic_iterator": bool(config.grain_use_elastic_iterator),

@@ -135,7 +135,7 @@ class Release:
         return digest_value(self._plain())
 
     def of(self, prefix: str) -> Sequence[ReleaseShard]:
-        """The shards of a prefix; ConfigError naming those there are."""
+        """The shards of a prefix; raises ConfigError naming those there are."""
         found = self.shards.get(prefix)
         if not found:
             raise ConfigError(f"the release of {self.dataset} has no shards of {prefix!r}, only {sorted(self.shards)}")
@@ -154,7 +154,10 @@ class Release:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """The inverse of `to_bytes`. FormatError, naming `where`, for anything that is not a complete manifest."""
+        """The inverse of `to_bytes`.
+
+        Raises FormatError, naming `where`, for anything that is not a complete manifest.
+        """
         try:
             value = json.loads(data)
             digest, kind = value.pop("digest"), value.pop("kind")
@@ -210,7 +213,7 @@ def locate(release: str | Path | Store | Place) -> Place:
 
     URLs are `file:///…`, `s3://bucket/prefix`, `gs://bucket/prefix`, `https://host/folder`, and `hf://datasets/
     organization/name@revision/folder` of the hub (HF_ENDPOINT, HF_TOKEN). Credentials come from each client's own
-    chain, or for S3 and R2 from the R2_DATASET_* variables (see `stores.connect`). ConfigError for any other.
+    chain, or for S3 and R2 from the R2_DATASET_* variables (see `stores.connect`). Raises ConfigError for any other.
     """
     if isinstance(release, Place):
         return release

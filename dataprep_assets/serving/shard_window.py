@@ -214,7 +214,8 @@ class ShardWindow:
     def restore(self, state: WindowState) -> int:
         """Start to fetch the shard where `state` was left, and return the step to go on at.
 
-        The number of ranks may be another. ConfigError when this window's release, prefix or schedule is another.
+        The number of ranks may be another. Raises ConfigError when this window's release, prefix or schedule is
+        another.
         """
         state.check(self.state(state.step))
         self.prepare(state.step)

@@ -155,7 +155,7 @@ class SharedState:
 
 
 def _lease(path: Path, data: bytes) -> list[int]:
-    """The shards of the lease in a file, read as `data`; IntegrityError for what no process of ours writes.
+    """The shards of the lease in a file, read as `data`; raises IntegrityError for what no process of ours writes.
 
     A process that holds its lock lives, so the lease is neither removed nor taken for an empty one.
     """

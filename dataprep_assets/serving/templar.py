@@ -110,7 +110,10 @@ class ShardedDatasetManager:
 
 
 def _from_environment() -> tuple[str, str]:
-    """URL of the release and folder of the shards, as the original has them; ConfigError naming what is not set."""
+    """URL of the release and folder of the shards, as the original has them.
+
+    Raises ConfigError naming what is not set.
+    """
     names = ("R2_DATASET_BUCKET_NAME", "DATASET_BINS_PATH")
     if missing := [name for name in names if not os.environ.get(name)]:
         raise ConfigError(

@@ -34,14 +34,14 @@ class WindowState:
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; ConfigError for what is not a state of a window."""
+        """The inverse of `to_json`; raises ConfigError for what is not a state of a window."""
         names = {field.name: field.type for field in fields(cls)}
         if set(value) != set(names) or any(type(value[name]) is not kind for name, kind in names.items()):
             raise ConfigError(f"not the state of a window: it has {sorted(map(str, value))}, wanted {sorted(names)}")
         return cls(**value)
 
     def check(self, other: "WindowState") -> None:
-        """ConfigError naming what another window has otherwise: its shards would not be those that were left."""
+        """Raise ConfigError naming what another window has otherwise: its shards would not be those that were left."""
         kept, found = asdict(self), asdict(other)
         if wrong := [name for name, value in kept.items() if found[name] != value]:
             shown = "; ".join(f"{name} {found[name]}, the state has {kept[name]}" for name in wrong)

@@ -59,7 +59,7 @@ class SourceAccess(Protocol):
 
 
 def source_digest(access: SourceAccess, entry: ManifestEntry) -> str:
-    """That of a present file of the source `access`; SourceError naming the file when it cannot be read."""
+    """That of a present file of the source `access`; raises SourceError naming the file when it cannot be read."""
     try:
         return sha256_file(access.path(entry))
     except OSError as error:

@@ -43,7 +43,7 @@ _WHITE = b" \t\r\n"
 def expected_months(first: str, last: str, absent: Collection[str] = ()) -> list[str]:
     """The months ``YYYY-MM`` from ``first`` to ``last``, both included, without the ``absent`` ones.
 
-    ConfigError for what is not a month, for a first after the last, and for an absent month outside of them.
+    Raises ConfigError for what is not a month, for a first after the last, and for an absent month outside of them.
     """
     for month in (first, last, *absent):
         if not _MONTH.fullmatch(month):
@@ -71,8 +71,9 @@ def find_cohorts(
     """Month → its file, of the expected months that have one, in their order.
 
     ``pattern``: a regular expression that matches the whole path of a cohort inside the source, with the groups
-    ``year`` and ``month``. Files that do not match, and months that are not expected, are left alone. SourceError for
-    a month that two files claim, and for a file of a month that was declared absent. No message names a file.
+    ``year`` and ``month``. Files that do not match, and months that are not expected, are left alone. Raises
+    SourceError for a month that two files claim, and for a file of a month that was declared absent. No message names a
+    file.
     """
     compiled = re.compile(pattern)
     found: dict[str, SourceFile] = {}
@@ -122,8 +123,9 @@ class CohortReader:
     records are ``bad_json`` (JSON lines alone), ``invalid_utf8``, ``not_an_object`` and, for a patient of more than
     ``max_record_bytes``, ``too_large``.
 
-    CorruptSourceError for a file that ends early, goes on behind its end, or is not of its format, and for an element
-    of an array or object that is not JSON: where one element ends is not certain then, so none can be dropped alone.
+    Raises CorruptSourceError for a file that ends early, goes on behind its end, or is not of its format, and for an
+    element of an array or object that is not JSON: where one element ends is not certain then, so none can be dropped
+    alone.
     """
 
     def __init__(

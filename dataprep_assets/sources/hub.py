@@ -90,7 +90,10 @@ class HubRepo:
 
     @property
     def hub_url(self) -> str:
-        """The hub's URL, without a slash at its end; ConfigError for one that `allow_http` would have to allow."""
+        """The hub's URL, without a slash at its end.
+
+        Raises ConfigError for one that `allow_http` would have to allow.
+        """
         from huggingface_hub import constants
 
         url = (self.endpoint or constants.ENDPOINT).rstrip("/")
@@ -107,7 +110,10 @@ class HubRepo:
         return self.repo_dir / "snapshots" / commit_of(commit, self.repo_id)
 
     def resolve_commit(self) -> str:
-        """The commit (40 hex digits) that ``revision`` names now; SourceError if none, TransferError if unreachable."""
+        """The commit (40 hex digits) that ``revision`` names now.
+
+        Raises SourceError if none, TransferError if unreachable.
+        """
         from huggingface_hub import HfApi
 
         api = HfApi(endpoint=self.hub_url, token=self.token)

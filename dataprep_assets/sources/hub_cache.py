@@ -76,7 +76,7 @@ def is_inside(relpath: str) -> bool:
 
 
 def commit_of(value: str, label: str) -> str:
-    """The commit itself; SourceError for anything but 40 hex digits."""
+    """The commit itself; raises SourceError for anything but 40 hex digits."""
     if not COMMIT.fullmatch(value):
         raise SourceError(f"{label}: {value!r} is not a commit of 40 hex digits")
     return value

@@ -50,7 +50,10 @@ class RemoteFile:
     location: str = field(default="", repr=False)
 
     def locate(self) -> None:
-        """Ask the hub (HEAD) where the bytes are; SourceError if the file is gone or is not the one that was listed."""
+        """Ask the hub (HEAD) where the bytes are.
+
+        Raises SourceError if the file is gone or is not the one that was listed.
+        """
         from huggingface_hub import get_hf_file_metadata
 
         with translated(self.label):

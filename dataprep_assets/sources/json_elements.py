@@ -32,7 +32,7 @@ def without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
 class Elements:
     """Cuts one JSON array or object into its elements. `label` names the file; none of over `largest` bytes is held.
 
-    CorruptSourceError for a file that ends early, or goes on behind its end.
+    Raises CorruptSourceError for a file that ends early, or goes on behind its end.
     """
 
     def __init__(self, what: str, label: str, largest: int) -> None:

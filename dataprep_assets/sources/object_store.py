@@ -113,7 +113,7 @@ class ObjectStorePrefix:
         return replace(place, endpoint_url=endpoint, region=region)
 
     def open(self) -> Store:
-        """A new store of the prefix; ConfigError where its extra or its credentials are missing."""
+        """A new store of the prefix; raises ConfigError where its extra or its credentials are missing."""
         return self.place()()
 
     def list(self) -> Listing:
@@ -159,7 +159,7 @@ class ObjectStorePrefix:
         run_all(fetcher, wanted, at_once, fetcher.stop)
 
     def path(self, entry: ManifestEntry) -> Path:
-        """Where the mirrored file lies; SourceError for a key that is no path below the mirror."""
+        """Where the mirrored file lies; raises SourceError for a key that is no path below the mirror."""
         if not _is_key(entry.relpath):
             raise SourceError(
                 f"{self.object_url(entry)!r}: this key cannot be a file's path (an empty part, '.' or '..', a control "
@@ -230,7 +230,10 @@ class _Fetcher:
         os.fsync(record)
 
     def _pinned(self, entry: ManifestEntry, label: str) -> ObjectInfo:
-        """What the store says of the object that the manifest pinned; SourceError where it is not there any more."""
+        """What the store says of the object that the manifest pinned.
+
+        Raises SourceError where it is not there any more.
+        """
         info = self.store.head(entry.relpath)
         if info is None:
             raise _gone(label)

@@ -149,7 +149,7 @@ class _Struct:
         self._data, self._at = data, 0
 
     def read(self) -> tuple[dict[int, Any], int]:
-        """The struct that begins the data, and its length; IndexError when it does not end in them."""
+        """The struct that begins the data, and its length; raises IndexError when it does not end in them."""
         return self._struct(self._DEPTH), self._at
 
     def _byte(self) -> int:

@@ -93,7 +93,8 @@ def read_rows(
 def count_rows(path: Path, *, format: str, compression: str | None, label: str) -> int:
     """Physical rows of the file `path`, as a `RowRange` counts them.
 
-    `format`, `compression` and `label` are those of `read_rows`. CorruptSourceError for a file that cannot be read.
+    `format`, `compression` and `label` are those of `read_rows`. Raises CorruptSourceError for a file that cannot be
+    read.
     """
     if format == "parquet":
         return _ParquetRows(path, label, RowRange(), None).count()
