@@ -1,7 +1,7 @@
 """The path of an artifact's asset: `<dataset>/<artifact>`, or `<dataset>/<artifact>_<split>` of one split.
 
-The split is in the last part, which is all that Dagster's graph shows of an asset. A code location that reads an asset
-of another one knows its path alone, so the way back has to be told from that.
+The split is in the last part, because that is all that Dagster's graph shows of an asset. A code location that reads
+another one's asset knows only its path, so the artifact has to be found from that.
 
 Entry points: `asset_path`, `artifact_at`.
 """
@@ -14,7 +14,7 @@ from dataprep_assets.integrity.artifact import Artifact
 __all__ = ["artifact_at", "asset_path"]
 
 OF_SPLITS = ("snapshot", "token_bins", "combined_bins")
-"""The artifacts that there is one of for each split. No other artifact's name begins with one of these and `_`."""
+"""Artifacts that exist once for each split. No other artifact's name begins with one of these names and `_`."""
 
 
 def asset_path(dataset: str, name: str, split: str | None = None) -> tuple[str, str]:
@@ -28,7 +28,7 @@ def asset_path(dataset: str, name: str, split: str | None = None) -> tuple[str, 
 def artifact_at(path: Sequence[str], partition: str | None) -> Artifact:
     """The artifact of an asset, or that of one of its partitions.
 
-    Raises ConfigError for a path that is no asset of ours.
+    Raises ConfigError if the path is not that of an asset of this project.
     """
     if len(path) != 2:
         raise ConfigError(f"{'/'.join(path)}: not an asset of this project: <dataset>/<artifact>[_<split>]")
