@@ -1,7 +1,7 @@
-"""Who works: processes of this machine, a Ray cluster, or Slurm; and how many.
+"""Chooses the pool that does the work: processes of this machine, a Ray cluster, or Slurm; and its number of workers.
 
-The assets do not know which. A dataset's `run_on`, else `DATAPREP_ENGINE`, names it (`processes`, the default, `ray`
-or `slurm`); all have the interface `tasks.Pool`.
+The assets do not know which one. A dataset's `run_on`, else `DATAPREP_ENGINE`, names it: `processes` (the default),
+`ray` or `slurm`. All of them have the interface `tasks.Pool`.
 """
 
 import os
@@ -18,9 +18,9 @@ ENGINES = (PROCESSES, RAY, SLURM)
 
 
 def worker_count(declared: int | None) -> int:
-    """Worker processes: the declared number, else DATAPREP_WORKERS, else one a core that this process may use.
+    """Number of worker processes: the declared one, else DATAPREP_WORKERS, else one for each usable core.
 
-    Raises ConfigError when the variable is no number of processes.
+    Raises ConfigError if the variable is not a positive integer.
     """
     said = os.environ.get(WORKERS)
     if said and not (said.isascii() and said.isdigit() and int(said) > 0):
@@ -46,12 +46,12 @@ def open_pool(
     """The pool of the chosen engine.
 
     Args:
-        count: Workers at least. On Ray, the tasks in flight where the cluster has fewer CPUs, so that an autoscaler
-            sees the demand.
-        settings: Variables that are set in each worker.
-        environment: Names the engine, and the cluster.
+        count: Number of workers. On Ray, the least number of tasks in flight even if the cluster has fewer CPUs, so
+            that an autoscaler sees the demand.
+        settings: Environment variables to set in each worker.
+        environment: The environment variables that name the engine and the cluster.
         declared: The engine that the dataset declares.
-        slurm: What the dataset declares of its arrays; the rest is the environment's (`slurm.SlurmSettings`).
+        slurm: The dataset's settings for its arrays; the environment has the others (`slurm.SlurmSettings`).
     """
     engine = chosen_engine(environment, declared)
     if engine == PROCESSES:

@@ -19,7 +19,7 @@ __all__ = ["FoundLock", "lock_of_receipts"]
 
 @dataclass(frozen=True, kw_only=True)
 class FoundLock:
-    """The lock of a dataset at a place; `left_over` are artifacts that are no longer planned and are not in the lock."""
+    """The lock of a dataset at a place; `left_over` are artifacts that are no longer planned and not in the lock."""
 
     lock: Lock
     left_over: Sequence[str]

@@ -142,7 +142,7 @@ def _later_room(room: Int64, rule: SplitRule) -> Int64:
 
 
 def _stride(room: Int64, rule: SplitRule) -> Int64:
-    """New body tokens of each chunk after the first; 1 where there is no such chunk and the number would be below."""
+    """New body tokens of each chunk after the first; at least 1, also if there is no such chunk."""
     return np.maximum(_later_room(room, rule) - rule.overlap, 1)
 
 
